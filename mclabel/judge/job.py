@@ -58,7 +58,7 @@ class ScoreConfig(ScorerSettings, RunsHere):
     ] = Field(256, ge=1)
     """Solutions in a block, the unit of work; a killed block is scored again."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """True if to stop at the first unusable row or problem, instead of leaving it out."""
+    """Stop at the first unusable row or problem, instead of leaving it out."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 
@@ -92,7 +92,7 @@ class JudgeConfig(RunsHere):
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
     """Seconds between two writes of the journals: the most work that a killed engine loses."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """True if to stop at the first unusable row or problem, instead of leaving it out."""
+    """Stop at the first unusable row or problem, instead of leaving it out."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 

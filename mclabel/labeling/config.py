@@ -44,7 +44,7 @@ class LabelSettings(SampledSettings):
     )
     """Estimator, which decides what is rolled out and when to stop."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """True if to stop at the first unusable row or problem, instead of leaving it out."""
+    """Stop at the first unusable row or problem, instead of leaving it out."""
 
 
 MAX_BLOCK = 10_000
@@ -78,7 +78,7 @@ class LabelConfig(LabelSettings):
     ] = Field(8, ge=1)
     """Problems in a block, the unit of work."""
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
-    """True if to store rollouts, which `mclabel regrade` needs."""
+    """Store rollouts, which `mclabel regrade` needs."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
     """Seconds between two writes of the journals: the most work that a killed engine loses."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()

@@ -33,7 +33,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     workers: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_COUNT)
     """Number of workers; more than one uses Ray Train."""
     shard: Annotated[bool, OPERATIONAL] = False
-    """True if to shard weights, gradients and optimizer state over the workers (FSDP)."""
+    """Shard weights, gradients and optimizer state over the workers (FSDP)."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
     """Where the workers run if there is more than one; `num_cpus` and `num_gpus` are reserved for
     each worker."""

@@ -39,7 +39,7 @@ class CreditedSettings(Settings):
     """How credit is given to steps."""
 
     truncated: TruncatedPolicy = "wrong"
-    """True if a truncated solution has the reward 0 or is left out."""
+    """Effect of a truncated solution: `wrong` gives it the reward 0, `exclude` leaves it out."""
     credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
     """Credit, which gives each step an advantage."""
 
@@ -191,7 +191,7 @@ class RLConfig(RLSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """PyTorch dtype of the weights in training."""
     bf16: bool = False
-    """True if to compute in bfloat16 mixed precision."""
+    """Compute in bfloat16 mixed precision."""
 
     @rule
     def _solutions_of_a_group_differ(self) -> str | None:

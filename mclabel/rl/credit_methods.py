@@ -44,7 +44,7 @@ class OutcomeCredit(Credit):
         """Compares the outcomes of a group."""
 
         leave_one_out: bool = False
-        """True if to compare a reward with the mean of the others (RLOO, arXiv 2402.14740), not
+        """Compare a reward with the mean of the others (RLOO, arXiv 2402.14740), not
         of the whole group."""
 
     settings: Settings

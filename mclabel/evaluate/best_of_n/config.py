@@ -59,7 +59,7 @@ class BestOfNConfig(Settings):
     """Problems in a block, the unit of work."""
     ray: RayConfig = RayConfig()
     strict: Annotated[bool, OPERATIONAL] = False
-    """True if to stop at the first unusable row or problem, instead of leaving it out."""
+    """Stop at the first unusable row or problem, instead of leaving it out."""
 
     @rule
     def _trust_is_given_by_name(self) -> str | None:

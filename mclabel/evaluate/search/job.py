@@ -61,7 +61,7 @@ class SearchEvalConfig(SharedSearchConfig):
     ] = Field([4, 16, 64], min_length=1)
     """Values of N for the best-of-N reference, in rising order."""
     oracle: bool = False
-    """True if to run every method also with the scorer `exact` (arith and pyarith only)."""
+    """Run every method also with the scorer `exact` (arith and pyarith only)."""
 
     @rule
     def _names_are_folders(self) -> str | None:

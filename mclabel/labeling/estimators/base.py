@@ -51,7 +51,8 @@ class EstimatorSettings(ComponentSettings):
     component_kind: ClassVar[str] = "estimators"
 
     truncated: TruncatedPolicy = "wrong"
-    """True if a truncated rollout counts as wrong, or not at all, which biases values upwards."""
+    """Effect of a truncated rollout: `wrong` counts it as wrong, `exclude` leaves it out, which
+    biases values upwards."""
 
     @property
     def summary(self) -> str:

@@ -46,7 +46,7 @@ class ExampleSettings(Settings):
     """Runs of `mclabel label`, or files with a column `problem`, whose problems are left out."""
 
     strict: Annotated[bool, OPERATIONAL] = False
-    """True if to stop at the first unusable solution or row, instead of leaving it out."""
+    """Stop at the first unusable solution or row, instead of leaving it out."""
 
 
 @dataclass(kw_only=True)

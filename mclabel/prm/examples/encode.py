@@ -36,7 +36,7 @@ class TextSettings(Settings):
     """Token after every step, at which head=token scores it; null takes one that the tokenizer
     reserves."""
     add_step_token: bool = False
-    """True if to add a missing `step_token` to the vocabulary."""
+    """Add a missing `step_token` to the vocabulary."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum tokens of prompt and solution; null takes the base's limit."""
 

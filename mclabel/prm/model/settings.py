@@ -76,7 +76,7 @@ class ModelSettings(Settings):
     """Data type of the base's weights. `auto`: bfloat16 for a frozen base on a GPU, else
     float32."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
-    """True if to recompute activations, which saves memory and takes longer."""
+    """Recompute activations, which saves memory and takes longer."""
 
     def weights_dtype(self, device: str, *, trains_weights: bool) -> str:
         """Name of the torch dtype of the base's weights.

@@ -29,7 +29,7 @@ class LayoutSettings(Settings):
     separator: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)] | None = None
     """Text after each step, where its score is read; null: as the format has it."""
     numbering: bool | None = None
-    """True if to put "Step k: " before steps; null: for math-shepherd only."""
+    """Put "Step k: " before steps; null: for math-shepherd only."""
     split: Split | None = None
     """Where steps end in a solution given as one text; null: as the format has it."""
     classes: tuple[str, str] | None = None

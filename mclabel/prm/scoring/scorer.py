@@ -70,8 +70,8 @@ class GenerativeSettings(Settings):
     ] = Field(4, ge=1)
     """Maximum number of chains for a solution whose chains disagree."""
     read: Literal["token", "text"] = "token"
-    """True if a verdict is read as the probability of its token, if known, or always as its
-    word."""
+    """Form of a verdict: `token` reads the probability of its token where the engine returns it,
+    `text` always reads the word."""
     policy: VerifierPolicySettings = VerifierPolicySettings()
     """How the model is run and sampled. The model itself is named by `prm`."""
 

@@ -80,7 +80,7 @@ class TrainerSettings(Settings):
     warmup: float = Field(0.05, ge=0, lt=1)
     """Fraction of warm-up steps; learning rates then fall linearly to 0."""
     bf16: bool | None = None
-    """True if to compute in bfloat16 mixed precision. null: on a GPU that supports it."""
+    """Compute in bfloat16 mixed precision. null: on a GPU that supports it."""
     seed: Seed = 0
     """Random seed."""
     save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1, le=MAX_TOKENS)
