@@ -55,7 +55,7 @@ def export_people(
     """Write each person's opinion on each solution, and a data set card.
 
     Args:
-        folder: of `mclabel annotate`.
+        folder: folder of `mclabel annotate`.
         to: name of the format: `prm800k` or `parquet`.
         out: folder, made if it is missing; what it holds of an earlier export is replaced.
         push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.

@@ -90,9 +90,9 @@ def with_gold(
 
     Args:
         items: that were drawn.
-        lines: of the gold.
+        lines: lines of the gold.
         rows: reads the run.
-        settings: of the folder.
+        settings: settings of the folder.
 
     Raises:
         DataError: gold is of a solution or step that the run does not have.

@@ -73,7 +73,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a folder of annotations was begun; it goes on with the same."""
+    """The way that a folder of annotations was begun; it goes on with the same."""
 
     id: str
     """Of the folder, at random: browsers keep what they could not send under it."""
@@ -134,7 +134,7 @@ def draw_items(
 
     Args:
         rows: reads the run; called twice, so that no run must fit into memory.
-        settings: of the draw.
+        settings: settings of the draw.
         selected: takes these solutions, with their probabilities, in place of a draw.
 
     Raises:

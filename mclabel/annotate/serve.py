@@ -209,7 +209,7 @@ class Annotations:
         Args:
             stored: what the folder holds.
             rows: labels of the run, by solution id.
-            log: of the events.
+            log: log of the events.
         """
         settings, items = stored.settings, stored.items
         self.settings, self._items, self._rows, self._log = settings, items, rows, log

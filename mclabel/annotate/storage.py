@@ -180,8 +180,8 @@ class EventLog:
         """Go on after the last whole event.
 
         Args:
-            folder: of the annotations.
-            file: of the events, open and locked (`locked_events`).
+            folder: folder of the annotations.
+            file: file of the events, open and locked (`locked_events`).
             stored: what the folder holds.
         """
         self._folder, self._file, self._manifest = folder, file, stored.manifest

@@ -310,7 +310,7 @@ def grade_completion(
     """The answer that a completion gives, and its grade. No answer at all is a wrong one.
 
     Args:
-        text: of the completion.
+        text: text of the completion.
         gold: the reference answer, as its source writes it.
         truncated: the completion was cut by its length, so it has no answer.
         units_optional: treat 5 cm as equal to 5 if only one side has a unit.
@@ -386,7 +386,7 @@ def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
     to, exactly: one is not another's rounding.
 
     Args:
-        answers: of the samples of one problem.
+        answers: answers of the samples of one problem.
         checker: grades what is not equal as text or as number.
     """
     return group_many([answers], checker)[0]

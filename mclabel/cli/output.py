@@ -1,5 +1,5 @@
-"""Where the verbs print, what `--json` prints of them, and how a command ends: with a message,
-never a traceback.
+"""Place where the verbs print, what `--json` prints of them, and how a command ends: with a
+message, never a traceback.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def say_left_out(count: int, what: str, out: str) -> None:
     """Say how many rows or items were left out, and where the reasons are.
 
     Args:
-        count: of them; nothing is said of none.
+        count: count of them; nothing is said of none.
         what: what became of them, such as `problems were left out`.
         out: folder or URL of the output.
     """

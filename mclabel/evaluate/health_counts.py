@@ -102,7 +102,7 @@ class HealthCounts:
         """Count a labels shard.
 
         Args:
-            metadata: of the shard.
+            metadata: metadata of the shard.
             table: its rows.
         """
         self.num_read += 1
@@ -205,8 +205,8 @@ def health_counts(store: Store, *, max_files: int | None = None) -> HealthCounts
 
     Args:
         store: the run's.
-        max_files: of more shards, evenly spaced ones are read; a shard's name is a hash of what it
-            holds. None reads all.
+        max_files: maximum number of files of more shards, evenly spaced ones are read; a
+            shard's name is a hash of what it holds. None reads all.
 
     Raises:
         ShardError: there are none, or a shard cannot be read.

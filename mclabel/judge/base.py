@@ -105,7 +105,7 @@ class Asks(Protocol):
         Args:
             prompt: text of the user's message.
             number: counts the answers to one prompt.
-            max_tokens: of the answer.
+            max_tokens: maximum number of tokens of the answer.
 
         Raises:
             EngineDied: the engine is gone; the solution is judged again on another one.
@@ -140,7 +140,7 @@ class Judge(ABC):
 
         Args:
             settings: an instance of `Settings`.
-            seed: of the run.
+            seed: seed of the run.
         """
         self.settings, self.seed = settings, seed
 
@@ -246,8 +246,8 @@ def make_judge(settings: JudgeSettings, *, seed: int, num_cpus: float | None = N
     """Make the judge that settings name, behind its boundary, without loading anything.
 
     Args:
-        settings: of the judge.
-        seed: of the run.
+        settings: settings of the judge.
+        seed: seed of the run.
         num_cpus: see `Judge.num_cpus`.
 
     Raises:

@@ -47,7 +47,7 @@ from mclabel.run.shards.store import Store
 FEW = 400
 """Solutions under which learned error rates are said to be uncertain."""
 Posteriors = Mapping[str, NDArray[np.float64]]
-"""By id of a solution: chances of each first error, last of none."""
+"""For each id of a solution, chances of each first error, last of none."""
 
 
 @dataclass(kw_only=True)
@@ -67,11 +67,13 @@ class CombineReport:
     num_relearned: int = 0
     """Of these, those that have it without any judge: by what rollouts of the whole run show."""
     num_unknown: Counter[str] = field(default_factory=Counter)
-    """By source: solutions that it has judged, and says nothing on."""
+    """For each source, solutions that it has judged, and says nothing on."""
     num_unjudged: Counter[str] = field(default_factory=Counter)
-    """By source: solutions that it has not judged, such as those that came to the run later."""
+    """For each source, solutions that it has not judged, such as those that came to the run
+    later.
+    """
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By judge: error rates that the rule `posterior` has learned."""
+    """For each judge, error rates that the rule `posterior` has learned."""
     groups: Sequence[Sequence[str]] = ()
     """Names of the sources that repeat each other's errors, by the rule `posterior`."""
 
@@ -156,9 +158,9 @@ def combine(
         opinions: runs of `mclabel judge` over that run, or `NAME=RUN`, and folders of `mclabel
             annotate`, in which each person is a source.
         out: folder or URL of the new run.
-        rule: of `mclabel.judge.consensus.rules.RULES`.
-        least_belief: of `posterior`: chance of the likeliest first error from which a row is kept;
-            None takes `LEAST_BELIEF`.
+        rule: rule of `mclabel.judge.consensus.rules.RULES`.
+        least_belief: least belief of `posterior`: chance of the likeliest first error from
+            which a row is kept; None takes `LEAST_BELIEF`.
         on_progress: called with blocks done and in all.
 
     Raises:

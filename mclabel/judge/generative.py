@@ -82,7 +82,7 @@ class GenerativePRM:
         Args:
             engine: not started.
             settings: how it verifies.
-            name: of the model, for messages.
+            name: name of the model, for messages.
 
         Raises:
             EngineError: it cannot be loaded.

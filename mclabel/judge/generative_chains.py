@@ -203,7 +203,7 @@ class Verifier(Protocol):
             problem: text of the problem.
             steps: texts of the steps.
             number: counts the chains of a solution.
-            max_tokens: of a sampled text.
+            max_tokens: maximum number of tokens of a sampled text.
 
         Raises:
             EngineDied: the engine is gone.

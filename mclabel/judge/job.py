@@ -105,7 +105,7 @@ def judge(
     """Ask a judge for an opinion on every solution of a file or a run, and resume what was stopped.
 
     Args:
-        config: of the job.
+        config: configuration of the job.
         on_state: called often with its state.
         accept_changes: judge solutions anew that have changed since the job was begun, and leave
             out what is gone; else either is refused.
@@ -193,7 +193,7 @@ def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
     """The judge's settings with all that they name looked up.
 
     Args:
-        config: of the job.
+        config: configuration of the job.
         recorded: configuration of an earlier part of the run; empty without one.
     """
     target = judge_class(config.judge)
@@ -245,7 +245,7 @@ def _earlier(
     """The answers of the run that is named, which must be what the judge's models would answer.
 
     Args:
-        config: of the job.
+        config: configuration of the job.
         semantic: what its opinions depend on.
         served: as `_served` gives it.
 
@@ -284,7 +284,7 @@ def _asked(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
     Args:
         config: what its opinions depend on.
-        keys: of the models in the judge's settings. Of a judge that has none there, everything
+        keys: keys of the models in the judge's settings. Of a judge that has none there, everything
             may matter.
     """
     judge = config["judge"]

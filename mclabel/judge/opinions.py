@@ -94,8 +94,8 @@ def opinion_of(location: str, row: Mapping[str, Any]) -> Opinion:
     """The opinion in a row of a shard.
 
     Args:
-        location: of the run.
-        row: of a shard.
+        location: location of the run.
+        row: row of a shard.
 
     Raises:
         ShardError: it holds none.
@@ -171,9 +171,9 @@ def _judged_item(location: str, row: Mapping[str, Any], content: Mapping[str, An
     """The solution that was judged.
 
     Args:
-        location: of the run.
-        row: of a shard.
-        content: of that row's input.
+        location: location of the run.
+        row: row of a shard.
+        content: content of that row's input.
     """
     item = row_item(row["row"], f"solution {row['id']}", content)
     if isinstance(item, RejectReason):

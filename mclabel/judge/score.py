@@ -92,7 +92,7 @@ def score(
     Without `out` the lines of the file are given to `on_line`.
 
     Args:
-        config: of the job.
+        config: configuration of the job.
         on_state: called often with its state.
         on_line: called with each line of JSON, in the order of the input, if there is no `out`.
         accept_changes: score solutions anew that have changed since the run was begun, and leave

@@ -94,7 +94,7 @@ class JudgeRunner:
 
         Args:
             task: what is to be done.
-            store: of the run.
+            store: store of the run.
         """
         self._task, self._store = task, store
         self._judge = task.make()

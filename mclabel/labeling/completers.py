@@ -84,7 +84,7 @@ def spelled(policy: Policy, prefix: Prefix) -> tuple[int, ...]:
 
     Args:
         policy: the completer.
-        prefix: of the author's solution.
+        prefix: prefix of the author's solution.
 
     Raises:
         Inexpressible: decoded, they give another text.

@@ -24,18 +24,18 @@ def _posterior() -> EstimatorSettings:
 
 
 class SampledSettings(Settings):
-    """How solutions are sampled, split into steps and graded."""
+    """The way that solutions are sampled, split into steps and graded."""
 
     seed: Seed = 0
     """Random seed for sampling."""
     split: StepSplitter = StepSplitter()
-    """Where the steps of solutions end."""
+    """Place where the steps of solutions end."""
     checker: CheckerField = Field(default_factory=default_checker)
     """Checker, which grades completions against the gold answer."""
 
 
 class LabelSettings(SampledSettings):
-    """How problems are labelled."""
+    """The way that problems are labelled."""
 
     solutions: SolutionSettings = SolutionSettings()
     """Which solutions are labelled."""

@@ -151,9 +151,9 @@ class Lesson:
         """Teach what came of the problem, after all that were begun before it.
 
         Args:
-            estimator: of the problem, when it is done.
-            paths: of the problem.
-            num_tokens: of its rollouts.
+            estimator: estimator of the problem, when it is done.
+            paths: paths of the problem.
+            num_tokens: number of tokens of its rollouts.
         """
         learner = self._lessons.learner
         self.work = lambda: estimator.learned_by(learner, paths, num_tokens=num_tokens)

@@ -105,7 +105,7 @@ def run_pilot(
     """Label a few blocks of a job, chosen over all lengths; the job will find them done.
 
     Args:
-        config: of the job.
+        config: configuration of the job.
         on_state: called often with the state of the pilot.
         num_problems: about.
         accept_changes: as in `label`.
@@ -126,7 +126,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     """Return what a job will cost, from its blocks that are done; None if there are none.
 
     Args:
-        config: of the job.
+        config: configuration of the job.
         accept_changes: as in `label`.
 
     Raises:

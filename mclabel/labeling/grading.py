@@ -31,7 +31,7 @@ NOT_SAMPLED = "the engine gave no completion"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Graded:
-    """How a completion ended."""
+    """The way that a completion ended."""
 
     outcome: Outcome
     prediction: str | None = None
@@ -73,7 +73,7 @@ def grade_recorded(
 
     Args:
         recorded: problem with its gold; whole text, prefix included; how it ended.
-        grade: of a checker.
+        grade: grade of a checker.
     """
     whole = [
         GradeItem(problem=problem, completion=text)
@@ -104,7 +104,7 @@ def num_weak(rollouts: Iterable[Rollout]) -> int:
 
 
 Commitments = tuple[Outcome | None, ...]
-"""Of each step, how the answer is graded that it states; None where it states none."""
+"""For each step, how the answer is graded that it states; None where it states none."""
 
 
 async def commitments(
@@ -114,7 +114,7 @@ async def commitments(
 
     Args:
         problem: with its gold.
-        solutions: of the problem.
+        solutions: solutions of the problem.
         checker: that grades them.
         aside: runs what computes.
     """

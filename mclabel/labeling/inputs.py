@@ -78,7 +78,7 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
     """Problems and solutions of a configuration.
 
     Args:
-        config: of the job.
+        config: configuration of the job.
         source: the run whose solutions are labelled; its problems are those of the job.
 
     Raises:
@@ -201,7 +201,7 @@ class SourceRun:
         """Find the problems of a run.
 
         Args:
-            location: of the run.
+            location: location of the run.
             selected: which of its solutions are labelled; None for all.
 
         Raises:
@@ -330,7 +330,7 @@ def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
     """The run that is the source of a job; None if there is none.
 
     Args:
-        config: of the job.
+        config: configuration of the job.
         semantic: what its labels depend on.
 
     Raises:

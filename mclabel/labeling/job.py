@@ -51,7 +51,7 @@ def label(
     reaching a limit of the budget it ends early, and goes on when it is run with a larger one.
 
     Args:
-        config: of the job.
+        config: configuration of the job.
         on_state: called often with its state.
         choose: ids of the blocks to label now; None labels all.
         accept_changes: label problems anew that have changed since the run was begun, and leave out
@@ -119,8 +119,8 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
     by its name.
 
     Args:
-        config: of a labelling job.
-        models: of the job; their engines are made if there are none yet.
+        config: configuration of a labelling job.
+        models: models of the job; their engines are made if there are none yet.
     """
     checker = make_checker(config.checker)
     if models is None:

@@ -122,7 +122,7 @@ def may_mend(store: Store, changed: Sequence[str]) -> bool:
     """Return whether a run may have another configuration than its own; see `Run.check`.
 
     Args:
-        store: of the run.
+        store: store of the run.
         changed: keys that differ.
 
     Raises:

@@ -32,7 +32,7 @@ from mclabel.labeling.prefixes import Prefix, PrefixTable
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How a problem's solutions came to be labelled."""
+    """The way that a problem's solutions came to be labelled."""
 
     siblings: Counts
     """Outcomes of those that were sampled whatever the outcomes."""
@@ -69,10 +69,10 @@ def labeled_solutions(
     Args:
         problem: with its gold answer.
         prompt: ids of the rendered problem.
-        solutions: of the problem, in order.
-        table: of the prefixes of those with steps, with their counts.
+        solutions: solutions of the problem, in order.
+        table: table of the prefixes of those with steps, with their counts.
         judgements: one a solution with steps, in order.
-        sampling: of the solutions.
+        sampling: sampling of the solutions.
         completers: that rolled out, in the order of the table's counts.
         values_of: name of the completer whose values they are.
         priors: id of what the estimator had learned over the run, if it learns.
@@ -184,7 +184,7 @@ def unrolled_solutions(
         problem: with its gold answer.
         prompt: ids of the rendered problem.
         solutions: graded, in order.
-        sampling: of the solutions.
+        sampling: sampling of the solutions.
     """
     completers = [Completer()]
     table = PrefixTable(

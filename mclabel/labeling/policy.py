@@ -30,7 +30,7 @@ class PreparedPolicy:
         """Makes an engine that samples, wherever it is called.
 
         Args:
-            seed: of the run.
+            seed: seed of the run.
         """
         return partial(make_engine, self.settings, seed=seed)
 
@@ -89,7 +89,7 @@ class PreparedModels:
         """Look up what the settings of each model name; see `prepare_policy`.
 
         Args:
-            config: of the job.
+            config: configuration of the job.
             prepare: what is done with the settings of each.
 
         Raises:
@@ -134,7 +134,7 @@ class PreparedModels:
         """By name, make the engines of the completers that are not the author.
 
         Args:
-            seed: of the run.
+            seed: seed of the run.
         """
         return {name: one.maker(seed) for name, one in self.all.items() if name != AUTHOR}
 

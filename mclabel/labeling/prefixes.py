@@ -112,7 +112,7 @@ class PrefixTable:
             commitments: answers on the way, of each solution; None where nobody looked.
             completers: names of what rolls out. A rollout by another than the author is known to
                 go through a prefix by the texts of its steps, as its tokens are others.
-            splitter: of rollouts, where they are followed.
+            splitter: splitter of rollouts, where they are followed.
             thinks: whether the prompt ends where the thinking of what rolls out begins.
         """
         self.completers = {name: number for number, name in enumerate(completers)}
@@ -312,7 +312,7 @@ def goes_back(completion: str, prefix: str) -> bool:
 
     Args:
         completion: that follows the prefix.
-        prefix: of a solution.
+        prefix: prefix of a solution.
     """
     text = completion[:MAX_CHARACTERS]
     if _MARKS.search(text):

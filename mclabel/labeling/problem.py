@@ -139,7 +139,7 @@ async def label_problem(
         problem: with its gold answer.
         shared: with the other problems on the engine.
         given: solutions to label; without any, the policy samples them.
-        priority: of this problem's completions in the engine, lower first.
+        priority: priority of this problem's completions in the engine, lower first.
         on_solution: called with the outcome of every solution that the engine samples.
         on_rollout: called with the outcome of every rollout that an engine samples.
         journal: has completions of an earlier attempt, and receives those of this one.
@@ -233,9 +233,9 @@ async def label_sampled(
 
     Args:
         shared: with the other problems on the engine.
-        samplers: of the problem, one for each model that rolls out.
-        prompt: of the policy that wrote the solutions.
-        solutions: of the problem.
+        samplers: samplers of the problem, one for each model that rolls out.
+        prompt: prompt of the policy that wrote the solutions.
+        solutions: solutions of the problem.
         sampling: how they came about.
         lesson: what the run's learner will be taught of the problem; None for nothing.
 

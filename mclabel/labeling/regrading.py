@@ -73,10 +73,10 @@ def regrade_block(
     Args:
         rows: labelled solutions, those of a problem next to each other.
         rollouts: that their labels rest on.
-        settings: of the estimator that asked for the rollouts.
+        settings: settings of the estimator that asked for the rollouts.
         golds: by problem id, in place of those on record.
         read_knowledge: what the estimator had learned over the run, by its id.
-        grade: of the checker.
+        grade: grade of the checker.
         commit: gives the answers on the way of a problem's solutions, as the checker grades them.
     """
     problems = {row.problem.id: _with_gold(row.problem, golds.get(row.problem.id)) for row in rows}

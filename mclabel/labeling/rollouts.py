@@ -224,8 +224,8 @@ class EstimatorRun:
 
         Args:
             checked: estimator of the problem.
-            table: of its prefixes; counts are added to it, and prefixes if the estimator follows
-                all.
+            table: table of its prefixes; counts are added to it, and prefixes if the estimator
+                follows all.
             policies: the completers, None for one that does not go on with the solution; None for
                 all where the way of each rollout is on record.
         """
@@ -289,7 +289,7 @@ async def roll_out(
 
     Args:
         run: with the estimator; its table and rollouts grow.
-        samplers: of the problem, one a completer.
+        samplers: samplers of the problem, one a completer.
         desk: where the estimator's decisions are computed.
         decisions: where problems that share an engine decide together.
 

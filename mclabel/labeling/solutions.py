@@ -27,9 +27,9 @@ async def sampled_solution(
     """A solution that the policy samples, or has sampled as the journal says.
 
     Args:
-        sampler: of the problem.
+        sampler: sampler of the problem.
         index: among the problem's solutions.
-        splitter: of the solution.
+        splitter: splitter of the solution.
         thinks: whether the prompt ends where the policy's thinking begins.
     """
     problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
@@ -77,10 +77,10 @@ async def given_solution(
     """A solution from elsewhere, in the policy's tokens.
 
     Args:
-        sampler: of the problem.
+        sampler: sampler of the problem.
         given: its text, and where its steps end if that is known.
         index: among the problem's solutions.
-        splitter: of the solution.
+        splitter: splitter of the solution.
         thinks: whether the prompt ends where the policy's thinking begins.
 
     Returns:

@@ -54,7 +54,7 @@ def submit_label(
     Args:
         config: YAML file.
         overrides: `key=value`.
-        address: of the job server, `http://HOST:8265`.
+        address: address of the job server, `http://HOST:8265`.
         allow: modules and names that the configuration may use, here and on the cluster.
         runtime_env: YAML file of Ray's runtime environment for the job.
 

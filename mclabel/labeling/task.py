@@ -111,7 +111,7 @@ class LabelTask:
     completers: Sequence[Completer] = (Completer(),)
     """What rolls out."""
     make_completers: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
-    """By name, the same as `make_policy` of each completer that is not the policy itself."""
+    """For each name, the same as `make_policy` of each completer that is not the policy itself."""
     settings: LabelSettings
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
@@ -166,7 +166,7 @@ class LabelRunner:
             make_completers: by name, make those that are not the policy itself.
             source: a run whose solutions are labelled.
             settings: how problems are labelled.
-            store: of the run.
+            store: store of the run.
             provenance: metadata of every shard.
             keep_rollouts: whether rollout texts are written.
         """

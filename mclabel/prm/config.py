@@ -35,8 +35,9 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     shard: Annotated[bool, OPERATIONAL] = False
     """Shard weights, gradients and optimizer state over the workers (FSDP)."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
-    """Where the workers run if there is more than one; `num_cpus` and `num_gpus` are reserved for
-    each worker."""
+    """Place where the workers run if there is more than one; `num_cpus` and `num_gpus` are
+    reserved for each worker.
+    """
 
     @rule
     def _classes_fit_the_head(self) -> str | None:

@@ -261,8 +261,8 @@ def model_card(config: TrainConfig, report: TrainReport) -> str:
     """The card of a scorer: how it was trained, what its scores mean, figures on validation.
 
     Args:
-        config: of its training.
-        report: of the same.
+        config: configuration of its training.
+        report: report of the same.
     """
     figures = "\n".join(
         f"| {name.replace('_', ' ')} | {'-' if value is None else round(value, 4)} |"

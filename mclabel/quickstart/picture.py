@@ -26,7 +26,7 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
 
     Args:
         rows: labelled solutions of the arith domain, with values (estimator `fixed`).
-        path: of the PNG.
+        path: path of the PNG.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable

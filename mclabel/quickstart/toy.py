@@ -207,7 +207,7 @@ def train_all(
     """Train scorers side by side, and show how far all are.
 
     Args:
-        name: of the bundled configuration.
+        name: name of the bundled configuration.
         scorers: by name, what each changes in it.
         out: folder of their folders.
         run: the labels.

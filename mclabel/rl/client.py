@@ -92,7 +92,7 @@ class RewardClient:
         """Connect at the first request. A server that is away or busy is asked again, 8 times.
 
         Args:
-            url: of the server, such as `http://127.0.0.1:8791`.
+            url: url of the server, such as `http://127.0.0.1:8791`.
             token: that the server asks for.
             timeout_s: of one request.
 
@@ -236,7 +236,7 @@ def token_ends(
     as the end token, belong to the last step.
 
     Args:
-        ids: of the completion, in the trainer's tokens.
+        ids: ids of the completion, in the trainer's tokens.
         ends: characters of the completion's text where its steps end, rising.
         decode: text of ids, in which special tokens are left out.
 
@@ -265,7 +265,7 @@ def spread(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> li
     Args:
         credits: one a step.
         ends: positions behind the last token of each step, rising.
-        num_tokens: of the completion, 0 are put behind the last step.
+        num_tokens: number of tokens of the completion, 0 are put behind the last step.
     """
     tokens: list[float] = []
     for credit, end in zip(credits, ends, strict=True):
@@ -279,7 +279,7 @@ def at_ends(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> l
     Args:
         credits: one a step.
         ends: positions behind the last token of each step, rising.
-        num_tokens: of the completion.
+        num_tokens: number of tokens of the completion.
     """
     tokens = [0.0] * num_tokens
     for credit, end in zip(credits, ends, strict=True):

@@ -54,7 +54,7 @@ class RewardSettings(ScorerSettings, CreditedSettings):
     checker: CheckerField = Field(default_factory=default_checker)
     """Checker, which grades completions against the gold answer."""
     split: StepSplitter = StepSplitter()
-    """Where the steps of completions end."""
+    """Place where the steps of completions end."""
     aggregate: Aggregation = "min"
     """Aggregation of step scores if `check` is false: `last`, `min`, `product`, `mean` or `max`."""
     around: tuple[str, str] = ("", "")
@@ -98,7 +98,7 @@ def _few_rollouts() -> EstimatorSettings:
 
 
 class RLSettings(SampledSettings, CreditedSettings):
-    """How a policy is trained by reinforcement."""
+    """The way that a policy is trained by reinforcement."""
 
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="fixed")] = Field(
         default_factory=_few_rollouts
@@ -163,7 +163,7 @@ class RLSettings(SampledSettings, CreditedSettings):
 
 
 class MeasureSettings(Settings):
-    """How the policy is measured on problems that it is not trained on."""
+    """The way that the policy is measured on problems that it is not trained on."""
 
     samples: Annotated[int, at_most(MAX_GROUP, "a problem's are held in memory")] = Field(4, ge=1)
     """Solutions sampled for each problem of `measured`."""

@@ -42,9 +42,9 @@ class LivePolicy:
 
         Args:
             policy: started.
-            checker: of its answers.
+            checker: checker of its answers.
             desk: where grading and decisions are computed.
-            splitter: of its solutions.
+            splitter: splitter of its solutions.
         """
         self.policy, self.checker, self.desk = policy, checker, desk
         self.splitter = splitter or StepSplitter()
@@ -54,7 +54,7 @@ class LivePolicy:
 
         Args:
             problem: with its gold answer.
-            seed: of the draws.
+            seed: seed of the draws.
 
         Raises:
             DataError: the problem is longer than the policy takes.
@@ -79,7 +79,7 @@ class LivePolicy:
         Args:
             problem: with its gold answer.
             size: solutions of the group.
-            seed: of the draws.
+            seed: seed of the draws.
 
         Raises:
             EngineError: the engine died.
@@ -103,7 +103,7 @@ def reward_of(solution: Solution, truncated: TruncatedPolicy = "wrong") -> float
     None where nothing is known: it could not be graded, or was cut and cuts are excluded.
 
     Args:
-        solution: of the current policy.
+        solution: solution of the current policy.
         truncated: whether one that was cut counts as wrong.
     """
     return outcome_reward(solution.outcome, truncated)

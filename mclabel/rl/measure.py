@@ -56,7 +56,7 @@ class ProblemFigures:
 _AT_MOST = dict.fromkeys(
     ("num_right", "num_truncated", "num_sound", "score", "squared_error"), "num_samples"
 ) | {"num_lucky": "num_right"}
-"""By figure, the one that it is part of."""
+"""For each figure, the one that it is part of."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Measurement:
         """Measure groups.
 
         Args:
-            groups: of the policy.
+            groups: groups of the policy.
             scores: a PRM's lowest step score of every solution, by group.
             kl: see `Measurement.kl`.
         """
@@ -210,7 +210,7 @@ SIGNS: Mapping[str, Sign] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """How a figure changed between two policies, on the same problems."""
+    """The way that a figure changed between two policies, on the same problems."""
 
     sign: Sign
     before: float
@@ -238,9 +238,9 @@ def changes(before: Measurement, after: Measurement, *, seed: int = 0) -> dict[s
     """Return how each figure of `SIGNS` changed that both measurements know.
 
     Args:
-        before: of the first policy.
-        after: of another one on the same problems.
-        seed: of the bootstrap over problems.
+        before: figures of the first policy.
+        after: figures of another one on the same problems.
+        seed: seed of the bootstrap over problems.
 
     Raises:
         ValueError: they are of other problems.

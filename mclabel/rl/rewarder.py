@@ -85,8 +85,8 @@ class Rewarder:
         """Prepare to reward; `start` loads the PRM.
 
         Args:
-            settings: of the server.
-            limits: of what is done at a time.
+            settings: settings of the server.
+            limits: limits of what is done at a time.
 
         Raises:
             ConfigError: the credit needs what the server does not know.

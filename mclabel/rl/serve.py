@@ -36,9 +36,9 @@ def serve_rewards(
     """Serve rewards until interrupted.
 
     Args:
-        config: of PRM, checker and credit.
+        config: configuration of PRM, checker and credit.
         place: where to listen.
-        limits: of what is done at a time.
+        limits: limits of what is done at a time.
         on_ready: called with the base URL once it is served, and with a function that ends the
             server, from whatever thread.
 

@@ -101,7 +101,7 @@ class LiveValues:
 
         Args:
             groups: estimated side by side.
-            seed: of the rollouts.
+            seed: seed of the rollouts.
 
         Raises:
             EngineError: the engine died.

@@ -42,7 +42,7 @@ class StageProgress:
         Args:
             console: where to show it.
             stage: what is being done.
-            unit: of the things counted, in the plural.
+            unit: unit of the things counted, in the plural.
             is_forecast: the ETA comes with every update, and is unknown where it does not; else
                 things are taken to be done one after the other, each in the same time.
             opening: what is done before the first update; shown at once, and so is that update.
@@ -100,7 +100,7 @@ class StageProgress:
         Args:
             done: things done, those of earlier runs included.
             total: things to do.
-            before: of `done`, those of earlier runs; they do not count for the speed.
+            before: number of `done` that earlier runs did; they do not count for the speed.
             detail: shown behind the bar.
             eta_s: seconds until all is done.
         """

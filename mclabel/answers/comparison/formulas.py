@@ -97,7 +97,7 @@ def same_number(value: Fraction, gold: Literal, *, literal: bool) -> bool:
     """Return whether a number is a decimal gold, or rounds to it.
 
     Args:
-        value: of the answer.
+        value: value of the answer.
         gold: as it was written.
         literal: the answer was written as a rational number; short golds round only what is not.
     """

@@ -179,7 +179,7 @@ def announced(text: str) -> str | None:
     """Return what follows the last announcement of an answer in another language; None without one.
 
     Args:
-        text: of a completion, with digits in ASCII.
+        text: text of a completion, with digits in ASCII.
     """
     text = text[-_WINDOW:]
     if _is_english(text):

@@ -14,7 +14,7 @@ _BOX = re.compile(
     r"(?:\\(?:[bB]{1,2}ox(?:e{0,2}d{0,2})|fbox|framebox)|(?<![\\A-Za-z])boxed)(?![A-Za-z])\s*+(?=\{)|"
     r"\\(?:boxed|fbox)(?![A-Za-z])\s*+(?=[-\dA-Za-z\\(])"
 )
-"""Where a box opens, misspelt as models do: `\\boxd{7}`, `boxed{7}`, `\\boxed 7`."""
+"""Place where a box opens, misspelt as models do: `\\boxd{7}`, `boxed{7}`, `\\boxed 7`."""
 _WITHOUT_BRACES = re.compile(
     r"\(([^()\n]{1,80}+)\)|"
     r"-?(?:\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?|\\[dt]?frac\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\})|"

@@ -77,13 +77,13 @@ _MIN_DOUBT, _MIN_LATER, _MIN_CORRECTION = 4, 8, 20
 _MAX_CORRECTION = 600
 """Characters after a box in which it may be corrected."""
 _GLM_BOX = re.compile(r"<\|begin_of_box\|>([^<]*+)<\|end_of_box\|>")
-"""How the models GLM mark their final answer."""
+"""The way that the models GLM mark their final answer."""
 _TAG, _TAG_END = "<answer>", "</answer>"
 _THOUGHT = re.compile(
     r"<(/?)(?:think|thinking|thought|reasoning)>|<\|(?:begin|(end))_of_thought\|>|◁(/?)think▷|"
     r"\[(/?)THINK\]"
 )
-"""Where a region of thinking begins, or ends if a group holds anything."""
+"""Place where a region of thinking begins, or ends if a group holds anything."""
 _THOUGHT_WORDS = ("think", "thought", "reasoning", "THINK")
 _MAX_CONTRAST = 120
 """Characters at the end of a text in which it may say `not 5 but 7`."""
@@ -105,7 +105,7 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
     r"""The answer as the text writes it, or None if it gives none.
 
     Args:
-        text: of a completion, or of a reference solution.
+        text: text of a completion, or of a reference solution.
         truncated: the completion was cut by its length; it has no answer then, whatever it
             looks like.
     """

@@ -96,7 +96,7 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
     A few words without a number may follow it, such as its unit.
 
     Args:
-        text: of a completion.
+        text: text of a completion.
         among_others: give also a formula that is one number of several in its sentence.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")

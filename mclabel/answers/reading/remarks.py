@@ -30,7 +30,7 @@ _REMARK_MARK = re.compile(
 _SPELT_OUT = re.compile(r"(\S+) \(([A-Za-z][A-Za-z -]{1,60})\)((?: [A-Za-z]+){1,4})")
 """A number, the same in words, and what it counts: `12 (twelve) apples`."""
 _BARE = re.compile(r"-?(?:\d|\\frac|\\sqrt|\.\d)")
-"""How a number begins."""
+"""The way that a number begins."""
 _LIST_JOINTS = (", ", ";", " and ", " or ")
 
 _CONDITION = re.compile(

@@ -116,7 +116,7 @@ def read_form(text: str, depth: int = 0) -> Form:
 
     Args:
         text: as `normalize` gives it.
-        depth: of the collections around it.
+        depth: depth of the collections around it.
     """
     spend(20 + len(text) // 4)
     text = _clean(text)

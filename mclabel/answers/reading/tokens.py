@@ -178,7 +178,7 @@ def accumulate(
         high: a whole number, or a formula to which a polynomial is summed.
         term: the term at a value of the index.
         product: multiply instead of adding.
-        num_tokens: of one term, for the limit on the work.
+        num_tokens: number of tokens of one term, for the limit on the work.
     """
     first, last = low.rational, high.rational
     if first is None or first.denominator != 1:

@@ -77,10 +77,10 @@ def _coordinate(name: str, size: float, place: int, shift: int) -> float:
     """A symbol's value near a size; that of a letter for whole numbers is one, so (-1)^n has one.
 
     Args:
-        name: of the symbol.
+        name: name of the symbol.
         size: about which.
-        place: of the name among the symbols, so that no two have one value.
-        shift: of the point among those of its size.
+        place: place of the name among the symbols, so that no two have one value.
+        shift: shift of the point among those of its size.
     """
     if name in _WHOLE:
         return float(math.ceil(size) + place)

@@ -70,7 +70,7 @@ class WorkerPool:
 
     Args:
         num_workers: processes at once for quick attempts; one more works on what takes longer.
-        max_steps: of one question.
+        max_steps: maximum number of steps of one question.
         memory_bytes: address space of a worker.
     """
 

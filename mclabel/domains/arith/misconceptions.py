@@ -141,9 +141,9 @@ def read_node(
     """Return what a node comes to under a reading.
 
     Args:
-        program: of the problem.
-        index: of the node.
-        values: of the nodes that it needs, as they were read.
+        program: program of the problem.
+        index: index of the node.
+        values: values of the nodes that it needs, as they were read.
         wrongly: the misreading, if any.
 
     Returns:

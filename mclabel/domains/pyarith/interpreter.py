@@ -70,7 +70,7 @@ class Machine:
         """Begin before the first line.
 
         Args:
-            inputs: of `solve`, all of the same length.
+            inputs: inputs of `solve`, all of the same length.
         """
         self._inputs = inputs
         self._variables: dict[str, State] = {}

@@ -53,7 +53,7 @@ class Written:
 
     text: str
     nodes: tuple[int | None, ...]
-    """By line: the index of the node that is complete with it, None for other lines."""
+    """For each line, the index of the node that is complete with it, None for other lines."""
     misread: frozenset[int]
     """Indices of the nodes that were misread. A skipped one has no line."""
 
@@ -221,7 +221,7 @@ def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState
     """Return the state of every step: a function that went wrong is not repaired by what follows.
 
     Args:
-        meta: of a problem that `carries_truth`.
+        meta: metadata of a problem that `carries_truth`.
         steps: texts of whole lines, which join to the solution.
     """
     judge = _judge(meta["function"])

@@ -475,7 +475,8 @@ def generate(count: int, *, seed: int, held_out: bool) -> list[Worked]:
     Args:
         count: how many, 1,000 at most: any template has more than its share of them.
         seed: problems are a function of (seed, held_out) and their number alone.
-        held_out: of templates that the adapter has not seen, or of those it was trained on.
+        held_out: held out of templates that the adapter has not seen, or of those it was
+            trained on.
     """
     by_name = HELD_OUT if held_out else TRAINED
     templates = list(by_name)

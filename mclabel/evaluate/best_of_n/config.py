@@ -28,8 +28,9 @@ class BestOfNConfig(Settings):
     exclude: list[str] = Field([])
     """Runs of `mclabel label` that the scorers were trained on, whose problems are left out."""
     split: StepSplitter = StepSplitter()
-    """Where the steps of the sampled solutions end: as in the labels that the scorers were trained
-    on."""
+    """Place where the steps of the sampled solutions end: as in the labels that the scorers
+    were trained on.
+    """
     policy: PolicySettings = PolicySettings()
     checker: CheckerField = Field(default_factory=default_checker)
     """Checker, which grades completions against the gold answer."""

@@ -76,14 +76,14 @@ class BestOfN:
     num_samples: int
     accuracy: Accuracy
     differences: dict[int, dict[str, dict[str, Difference]]]
-    """By N, of the first method less the second, for every two."""
+    """For each N, of the first method less the second, for every two."""
     pair_accuracy: dict[str, Estimate]
     """Within a problem, of all pairs of a right and a wrong sample: how often the right one
     scores higher; mean over problems that have both."""
     over_optimisation: dict[str, OverOptimisation]
     """By scorer."""
     groups: dict[str, dict[str, GroupAccuracy]]
-    """By kind and group: the problems' metadata, and fifths by pass rate, which is
+    """For each kind and group, the problems' metadata, and fifths by pass rate, which is
     measured on the same samples."""
     references: tuple[str, ...] = ()
     """Scorers that are not available in practice: what they reach stands apart."""
@@ -108,7 +108,7 @@ def best_of_n(
 
     Args:
         problems: all with the same number of samples and the same scorers.
-        seed: of the subsets and of the bootstrap.
+        seed: seed of the subsets and of the bootstrap.
         references: scorers that are told apart.
 
     Raises:
@@ -221,7 +221,7 @@ def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64])
 
     Args:
         values: accuracy of one method less that of another [problems].
-        weights: of the resamples [resamples, problems].
+        weights: weights of the resamples [resamples, problems].
     """
     means = weights @ values / len(values)
     low, high = interval(means, len(values))
@@ -241,7 +241,7 @@ def over_optimisation_of(
 
     Args:
         by_size: accuracy by N [problems].
-        weights: of the resamples [resamples, problems].
+        weights: weights of the resamples [resamples, problems].
     """
     best = max(by_size, key=lambda size: by_size[size].mean())
     last = max(by_size)

@@ -31,8 +31,8 @@ class ScoreCache:
         """Keep scores in a folder.
 
         Args:
-            folder: of the files.
-            threads: of models on a CPU; None for one a core.
+            folder: folder of the files.
+            threads: threads of models on a CPU; None for one a core.
         """
         self._folder, self._threads = folder, threads
 
@@ -47,7 +47,7 @@ class ScoreCache:
 
         Args:
             prm: loaded.
-            folder: of its weights.
+            folder: folder of its weights.
             encoded: what is scored.
             on_progress: called with distinct solutions done and in all.
         """
@@ -74,7 +74,7 @@ class ScoreCache:
 
         Args:
             scorer: loaded.
-            settings: of it.
+            settings: settings of it.
             encoded: what is scored.
             on_progress: called with distinct solutions done and in all.
         """

@@ -173,7 +173,7 @@ def curves_plot(
     """A colour a scorer, the best first in the legend; 95% bands of majority and the first scorer.
 
     Args:
-        title: of the plot.
+        title: title of the plot.
         accuracy: methods by their importance. Thin lines are other aggregations of a scorer, and
             its vote.
         references: scorers that are not available in practice.

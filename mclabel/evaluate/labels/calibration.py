@@ -86,8 +86,8 @@ def calibration(
 
     Args:
         predictions: in any number a problem.
-        num_bins: of equal width.
-        seed: of the bootstrap.
+        num_bins: number of bins of equal width.
+        seed: seed of the bootstrap.
     """
     if not predictions:
         return None
@@ -177,7 +177,7 @@ def check_intervals(
     Args:
         rows: labelled solutions.
         reference: counts by prefix id, of rollouts that the labels did not see.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     found = {
         step.prefix_id: _Interval(

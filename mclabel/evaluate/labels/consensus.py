@@ -75,7 +75,7 @@ class SourceReport:
     """With what it names as the label. First errors are not compared if it does not claim to name
     them."""
     flags: FlagQuality | None
-    """Where it claims an error at a step or before it, and the truth is known."""
+    """Place where it claims an error at a step or before it, and the truth is known."""
     rates: JudgeRates | None
     """None for rollouts, and without truth."""
     learned_rates: Mapping[str, float]
@@ -120,7 +120,7 @@ def consensus_report(
         rows: labelled solutions of one run, with known truth if there is any.
         truth: a solution's true first error.
         learned: error rates by judge, as the run has learned them.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     first = rows[0].consensus if rows else None
     if first is None or any(row.consensus is None for row in rows):
@@ -173,7 +173,7 @@ def _shares(
         rows: solutions.
         counts: of each solution, hits and cases of each share in turn.
         num: number of shares.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     table = np.array(counts, dtype=np.float64).reshape(-1, 2 * num)
     sums = sums_by_problem([row.problem.id for row in rows], table)

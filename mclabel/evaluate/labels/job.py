@@ -40,7 +40,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
             `people:FOLDER` of `mclabel annotate` or that folder alone; None is `exact` where the
             problems are of a built-in domain, and none otherwise.
         out: folder, made if it is missing.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
 
     Raises:
         ConfigError: `truth` is none of these.

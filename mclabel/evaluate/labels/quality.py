@@ -130,7 +130,7 @@ def label_quality(
         weight: how many solutions a solution stands for, 1 / its probability of being drawn: then
             every share is Hájek's estimate of that of the whole run, or of the pool that solutions
             were selected from.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     rows = list(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
@@ -321,7 +321,7 @@ def values_by_position(
         rows: labelled solutions.
         kinds: name: whether a step (a solution and an index) is of this kind.
         num_positions: parts of equal length that solutions are cut into.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     steps = [
         (row, index, value)
@@ -342,7 +342,7 @@ def monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Monotonic
 
     Args:
         rows: labelled solutions; steps without a verdict are passed over.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     problems, columns = [], []
     for row in rows:

@@ -94,7 +94,7 @@ def state_quality(
         rows: labelled solutions.
         truth: the true state of each of a solution's steps.
         weight: how many solutions a solution stands for, as in `label_quality`.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     graded = [
         row
@@ -199,7 +199,7 @@ def label_report(
         truth: the true first errors, if any source knows them.
         reference: another run's rollouts by prefix id, which the labels did not see.
         judge_rates: error rates of each judge, as the run has learned them.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
     known = rows if truth is None else truth.known(rows)

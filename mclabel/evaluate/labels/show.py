@@ -56,7 +56,7 @@ def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> 
     """Predicted against observed shares, and below it how many predictions there are.
 
     Args:
-        title: of the plot.
+        title: title of the plot.
         curves: by what is predicted; those without a point are left out.
     """
     shown = {name: points for name, points in curves.items() if points}

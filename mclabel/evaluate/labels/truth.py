@@ -1,4 +1,4 @@
-"""Where the truth about steps comes from: exact, people, or the same solution in another run.
+"""Place where the truth about steps comes from: exact, people, or the same solution in another run.
 
 Labelled solutions are cut on token boundaries, and people's files join steps in many ways, so
 texts are compared without whitespace, and steps by the characters that they hold.
@@ -173,7 +173,7 @@ def to_labelled(index: int | None, given: Sequence[str], labelled: Sequence[str]
     """Return where a step of a given solution lies in the labelled one, whose steps may end later.
 
     Args:
-        index: of a given step; None stays None.
+        index: index of a given step; None stays None.
         given: texts of the steps as they were given.
         labelled: texts of the steps that were labelled, moved to token ends.
     """

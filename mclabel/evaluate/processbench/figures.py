@@ -75,7 +75,7 @@ class LeftOut:
 
 
 Reasons = Mapping[str, Mapping[str, LeftOut]]
-"""By split and id, of solutions without a prediction."""
+"""For each split and id, of solutions without a prediction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def processbench(
             predicted wrongly. They have no prediction.
         panel: whose opinions they are. Of a split with several judges, the solutions with a
             prediction are those on which they agree.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
     """
     tables = {
         name: _table(rows, predictions[name], unknown.get(name, ()))

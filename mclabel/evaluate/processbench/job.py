@@ -78,7 +78,7 @@ def processbench_of_prm(
         device: torch device.
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
             provenance.json.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
         on_score: called with solutions scored and in all.
         trust_remote_code: run Python code that comes with the PRM.
         strict: whether a row that cannot be used is an error; else it is left out.
@@ -221,7 +221,7 @@ class _Unlocated:
 
         Args:
             rows: these solutions.
-            alone: of the other ones, the only solutions of their problems, by problem id.
+            alone: alone of the other ones, the only solutions of their problems, by problem id.
         """
         self._by_key = {row_key(row): row for row in reversed(rows)}
         self._by_id, self._alone = given_alone(rows), alone

@@ -50,7 +50,7 @@ def processbench_of_opinions(
         opinions: runs of `mclabel judge` over these files, matched by the ids in their rows.
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
             provenance.json.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
         strict: whether a row that cannot be used is an error; else it is left out.
 
     Raises:

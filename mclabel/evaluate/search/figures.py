@@ -107,9 +107,11 @@ class ReferenceFigures:
     num_sampled: float
     num_scored: float
     cost: dict[str, float]
-    """By choice: `majority` and `pass` need no scorer."""
+    """For each choice, `majority` and `pass` need no scorer."""
     accuracy: dict[str, Estimate]
-    """By choice: `best`, `weighted vote`, `majority`, and `pass`, which is right where any is."""
+    """For each choice, `best`, `weighted vote`, `majority`, and `pass`, which is right where
+    any is.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +143,10 @@ class SearchComparison:
     """Of methods that were run at several `n` and nothing else different, by their names, and of
     best-of-N by its choice: whether the largest is worse than the best."""
     groups: dict[str, dict[str, GroupFigures]]
-    """By kind and group: the problems' metadata, and fifths by the policy's pass rate. That is
-    measured on the draws of the reference, which thus looks worse on the hardest problems, and
-    better on the easiest ones, than new draws would."""
+    """For each kind and group, the problems' metadata, and fifths by the policy's pass rate.
+    That is measured on the draws of the reference, which thus looks worse on the hardest
+    problems, and better on the easiest ones, than new draws would.
+    """
 
 
 def compare_searches(
@@ -161,7 +164,7 @@ def compare_searches(
         reference: a search of kind `best_of_n` on them.
         sizes: values of N, rising; the largest is the reference's.
         group_by: metadata fields of the problems.
-        seed: of subsets and bootstrap.
+        seed: seed of subsets and bootstrap.
 
     Raises:
         ValueError: there is no problem, or they differ.

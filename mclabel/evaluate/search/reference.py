@@ -47,7 +47,7 @@ class ReferenceSize:
     cost_unscored: float
     """The same without the scorer."""
     accuracy: Mapping[str, NDArray[np.float64]]
-    """Of each choice, by problem [problems]."""
+    """For each choice, by problem [problems]."""
 
     def cost_of(self, choice: str) -> float:
         """Return what a choice costs a problem."""
@@ -63,7 +63,7 @@ def reference_sizes(
         trees: one a problem.
         sizes: values of N, rising; not above the number of draws.
         models: sizes of the models, if they are known.
-        seed: of the subsets for votes.
+        seed: seed of the subsets for votes.
     """
     drawn = [drawn_samples(tree) for tree in trees]
     found = []

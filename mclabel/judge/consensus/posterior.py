@@ -83,7 +83,7 @@ def fuse(
         rollouts: [solution, T + 1], chances of each first error by rollouts, that of none at the
             index of a solution's number of steps; zero beyond it.
         num_steps: [solution]
-        models: of the judges, by name.
+        models: models of the judges, by name.
         labels: [solution], first errors that the run's own labels name, the number of steps for
             none, -1 where they do not say; a judge may repeat them.
     """
@@ -98,7 +98,7 @@ def multiplied(shown: Shown, models: Mapping[str, JudgeModel]) -> Learned:
 
     Args:
         shown: what rollouts show.
-        models: of the judges, by name.
+        models: models of the judges, by name.
     """
     # Rates are learned against what is usual, as weakened beliefs would find errors everywhere.
     learned = learn(shown.weighted(_ROLLOUT_WEIGHT), shown.num_steps, models, rounds=_ROUNDS)
@@ -168,7 +168,7 @@ def learn(
     Args:
         begun: [solution, T + 1], chances of each first error by rollouts.
         num_steps: [solution]
-        models: of the judges, by name.
+        models: models of the judges, by name.
         rounds: at least one.
     """
     chances, current, likelihood = begun, dict(models), 0.0
@@ -187,7 +187,7 @@ def combined(
         begun: [solution, T + 1], by rollouts.
         chances: [solution, T + 1], by everything, as it was a round before.
         num_steps: [solution]
-        models: of the judges.
+        models: models of the judges.
 
     Returns:
         Chances by everything; the logarithm of how likely all opinions are.
@@ -291,7 +291,7 @@ def told_apart(shown: Shown, models: Mapping[str, JudgeModel], labels: Ints | No
 
     Args:
         shown: what rollouts show.
-        models: of the judges, by name.
+        models: models of the judges, by name.
         labels: first errors by the run's own labels; see `fuse`.
     """
     if not models:

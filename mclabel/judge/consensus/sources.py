@@ -230,7 +230,7 @@ class RunEvidence:
         """Begin with nothing.
 
         Args:
-            settings: of the estimator whose evidence it is.
+            settings: settings of the estimator whose evidence it is.
         """
         self._settings = settings
         self._problems: list[_Problem] = []

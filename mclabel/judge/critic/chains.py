@@ -21,8 +21,8 @@ def step_verdicts(
     """The verdicts of a chain on the steps of a solution, and why it is incomplete if it is.
 
     Args:
-        text: of the answer, thoughts included.
-        num_steps: of the solution, at least 1.
+        text: text of the answer, thoughts included.
+        num_steps: number of steps of the solution, at least 1.
         parser: name of the form that was asked for, one of `FIRST_INDEX`.
         truncated: the answer was cut by its length.
 

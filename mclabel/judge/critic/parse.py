@@ -66,9 +66,9 @@ def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vot
     """Read a critic's answer.
 
     Args:
-        text: of the answer, thoughts included.
+        text: text of the answer, thoughts included.
         parser: name of the form that was asked for, one of `FIRST_INDEX`.
-        num_steps: of the solution, at least 1.
+        num_steps: number of steps of the solution, at least 1.
         truncated: the answer was cut by its length.
 
     Raises:

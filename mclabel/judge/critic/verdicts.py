@@ -59,7 +59,7 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
 
     Args:
         text: without thoughts that do not count.
-        num_steps: of the solution, at least 1.
+        num_steps: number of steps of the solution, at least 1.
     """
     text = _CODE.sub(_without_code, text)
     marks = _marks(text)

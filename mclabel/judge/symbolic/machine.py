@@ -42,13 +42,13 @@ class Machine:
         self.goal = len(signs) if goal is None else goal
         self.parts: list[str] = []
         self.stack: list[tuple[str, str, int]] = []
-        """Of each open bracket: what closes it, how that is spelt, and arguments still due."""
+        """For each open bracket: what closes it, how that is spelt, and arguments still due."""
         self.behind = False
         """An operand has just ended."""
         self.last = start
         """Behind the last sign that belongs to the formula."""
         self.product_at: int | None = None
-        """Where a fraction stands behind a number in LaTeX."""
+        """Place where a fraction stands behind a number in LaTeX."""
         self.fraction: str | None = None
         """Of a mixed number at the start."""
         self.side = Side(signs[start].start, signs[start].end)

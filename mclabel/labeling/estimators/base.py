@@ -165,7 +165,7 @@ class RunLearner(Protocol):
         Args:
             problem: that the estimator labelled.
             estimator: when it is done.
-            num_tokens: of the problem's rollouts.
+            num_tokens: number of tokens of the problem's rollouts.
         """
 
     def fit(self) -> None:
@@ -220,7 +220,7 @@ class Estimator(Protocol):
         Args:
             settings: an instance of `Settings`.
             problem: with the paths of its solutions.
-            knowledge: of the run's learner, where the estimator has one.
+            knowledge: knowledge of the run's learner, where the estimator has one.
             min_gain: minimum expected gain, from the same learner; None keeps the setting.
         """
         return cls(settings, problem)
@@ -256,7 +256,7 @@ class Estimator(Protocol):
         Each estimator then wants what it would have wanted alone.
 
         Args:
-            estimators: of this class, for which `is_due` holds.
+            estimators: estimators of this class, for which `is_due` holds.
         """
 
     @abstractmethod

@@ -47,7 +47,7 @@ class CheckedEstimator:
         """Stand before an estimator.
 
         Args:
-            estimator: of the problem, without any rollouts so far.
+            estimator: estimator of the problem, without any rollouts so far.
             problem: with the paths of its solutions.
         """
         self.estimator, self.estimators = estimator, [estimator]

@@ -30,7 +30,7 @@ class SolutionPath:
     after the last step nothing is left to roll out, and its label is the outcome. Solutions that
     begin alike share prefix indices."""
     outcome: Outcome
-    """How the solution itself ended."""
+    """The way that the solution itself ended."""
     sampled: bool = True
     """True if the policy sampled the solution under the rollouts' sampling parameters, and it was
     not chosen by its outcome: then the outcome is a free rollout of each of its prefixes."""
@@ -40,7 +40,7 @@ class SolutionPath:
     """Content of each step as a key: steps with the same content have equal keys
     (`mclabel.labeling.prefixes`)."""
     commitments: tuple[Outcome | None, ...] = ()
-    """Of each step, how the answer is graded that it commits to, None where it states none; empty
+    """For each step, how the answer is graded that it commits to, None where it states none; empty
     where nobody looked."""
 
     @property
@@ -91,7 +91,7 @@ class RecordedRollout:
     prefix: int
     """Index of the prefix it was rolled out from."""
     outcome: Outcome
-    """How the completion ended."""
+    """The way that the completion ended."""
     num_tokens: int = 0
     """Number of sampled tokens."""
     path: tuple[int, ...] = ()

@@ -82,7 +82,7 @@ def make_examples(
 
     Args:
         rows: labelled solutions.
-        encoder: of the scorer that is to be trained.
+        encoder: encoder of the scorer that is to be trained.
         settings: which of them are trained on, and what is learned.
 
     Raises:

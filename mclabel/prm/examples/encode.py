@@ -26,7 +26,7 @@ from mclabel.engines.text import PolicyText
 
 
 class TextSettings(Settings):
-    """How problems and solutions become a scorer's tokens."""
+    """The way that problems and solutions become a scorer's tokens."""
 
     template: str | None = None
     """Prompt template with {problem}; null uses the base's chat template."""
@@ -76,7 +76,7 @@ class StepEncoder:
         Args:
             text: renders prompts and tokenises, as the scorer's base model does.
             step_id: id of the step token; None scores at each step's last token.
-            max_tokens: of an encoded solution; a longer one is an error.
+            max_tokens: maximum number of tokens of an encoded solution; a longer one is an error.
         """
         self._text, self._step_id, self._max_tokens = text, step_id, max_tokens
         self.prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems

@@ -319,7 +319,7 @@ def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) 
 
     Args:
         network: the scorer's, without a head that shares the embedding.
-        step_id: of the step token.
+        step_id: step id of the step token.
         vocabulary: number of the tokenizer's tokens.
     """
     rows = cast(nn.Embedding, network.get_input_embeddings()).weight.shape[0]

@@ -129,7 +129,7 @@ def load_network(kind: Any, base: str, *, dtype: str, **arguments: Any) -> PreTr
         kind: class that loads it.
         base: folder or Hugging Face name.
         dtype: name of a torch dtype.
-        **arguments: of `load_model`.
+        **arguments: arguments of `load_model`.
     """
     quiet_transformers()
     return load_model(kind, base, dtype=getattr(torch, dtype), **arguments)
@@ -148,7 +148,7 @@ def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
 
     Args:
         network: with its head; the head gets none.
-        rank: of the adapters.
+        rank: rank of the adapters.
         alpha: their output is scaled by alpha / rank.
     """
     from peft import LoraConfig, inject_adapter_in_model
@@ -184,11 +184,11 @@ def start_step_model(
     """A step model with a fresh head on a pretrained language model.
 
     Args:
-        settings: of the network; `base` is a folder or a Hugging Face name.
+        settings: settings of the network; `base` is a folder or a Hugging Face name.
         has_neutral: its classes are wrong, neutral and sound; of a classifier of tokens.
         trains_body: the body will be trained, so that its states are worth seeing.
         device: torch device that it will be trained on.
-        key: of the setting that names the base, for messages.
+        key: key of the setting that names the base, for messages.
 
     Raises:
         EngineError: the base cannot be loaded, or has no token classification.
@@ -211,7 +211,7 @@ def load_step_model(
     """A step model that was saved.
 
     Args:
-        folder: of its files.
+        folder: folder of its files.
         head: name of its head, in `HEADS`.
         dtype: torch dtype of the body.
         trust_remote_code: run Python code that comes with it.

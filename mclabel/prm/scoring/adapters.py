@@ -71,7 +71,7 @@ class AdaptedPRM(ABC):
 
         Args:
             network: on its device.
-            tokenizer: of the same checkpoint.
+            tokenizer: tokenizer of the same checkpoint.
             layout: where it departs from the authors' own.
 
         Raises:
@@ -204,7 +204,7 @@ class AdaptedPRM(ABC):
         """The id of a text that must be one token of the vocabulary.
 
         Args:
-            text: of the token.
+            text: text of the token.
             after: what stands before it, on which the token may depend.
         """
         ids = self._ids(after + text)[len(self._ids(after)) :]

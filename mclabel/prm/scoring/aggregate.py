@@ -38,7 +38,7 @@ def aggregate(scores: Sequence[float], how: Aggregation) -> float:
     """One score of a solution.
 
     Args:
-        scores: of its steps, in order, in [0, 1].
+        scores: scores of its steps, in order, in [0, 1].
         how: name of the aggregation.
 
     Raises:

@@ -141,7 +141,7 @@ class ScoreBatches:
 
         Args:
             score: gives what is said of the steps of every solution.
-            max_tokens: of a batch; a longer solution is scored alone.
+            max_tokens: maximum number of tokens of a batch; a longer solution is scored alone.
         """
         self._compute, self._max_tokens = score, max_tokens
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scores")

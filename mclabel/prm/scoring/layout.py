@@ -22,8 +22,8 @@ QWEN_STEP = "<extra_0>"
 
 
 class LayoutSettings(Settings):
-    """How a PRM of another format reads a solution. A field that is null is as the format's authors
-    have it.
+    """The way that a PRM of another format reads a solution. A field that is null is as the
+    format's authors have it.
     """
 
     separator: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)] | None = None

@@ -137,8 +137,8 @@ def step_encoder(
     """The encoder of a PRM.
 
     Args:
-        text: of its base.
-        manifest: of the PRM.
+        text: text of its base.
+        manifest: manifest of the PRM.
         ends: ids that the base's configuration names, of which no step token is suggested.
 
     Raises:
@@ -185,7 +185,7 @@ def write_provenance(path: Path, **about: Any) -> None:
     """Write a record.
 
     Args:
-        path: of its JSON file.
+        path: path of its JSON file.
         **about: what made the results; no secrets. Whether code of a model was trusted
             (`trust_remote_code`) belongs to it.
     """

@@ -134,7 +134,7 @@ class LikelihoodScorer:
             template: prompt with `{problem}` in it; None uses the model's chat template.
             system: system message, with a chat template.
             trust_remote_code: run Python code that comes with the model.
-            key: of the setting that names the model, for messages.
+            key: key of the setting that names the model, for messages.
 
         Raises:
             EngineError: it cannot be loaded.

@@ -36,8 +36,8 @@ class PRM:
 
         Args:
             model: on its device.
-            encoder: of its text.
-            manifest: of the same.
+            encoder: encoder of its text.
+            manifest: manifest of the same.
             threads: on a CPU; None for one a core.
         """
         self.model, self.encoder, self.manifest = model, encoder, manifest
@@ -158,7 +158,7 @@ def step_scores(model: StepModel, logits: Tensor) -> list[float]:
 
     Args:
         model: that gave them.
-        logits: of its steps, as of `StepModel.forward` without the first dimension.
+        logits: logits of its steps, as of `StepModel.forward` without the first dimension.
     """
     scores: list[float] = model.log_odds(logits[None])[0].sigmoid().tolist()
     return scores

@@ -47,7 +47,7 @@ PLACEHOLDERS = ("{problem}", "{steps}")
 
 
 class VerifierPolicySettings(PolicySettings):
-    """How a generative PRM is run and sampled: the keys of `policy`, but for the model."""
+    """The way that a generative PRM is run and sampled: the keys of `policy`, but for the model."""
 
     temperature: float = Field(0.6, ge=0, le=2)
     """Sampling temperature of the chains. 0 makes them all the same."""
@@ -58,7 +58,7 @@ class VerifierPolicySettings(PolicySettings):
 
 
 class GenerativeSettings(Settings):
-    """How a generative PRM verifies a solution, and how its verdict is read."""
+    """The way that a generative PRM verifies a solution, and how its verdict is read."""
 
     template: str = Field("thinkprm", min_length=1)
     r"""`thinkprm`, `genprm`, or a text with {problem} and {steps} that asks for \boxed{correct} or
@@ -73,7 +73,7 @@ class GenerativeSettings(Settings):
     """Form of a verdict: `token` reads the probability of its token where the engine returns it,
     `text` always reads the word."""
     policy: VerifierPolicySettings = VerifierPolicySettings()
-    """How the model is run and sampled. The model itself is named by `prm`."""
+    """The way that the model is run and sampled. The model itself is named by `prm`."""
 
     @rule
     def _a_template_is_a_name_or_a_text(self) -> str | None:
@@ -137,9 +137,11 @@ class ScorerSettings(Settings):
     """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen` or `generative`
     (docs/generative.md)."""
     layout: LayoutSettings = LayoutSettings()
-    """How a PRM of another format reads a solution, where it departs from the format's authors."""
+    """The way that a PRM of another format reads a solution, where it departs from the format's
+    authors.
+    """
     generative: GenerativeSettings = GenerativeSettings()
-    """How a PRM with format=generative verifies a solution."""
+    """The way that a PRM with format=generative verifies a solution."""
     device: Annotated[str, OPERATIONAL] = AUTO
     """PyTorch device of the scorer. `auto` takes cuda if the machine of the command has a GPU."""
     url: Annotated[str | None, OPERATIONAL] = None
@@ -283,7 +285,7 @@ def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -
 
     Args:
         path: `out` of `mclabel train`, or of another format a folder or Hugging Face name.
-        threads: of our own format on a CPU; None for one a core.
+        threads: threads of our own format on a CPU; None for one a core.
         settings: fields of `ScorerSettings`, such as `format="trl"`.
 
     Raises:

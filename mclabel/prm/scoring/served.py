@@ -48,8 +48,8 @@ class ServedPRM:
         """Score through a server.
 
         Args:
-            url: of the server, without a path.
-            folder: of the PRM's model: its tokenizer, manifest and likelihood head.
+            url: url of the server, without a path.
+            folder: folder of the PRM's model: its tokenizer, manifest and likelihood head.
             trust_remote_code: run Python code that comes with its tokenizer.
 
         Raises:
@@ -81,7 +81,7 @@ class ServedPRM:
         """A client of a server.
 
         Args:
-            url: of the server, e.g. http://localhost:8000.
+            url: url of the server, e.g. http://localhost:8000.
             prm: `out` of the training run that it serves.
             trust_remote_code: run Python code that comes with its tokenizer.
         """

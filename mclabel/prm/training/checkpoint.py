@@ -125,8 +125,8 @@ def resuming(folder: Path, *names: str) -> Iterator[None]:
     """Say of what cannot be taken over from a checkpoint which files it is of, and what to do.
 
     Args:
-        folder: of the checkpoint.
-        names: of the files.
+        folder: folder of the checkpoint.
+        names: names of the files.
 
     Raises:
         TrainingError: the files do not fit the training.

@@ -36,10 +36,10 @@ def run_workers(
 
     Args:
         work: importable where the workers run; each has its rank in its environment.
-        address: of the Ray cluster, `local` starts one.
-        num_workers: of the group.
-        num_cpus: of a worker.
-        num_gpus: of a worker.
+        address: address of the Ray cluster, `local` starts one.
+        num_workers: number of workers of the group.
+        num_cpus: number of cpus of a worker.
+        num_gpus: number of gpus of a worker.
         storage: folder for what Ray Train itself writes.
 
     Raises:

@@ -198,9 +198,9 @@ class LengthGroupedSampler(Sampler[int]):
         """Order the examples of every epoch.
 
         Args:
-            lengths: of the examples, in tokens.
-            batch_size: of an optimizer step, over all workers.
-            seed: of the order.
+            lengths: lengths of the examples, in tokens.
+            batch_size: batch size of an optimizer step, over all workers.
+            seed: seed of the order.
             fill: fill the last batch up with the index behind the last example. Several workers
                 must have equal shares, and would be given examples twice.
         """

@@ -119,7 +119,7 @@ def preflight(
     Args:
         examples: that are to be trained on.
         target: name of the view of labels that is learned.
-        step_id: of the step token, None if steps are scored at their own last token.
+        step_id: step id of the step token, None if steps are scored at their own last token.
         decode: token ids to text.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How a step model is fitted to examples, and to which services its figures go."""
+"""The way that a step model is fitted to examples, and to which services its figures go."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Index:
 
         Args:
             sql: what to ask.
-            arguments: of its question marks.
+            arguments: arguments of its question marks.
             asked: a table that `sql` knows by this name.
         """
         cursor = self._cursor()

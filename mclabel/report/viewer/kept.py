@@ -18,7 +18,7 @@ class Kept(Generic[T]):
 
         Args:
             limit: largest sum of sizes; a result above it is not kept.
-            size: of a result; by default results are counted.
+            size: size of a result; by default results are counted.
         """
         self._limit, self._size = limit, size
         self._results: OrderedDict[Hashable, T] = OrderedDict()

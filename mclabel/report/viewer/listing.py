@@ -168,7 +168,7 @@ class Listing:
 
         Args:
             question: what is asked for.
-            offset: of the first row, 0-based.
+            offset: offset of the first row, 0-based.
             limit: at most MAX_PAGE rows.
         """
         ids = self.ids(question)

@@ -49,7 +49,7 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
     """The viewer as an ASGI application.
 
     Args:
-        index: of the runs shown.
+        index: index of the runs shown.
         follower: keeps the index up to date.
         scorers: PRMs shown beside the labels.
         token: what a visitor must know.

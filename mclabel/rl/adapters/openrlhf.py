@@ -26,8 +26,8 @@ def make_reward_func(
     """Make a `reward_func(queries, prompts, labels)`.
 
     Args:
-        client: of the server; None takes MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN of the
-            environment at the first call.
+        client: client of the server; None takes MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN
+            of the environment at the first call.
         problem_of: gives the problem in a prompt, to which a chat template may be applied.
         end_tokens: texts of the tokens that end a turn, removed from the end of completions.
     """

@@ -105,8 +105,8 @@ def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> l
     or is masked.
 
     Args:
-        rewards: of the text of `ids`, as `decode` makes it.
-        ids: of the completion, end token included.
+        rewards: rewards of the text of `ids`, as `decode` makes it.
+        ids: ids of the completion, end token included.
         tokenizer: the trainer's.
 
     Raises:

@@ -67,7 +67,7 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
         Args:
             *args: of SkyRLGymGenerator.
             credit: `spread` or `ends`.
-            **kwargs: of SkyRLGymGenerator.
+            **kwargs: kwargs of SkyRLGymGenerator.
 
         Raises:
             ValueError: an unknown credit, or trajectories of several turns.

@@ -44,7 +44,7 @@ class _Asking:
         """Connect at the first batch.
 
         Args:
-            url: of `mclabel serve-rewards`.
+            url: url of `mclabel serve-rewards`.
             token: that the server asks for.
             answer_column: column of the data set with the gold answer; None sends none.
             problem_column: column with the problem; None takes the prompt, or the user's last
@@ -101,7 +101,7 @@ class ProcessReward(_Asking):
         """Connect at the first batch.
 
         Args:
-            url: of `mclabel serve-rewards`.
+            url: url of `mclabel serve-rewards`.
             reduce: the server's `reward`; its `outcome` as 1 or 0; or the `min_score`,
                 `mean_score` or `last_score` of a PRM's steps.
             **options: `token`, `answer_column`, `problem_column`, `timeout_s`, as `ServerCredit`
@@ -153,7 +153,7 @@ class ServerCredit(_Asking):
         """Connect at the first batch.
 
         Args:
-            url: of `mclabel serve-rewards`.
+            url: url of `mclabel serve-rewards`.
             tokenizer: the policy's.
             **options: `token`, `answer_column`, `problem_column`, `timeout_s`.
         """
@@ -207,7 +207,7 @@ class StepGRPOTrainer(GRPOTrainer):
             step_credit: called as reward functions are, with `prompts`, `completions`,
                 `completion_ids` and the columns of this process; gives one list of advantages a
                 completion, as long as its ids, or None for one to be left out of the loss.
-            **kwargs: of GRPOTrainer.
+            **kwargs: kwargs of GRPOTrainer.
 
         Raises:
             ValueError: an option for which TRL needs one advantage a completion.
@@ -287,7 +287,7 @@ def engine_rollouts(
     Args:
         sample: samples one completion for each prompt. TRL has repeated prompts already. It must
             sample at the temperature that GRPOConfig has, with top_p 1.
-        end_id: of the token that ends texts, `tokenizer.eos_token_id`. It is put where texts
+        end_id: end id of the token that ends texts, `tokenizer.eos_token_id`. It is put where texts
             ended, else TRL takes them for cut and never trains the end.
     """
 

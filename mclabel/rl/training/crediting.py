@@ -34,8 +34,9 @@ class Credited:
     """A step's groups with their credit."""
 
     advantages: list[list[list[float] | None]]
-    """By group and solution: one for each of its ids, and the last once more, for the end token.
-    None for a solution whose outcome is not known, which nothing is learned from."""
+    """For each group and solution, one for each of its ids, and the last once more, for the end
+    token. None for a solution whose outcome is not known, which nothing is learned from.
+    """
     num_value_tokens: int = 0
     """Sampled for values."""
     mean_score: float | None = None
@@ -51,7 +52,7 @@ class Crediting:
         """Prepare to assign credit.
 
         Args:
-            settings: of the training.
+            settings: settings of the training.
             engine: that samples with the present weights.
             prm: where the settings name one.
 
@@ -66,7 +67,7 @@ class Crediting:
 
         Args:
             groups: that the present weights have sampled.
-            seed: of rollouts.
+            seed: seed of rollouts.
 
         Raises:
             EngineError: the engine died.

@@ -48,13 +48,13 @@ class StepRollouts:
         """Prepare to sample.
 
         Args:
-            engine: of the policy.
-            crediting: of its solutions.
+            engine: engine of the policy.
+            crediting: crediting of its solutions.
             problems: that are trained on; their texts differ.
             group_size: solutions of each problem.
             end_id: the token that ends a solution.
             stop: texts that end one without that token.
-            seed: of the run.
+            seed: seed of the run.
         """
         self._engine, self._crediting = engine, crediting
         self._by_text = {one.text: one for one in problems}
@@ -108,7 +108,7 @@ class StepRollouts:
         Args:
             problems: that are not trained on, at least one.
             samples: of each problem.
-            seed: of the draws.
+            seed: seed of the draws.
 
         Raises:
             EngineError: the engine died.
@@ -192,9 +192,9 @@ class LiveEngine:
         """Load nothing yet.
 
         Args:
-            engine: of the policy, not started.
-            settings: of the training.
-            prover: of another policy whose values are asked for, not started.
+            engine: engine of the policy, not started.
+            settings: settings of the training.
+            prover: policy whose values are asked for, not started.
         """
         self._engine, self._settings, self._prover = engine, settings, prover
         self._desk = Desk()
@@ -231,7 +231,7 @@ class LiveEngine:
 
         Args:
             problems: sampled side by side.
-            seed: of the draws.
+            seed: seed of the draws.
             size: solutions of a group; None is that of the settings.
 
         Raises:

@@ -156,7 +156,7 @@ def _forward(
 
     Args:
         num_steps: [batch]
-        priors: of the chains' class.
+        priors: priors of the chains' class.
         seen: what was.
         keeps: whether to keep the messages to all unsound prefixes, R^2 / 2 of them, or those to
             the one with one step to go alone.
@@ -205,7 +205,7 @@ def _backward(
 
     Args:
         outcome: [batch, 2]
-        priors: of the chains' class.
+        priors: priors of the chains' class.
         seen: what was.
         most: steps to go of the prefixes; None for R.
 

@@ -118,7 +118,7 @@ class PosteriorEstimator(Estimator):
         """Begin with a problem.
 
         Args:
-            settings: of the estimator.
+            settings: settings of the estimator.
             problem: with the paths of its solutions.
             priors: priors of the run; None takes those that a run begins with.
             min_gain: replaces the value of the settings; None keeps it.

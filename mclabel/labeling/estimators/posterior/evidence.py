@@ -64,7 +64,7 @@ class EvidenceTable:
         """Begin with the evidence of the solutions on one another.
 
         Args:
-            paths: of the problem's solutions.
+            paths: paths of the problem's solutions.
             agreement: whether steps are compared.
             truncated: how a truncated rollout counts.
             is_author: whether what rolls out wrote the solutions. Else their ends show nothing of
@@ -93,7 +93,7 @@ class EvidenceTable:
         if not is_author:
             self.outcome[:] = 1.0
         self.holders: dict[int, list[tuple[int, int]]] = {}
-        """By prefix: each chain that holds it, and after how many steps."""
+        """For each prefix, each chain that holds it, and after how many steps."""
         self._reached: dict[int, list[tuple[int, int]]] = {}
         self._hold(paths)
         for index, (name, path) in enumerate(zip(names, paths, strict=True)):
@@ -165,7 +165,7 @@ class EvidenceTable:
 
         Args:
             chain: holds the prefix.
-            depth: of the prefix.
+            depth: depth of the prefix.
             held: all chains that hold it.
         """
         way = self.paths[chain].prefixes[:depth]
@@ -299,7 +299,7 @@ def bare_errors(num_steps: NDArray[np.int64], priors: ClassPriors, width: int) -
 
     Args:
         num_steps: [chain]
-        priors: of the chains.
+        priors: priors of the chains.
         width: R + 1.
 
     Returns:

@@ -100,9 +100,9 @@ def fit_priors(
     """Fit priors that make the evidence likely.
 
     Args:
-        evidence: of finished problems, by answer class. How rollouts were chosen and stopped does
-            not matter, since it was chosen by what is in the evidence. What is elsewhere for one
-            completer is computed from the others'.
+        evidence: evidence of finished problems, by answer class. How rollouts were chosen and
+            stopped does not matter, since it was chosen by what is in the evidence. What is
+            elsewhere for one completer is computed from the others'.
         once: the same with every outcome counted once, where `evidence` counts some twice.
         agreement: the same with the agreement of samples, where that is used; it counts every
             outcome once.
@@ -361,7 +361,7 @@ def _agreement(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
     """Agreement where there were other samples.
 
     Args:
-        evidence: of a batch.
+        evidence: evidence of a batch.
         weight: [3, batch, R + 1], chance of each kind of step.
     """
     r = np.arange(evidence.right.shape[1])

@@ -36,7 +36,7 @@ def judge_solution(
     """Label one solution by the mode of its posterior, if that is believed enough.
 
     Args:
-        path: of the solution.
+        path: path of the solution.
         counts: outcomes of the completer whose values are estimated, one per prefix index.
         chances: chances of each first error by steps to go, [R + 1] each, by every reading of the
             evidence.
@@ -114,7 +114,7 @@ def likeliest(posterior: Floats, outcome: Outcome, min_belief: float) -> tuple[i
 
     Args:
         posterior: [steps + 1], the chance of none being the last.
-        outcome: of the solution.
+        outcome: outcome of the solution.
         min_belief: least chance.
     """
     last = len(posterior) - 2

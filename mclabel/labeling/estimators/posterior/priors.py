@@ -121,7 +121,7 @@ class ClassPriors:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """How a completer's rollouts mislead, as the run shows it without truth.
+    """The way that a completer's rollouts mislead, as the run shows it without truth.
 
     Means over the prefixes that end with a step, each weighing the same.
     """
@@ -146,9 +146,11 @@ class Priors:
     """Priors for evidence with the agreement of other samples; None where it is not used, or
     nothing is fitted."""
     completers: Mapping[str, Priors] = field(default_factory=dict)
-    """By name, the priors of each completer that is not the author, whose own the others are."""
+    """For each name, the priors of each completer that is not the author, whose own the others
+    are.
+    """
     rates: Mapping[str, Rates] = field(default_factory=dict)
-    """Of each completer; empty before anything is fitted, and where the author alone rolls out."""
+    """For each completer; empty before anything is fitted, and where the author alone rolls out."""
 
     def by(self, completer: str) -> Priors:
         """The priors of one completer's chains; wide ones of another model that has none so far."""

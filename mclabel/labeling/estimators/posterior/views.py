@@ -66,10 +66,10 @@ class CompleterView:
 
         Args:
             completer: whose view it is.
-            paths: of the problem's solutions.
+            paths: paths of the problem's solutions.
             number: of the completer, by which it is asked; None of an author that rolls out
                 nothing.
-            priors: of its chains.
+            priors: priors of its chains.
             value_priors: the same for evidence in which every outcome counts once.
             agreement: whether steps are compared.
             truncated: how a truncated rollout counts.
@@ -205,7 +205,7 @@ class Family:
 
         Args:
             problem: with the paths of its solutions.
-            priors: of the run, for this reading.
+            priors: priors of the run, for this reading.
             agreement: whether steps are compared.
             truncated: how a truncated rollout counts.
         """
@@ -325,7 +325,7 @@ def best_probes(
     that no solution has both of are rolled out side by side: fewer rounds, the same rollouts.
 
     Args:
-        views: of a problem that can be asked, with plans.
+        views: views of a problem that can be asked, with plans.
         min_gain_per_token: rate below which nothing is rolled out.
         batch: maximum number of rollouts from a prefix that are started together.
         max_rollouts: maximum number of rollouts from a prefix by one completer.
@@ -389,7 +389,7 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
     """List the prefixes of a problem that differ in evidence, and where each lies in the chains.
 
     Args:
-        table: of one completer.
+        table: table of one completer.
         completer: that rolls out.
     """
     prefixes: list[int] = []

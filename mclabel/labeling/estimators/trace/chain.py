@@ -59,13 +59,13 @@ class ClassRates:
     commitment: Floats
     """[state, 2]: chances that an answer on the way is right and wrong."""
     shares: Mapping[str, Floats]
-    """By completer, [level, state, to go, 3]: mean shares of what comes of a completion."""
+    """For each completer, [level, state, to go, 3]: mean shares of what comes of a completion."""
     spread: Mapping[str, float]
-    """By completer: how near the shares of prefixes are to their means, in completions."""
+    """For each completer, how near the shares of prefixes are to their means, in completions."""
     steps: Mapping[str, Floats]
     """By source of `TraceEvidence.steps`, [move, kind]: mean shares of its kinds."""
     step_spread: Mapping[str, float]
-    """By source: how near the shares of steps are to their means."""
+    """For each source, how near the shares of steps are to their means."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +75,13 @@ class TraceEvidence:
     num_steps: Ints
     """[chain]"""
     counts: Mapping[str, Floats]
-    """By completer, [T, 3, chain]: what came of completions after each step."""
+    """For each completer, [T, 3, chain]: what came of completions after each step."""
     root: Mapping[str, Floats]
-    """By completer, [3]: of completions of the bare problem."""
+    """For each completer, [3]: of completions of the bare problem."""
     commitments: Floats
     """[T, 2, chain]: answers on the way that are right and wrong."""
     steps: Mapping[str, Floats]
-    """By source, [T, kind, chain]: what is seen of each step itself."""
+    """For each source, [T, kind, chain]: what is seen of each step itself."""
     end: Floats
     """[2, chain]: whether it may have ended right, and wrong; both where it is unknown."""
 

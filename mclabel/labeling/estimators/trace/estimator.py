@@ -105,9 +105,9 @@ class TraceEstimator(Estimator):
         """Begin with a problem.
 
         Args:
-            settings: of the estimator.
+            settings: settings of the estimator.
             problem: with the paths of its solutions.
-            rates: of the run; None takes wide ones.
+            rates: rates of the run; None takes wide ones.
         """
         self._settings, self._problem = settings, problem
         known = rates or wide_rates(problem.completers)
@@ -263,12 +263,12 @@ class _Table:
         self.holders: dict[int, list[tuple[int, int]]] = {
             ROOT: [(chain, -1) for chain in range(len(self.paths))]
         }
-        """By prefix: each chain that holds it, and the step that it ends with."""
+        """For each prefix, each chain that holds it, and the step that it ends with."""
         for chain, path in enumerate(self.paths):
             for step, prefix in enumerate(path.prefixes):
                 self.holders.setdefault(prefix, []).append((chain, step))
         self._counts: dict[tuple[int, int], Floats] = {}
-        """By prefix and completer, [3]."""
+        """For each prefix and completer, [3]."""
         self._steps = compare_solutions(self.paths, problem.paths)
 
     def record(self, rollout: RecordedRollout) -> None:

@@ -88,10 +88,13 @@ class _Expected:
     end: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     commitment: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     seen: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
-    """By completer: counts [place, 3], bins of steps to go [place], and the chance of each level
-    and state there, [place, level, state]."""
+    """For each completer, counts [place, 3], bins of steps to go [place], and the chance of
+    each level and state there, [place, level, state].
+    """
     steps: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
-    """By source: counts [place, kind], zeros, and the chance of each move, [place, 1, move]."""
+    """For each source, counts [place, kind], zeros, and the chance of each move, [place, 1,
+    move].
+    """
 
 
 def _sum(parts: Sequence[_Expected]) -> _Expected:
