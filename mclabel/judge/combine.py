@@ -204,12 +204,12 @@ def combine(
     if rule == POSTERIOR:
         learned = _learned(source, config, sources)
         report.rates, report.groups = learned.rates, learned.groups
-    target, provenance = begin_rewritten(run, out, semantic, what="combined")
+    target, provenance = begin_rewritten(run, out, semantic, action="combined")
     rewritten = RewrittenRun(
         source,
         target,
         {**provenance, "judge_rates": report.rates},
-        what="combined",
+        action="combined",
         fit=learned.fit,
     )
     report.num_blocks, report.num_blocks_resumed = rewritten.num_blocks, rewritten.num_resumed

@@ -59,7 +59,7 @@ class LabelRun:
             config: configuration of the job.
             folder: folder of its inputs, and of its output where no place was given; removed
                 with this object, when the process ends, or where the job fails before it begins.
-            accept_changes: of problems, as in `labeling.job`.
+            accept_changes: continue although problems changed, as in `labeling.job`.
             on_state: called often with the state of the job, in its thread.
             progress: show a progress bar on standard error, if that is a terminal or a notebook.
         """

@@ -107,5 +107,5 @@ def naming(name: str) -> Iterator[None]:
     except EngineError as error:
         if name == AUTHOR:
             raise
-        kinds = (one for one in (EngineDied, BadAnswer) if isinstance(error, one))
+        kinds = (kind for kind in (EngineDied, BadAnswer) if isinstance(error, kind))
         raise next(kinds, EngineError)(f"completer {name}: {error}") from error

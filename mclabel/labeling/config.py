@@ -67,7 +67,7 @@ class LabelConfig(LabelSettings):
     )
     """Reader of the problems; by default it follows from `source`."""
     policy: PolicySettings = PolicySettings()
-    """What writes the solutions, and the rollouts where `completers` is empty."""
+    """Model that writes the solutions, and the rollouts where `completers` is empty."""
     completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
     """Models that sample the rollouts, such as `[{model: policy}, {model: arith:strong}]`, with
     the keys of `policy`; empty: the policy."""
@@ -87,25 +87,30 @@ class LabelConfig(LabelSettings):
     @rule
     def _a_completer_is_another_model(self) -> str | None:
         own = self.policy.semantic()
-        keys = [own if one.is_author else {**one.semantic()} for one in self.completers]
-        for number, one in enumerate(keys):
+        keys = [
+            own if completer.is_author else {**completer.semantic()}
+            for completer in self.completers
+        ]
+        for number, completer in enumerate(keys):
             if not self.completers[number].is_author:
-                del one["name"], one["cost"]
-            if one == own and not self.completers[number].is_author:
+                del completer["name"], completer["cost"]
+            if completer == own and not self.completers[number].is_author:
                 return (
                     f"completers.{number}: is the policy itself. Write {{model: policy}}, or give "
                     "another model"
                 )
-            if one in keys[:number]:
+            if completer in keys[:number]:
                 return (
-                    f"completers.{number}: repeats completers.{keys.index(one)}, whose rollouts "
-                    "would count twice. Remove one of the two"
+                    f"completers.{number}: repeats completers.{keys.index(completer)}, whose "
+                    "rollouts would count twice. Remove one of the two"
                 )
         return None
 
     @rule
     def _all_completers_have_a_cost_or_none(self) -> str | None:
-        given = [number for number, one in enumerate(self.completers) if one.cost is not None]
+        given = [
+            number for number, completer in enumerate(self.completers) if completer.cost is not None
+        ]
         if given and len(given) < len(self.completers):
             missing = next(n for n in range(len(self.completers)) if n not in given)
             return (
@@ -117,7 +122,7 @@ class LabelConfig(LabelSettings):
 
     @rule
     def _completers_differ_in_name(self) -> str | None:
-        names = [one.called for one in self.completers]
+        names = [completer.called for completer in self.completers]
         for number, name in enumerate(names):
             if name in names[:number]:
                 return (

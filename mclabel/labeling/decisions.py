@@ -31,7 +31,7 @@ from mclabel.labeling.estimators.base import MAX_LAG, Knowledge
 from mclabel.run.desk import Desk
 
 WINDOW_S = 0.015
-"""How long the first of a batch waits for others."""
+"""Seconds that the first request of a batch waits for others."""
 MAX_TOGETHER = 64
 """Decisions at a time: some milliseconds, in which the desk does nothing else."""
 
@@ -89,7 +89,7 @@ class Decisions:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due, self._due = [one for one in self._due if not one[1].done()], []
+        due, self._due = [asking for asking in self._due if not asking[1].done()], []
         if due:
             task = asyncio.get_running_loop().create_task(self._decide(due))
             self._under_way.add(task)
@@ -97,25 +97,25 @@ class Decisions:
 
     async def _decide(self, due: list[tuple[_Asking, asyncio.Future[Sequence[Probe]]]]) -> None:
         try:
-            found = await self._desk.run(self.together, [asking for asking, _ in due])
+            requests = await self._desk.run(self.together, [asking for asking, _ in due])
         except Exception as error:  # to whoever asked
             for _, turn in due:
                 if not turn.done():
                     turn.set_exception(error)
             return
-        for (_, turn), wanted in zip(due, found, strict=True):
+        for (_, turn), wanted in zip(due, requests, strict=True):
             if not turn.done():
                 turn.set_result(wanted)
 
     def together(self, asking: Sequence[_Asking]) -> list[Sequence[Probe]]:
         """Return what each wants, decided in one batch."""
-        decide_together(one for checked, _ in asking for one in checked.estimators)
+        decide_together(estimator for checked, _ in asking for estimator in checked.estimators)
         return [checked.wanted(num_prefixes) for checked, num_prefixes in asking]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What a learner knew after some problem."""
+    """Knowledge of a learner after some problem."""
 
     knowledge: Knowledge
     min_gain: float | None

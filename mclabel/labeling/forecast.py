@@ -1,4 +1,4 @@
-"""What a labelling job will cost: a pilot of it, and a forecast from the blocks that are done."""
+"""The cost of a labelling job: a pilot, and a forecast from the blocks that are done."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 
 MIN_BLOCKS = 8
-"""Of a pilot, where the user does not say: fewer say little of the spread."""
+"""Default number of blocks of a pilot; fewer show little of the spread."""
 NUM_PROBLEMS = 96
-"""Of a pilot, where the user does not say."""
+"""Default number of problems of a pilot."""
 MAX_BLOCKS = 500
-"""That a forecast looks at."""
+"""Maximum number of blocks that a forecast reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What a job will cost in all, what is spent already included."""
+    """Total cost of a job, including what is spent already."""
 
     num_blocks: int
     num_blocks_done: int
@@ -75,7 +75,7 @@ class Forecast:
             ("tokens in all", _shown(self.num_tokens)),
         ]
         if self.shares:
-            so_far = ", ".join(f"{one} {share:.0%}" for one, share in self.shares.items())
+            so_far = ", ".join(f"{role} {share:.0%}" for role, share in self.shares.items())
             lines.append(("of them so far", so_far))
         if self.hours is not None:
             engines = f"{self.num_engines} engine" + ("" if self.num_engines == 1 else "s")
@@ -161,17 +161,17 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     seen = list(_seen(store, catalog.by_file(), files, done, beginning=beginning, seed=config.seed))
     if not seen:
         return None
-    learned = [one for one in seen if not one.learning]
+    learned = [shard for shard in seen if not shard.learning]
     chosen = learned if len(learned) >= MIN_BLOCKS // 2 else seen
     spent = read_spent(store)
 
     def left(costs: list[int]) -> Interval:
-        rows = [(one.size, cost) for one, cost in zip(chosen, costs, strict=True)]
+        rows = [(shard.size, cost) for shard, cost in zip(chosen, costs, strict=True)]
         return predict(rows, size_left, seed=config.seed)
 
-    tokens_left = left([one.num_tokens for one in chosen])
-    scale = len(done) / max(1, sum(one.num_blocks for one in seen))
-    rollouts_done = scale * sum(one.num_rollouts for one in seen)
+    tokens_left = left([shard.num_tokens for shard in chosen])
+    scale = len(done) / max(1, sum(shard.num_blocks for shard in seen))
+    rollouts_done = scale * sum(shard.num_rollouts for shard in seen)
     gpus = models.resources(config.ray).total_gpus
     speed = spent.tokens_per_engine_s
     engine_hours = None if speed is None else tokens_left.times(1 / speed / 3600)
@@ -181,11 +181,11 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     return Forecast(
         num_blocks=len(blocks),
         num_blocks_done=len(done),
-        num_blocks_seen=sum(one.num_blocks for one in chosen),
+        num_blocks_seen=sum(shard.num_blocks for shard in chosen),
         num_problems=len(inputs.problems),
-        num_rollouts=left([one.num_rollouts for one in chosen]).times(1, rollouts_done),
+        num_rollouts=left([shard.num_rollouts for shard in chosen]).times(1, rollouts_done),
         num_tokens=tokens,
-        shares=_shares([one.tokens_by_role for one in seen]) if inputs.sampled_here else {},
+        shares=_shares([shard.tokens_by_role for shard in seen]) if inputs.sampled_here else {},
         hours=None if engine_hours is None else engine_hours.times(1 / engines, spent.hours),
         num_engines=engines,
         tokens_per_engine_s=speed,
@@ -197,7 +197,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What the blocks of one labels shard cost."""
+    """Cost of the blocks of one labels shard."""
 
     num_blocks: int
     size: Size
@@ -240,19 +240,19 @@ def _seen(
 
 def _by_role(table: pa.Table) -> Counter[str]:
     """Tokens of the solutions, and of each completer's rollouts; shared prefixes count once."""
-    found: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
     counted: dict[tuple[str, str], int] = {}
     names = ["problem_id", "origin", "solution_ids", "root", "steps", "completers"]
     for row in table.select(names).to_pylist():
-        found["solutions"] += len(row["solution_ids"]) * (row["origin"] == "sampled")
+        tokens["solutions"] += len(row["solution_ids"]) * (row["origin"] == "sampled")
         alone = {"name": AUTHOR, "root": row["root"], "steps": row["steps"]}
-        for one in row["completers"] or [alone]:
-            counted[one["name"], row["problem_id"]] = one["root"]["num_tokens"]
-            for step, counts in zip(row["steps"], one["steps"], strict=True):
-                counted[one["name"], step["prefix_id"]] = counts["num_tokens"]
+        for completer in row["completers"] or [alone]:
+            counted[completer["name"], row["problem_id"]] = completer["root"]["num_tokens"]
+            for step, counts in zip(row["steps"], completer["steps"], strict=True):
+                counted[completer["name"], step["prefix_id"]] = counts["num_tokens"]
     for (name, _), num_tokens in counted.items():
-        found[f"rollouts by {name}"] += num_tokens
-    return found
+        tokens[f"rollouts by {name}"] += num_tokens
+    return tokens
 
 
 def _shares(parts: Sequence[Counter[str]]) -> dict[str, float]:

@@ -43,11 +43,11 @@ class Graded:
 
 
 CUT = Graded(outcome=Outcome.TRUNCATED)
-"""Of a completion that was cut by its length, which has no answer."""
+"""Grade of a completion that was cut by its length and has no answer."""
 
 
 def not_sampled(why: str) -> Graded:
-    """Of a completion that the engine could not give.
+    """Return the grade of a completion that the engine could not sample.
 
     Args:
         why: in words.
@@ -124,12 +124,12 @@ async def commitments(
         for place, step in enumerate(solution.steps[:-1])
         if checker.states_answer(step.text)
     ]
-    found: list[list[Outcome | None]] = [[None] * len(one.steps) for one in solutions]
+    outcomes: list[list[Outcome | None]] = [[None] * len(entry.steps) for entry in solutions]
     items = [
         GradeItem(problem=problem, completion=solutions[number].steps[place].text)
         for number, place in places
     ]
     grades = await checker.grade(items, aside) if items else []
     for (number, place), grade in zip(places, grades, strict=True):
-        found[number][place] = graded(grade).outcome
-    return [tuple(one) for one in found]
+        outcomes[number][place] = graded(grade).outcome
+    return [tuple(entry) for entry in outcomes]

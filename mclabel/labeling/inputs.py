@@ -1,4 +1,4 @@
-"""What a labelling job reads: problems as its items, given solutions, and a run as their source.
+"""Inputs of a labelling job: problems as its items, given solutions, and a run as their source.
 
 What cannot be used is a reject. Of a source run, solutions are labelled again, and rollouts are
 taken over. The source is only read. A rollout of it stands for the one that this job would sample:
@@ -56,7 +56,7 @@ class ProblemInputs:
     given: Mapping[str, tuple[GivenSolution, ...]] | None = None
     """Solutions by problem id; None lets the policy sample them."""
     size: Size
-    """How much text all problems have."""
+    """Amount of text of all problems."""
     rejects: Callable[[], Iterable[Reject]]
     """Gives what of the input cannot be used."""
     sampled_here: bool = True
@@ -64,7 +64,7 @@ class ProblemInputs:
 
     @classmethod
     def of(cls, stream: ProblemStream) -> Self:
-        """Of problems that were read."""
+        """Return the inputs of problems that were read."""
         rejects: Callable[[], Iterable[Reject]] = stream.rejects if stream.num_rejected else tuple
         return cls(problems=stream, size=stream.size, rejects=rejects)
 
@@ -102,8 +102,8 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
     problems, size = read.problems, read.size
     manifest = config.solutions.select
     selected = None if manifest is None else read_selected(manifest)
-    found = read_solutions(path, problems, selected=selected, strict=config.strict)
-    given = found.by_problem
+    solutions = read_solutions(path, problems, selected=selected, strict=config.strict)
+    given = solutions.by_problem
     if len(given) < len(problems):
         problems = ChosenProblems(problems, given, count=len(given))
         size = Size.of_lengths(len(problem.text) for problem in problems)
@@ -111,7 +111,7 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
         problems=problems,
         given=given,
         size=size,
-        rejects=lambda: chain(read.rejects(), found.rejects),
+        rejects=lambda: chain(read.rejects(), solutions.rejects),
     )
 
 
@@ -176,7 +176,7 @@ _KEPT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class SourceProblem:
-    """What a source has of one problem."""
+    """Solutions and rollouts of one problem in a source."""
 
     rows: tuple[LabeledSolution, ...]
     """Its labelled solutions, in their order."""
@@ -189,9 +189,9 @@ class SourceRun:
 
     location: str
     blocks: Mapping[str, tuple[str, ...]]
-    """By problem id, the blocks of the shard that has its labels."""
+    """Blocks of the shard that has a problem's labels, by problem id."""
     completers: frozenset[str]
-    """Who rolled out."""
+    """Names of the models that rolled out."""
     keeps_rollouts: bool
     selected: Selected | None = None
     """Which of its solutions are labelled; None for all."""
@@ -208,7 +208,7 @@ class SourceRun:
             ShardError: it has no labels, or they cannot be read.
             DataError: the run does not have the selected solutions.
         """
-        found: list[str] = []
+        solution_ids: list[str] = []
         blocks: dict[str, tuple[str, ...]] = {}
         completers: set[str] = set()
         kept = True
@@ -216,13 +216,13 @@ class SourceRun:
             own = tuple(metadata["blocks"]) if "blocks" in metadata else (metadata["block"],)
             if selected is not None:
                 table = _of_selected(table, selected)
-                found += table["solution_id"].to_pylist()
+                solution_ids += table["solution_id"].to_pylist()
             blocks |= dict.fromkeys(pc.unique(table["problem_id"]).to_pylist(), own)
             listed = table["completers"].combine_chunks().flatten()
             completers |= set(pc.unique(listed.field("name")).to_pylist() or [AUTHOR])
             kept &= metadata["rollouts"] is not None
         if selected is not None:
-            selected.check_found(found, location)
+            selected.check_found(solution_ids, location)
         return cls(
             location=location,
             selected=selected,
@@ -250,8 +250,8 @@ class SourceRun:
             DataError: the source has the problem no more.
         """
         labels, kept = _shard(self.location, self.blocks.get(problem.id, ()))
-        found = map(labeled_solution, _of_problem(labels, problem.id))
-        rows = sorted(self._marked(found), key=lambda row: row.solution.sample_index)
+        labeled = map(labeled_solution, _of_problem(labels, problem.id))
+        rows = sorted(self._marked(labeled), key=lambda row: row.solution.sample_index)
         if not rows:
             raise DataError(
                 f"{self.location}: no longer holds labels of problem {problem.id}, "
@@ -271,12 +271,12 @@ class SourceRun:
             if self.selected is None:
                 yield row
             elif row.solution.id in self.selected.probabilities:
-                one = self.selected.selection(row.solution.id)
+                selection = self.selected.selection(row.solution.id)
                 before = 1.0 if row.selection_probability is None else row.selection_probability
                 yield replace(
                     row,
-                    chosen_by_outcome=row.chosen_by_outcome or one.by_content,
-                    selection_probability=before * one.probability,
+                    chosen_by_outcome=row.chosen_by_outcome or selection.by_content,
+                    selection_probability=before * selection.probability,
                 )
 
 
@@ -317,13 +317,13 @@ def source_identity(location: str) -> str:
     Raises:
         ConfigError: it is no run of `mclabel label`.
     """
-    found = run_id(Store(location))
-    if found is None:
+    source_id = run_id(Store(location))
+    if source_id is None:
         raise ConfigError(
             f"solutions.run={location!r}: is not a run of mclabel label. Give the folder or URL "
             "of one; pass a file of solutions as solutions.path"
         )
-    return f"run:{found}"
+    return f"run:{source_id}"
 
 
 def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
@@ -372,7 +372,7 @@ def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
         source = SourceRun.read(location, read_selected(manifest) if manifest else None)
     except ShardError as error:
         raise ConfigError(f"solutions.run={location!r}: {error}") from error
-    _warn_of_gaps(source, {one.called for one in config.completers} or {AUTHOR})
+    _warn_of_gaps(source, {rolling.called for rolling in config.completers} or {AUTHOR})
     return source
 
 
@@ -403,6 +403,8 @@ def _warn_of_gaps(source: SourceRun, names: set[str]) -> None:
 def _by_name(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The completers of a configuration, without what they cost."""
     return {
-        one["name"]: {key: value for key, value in one.items() if key not in ("name", "cost")}
-        for one in config.get("completers") or []
+        completer["name"]: {
+            key: value for key, value in completer.items() if key not in ("name", "cost")
+        }
+        for completer in config.get("completers") or []
     }

@@ -100,7 +100,7 @@ def label(
 
 def _warn_of_rounds(config: LabelConfig, models: PreparedModels) -> None:
     """Say that a job waits for a batch again and again, where it does."""
-    batched = any(getattr(one.settings.engine, "batch", False) for one in models.all.values())
+    batched = any(getattr(model.settings.engine, "batch", False) for model in models.all.values())
     if batched and config.estimator.kind not in ONE_ROUND:
         logger.warning(
             "policy.engine.batch=true: estimator.kind=%s asks in rounds, as outcomes decide what "
@@ -125,23 +125,24 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
     checker = make_checker(config.checker)
     if models is None:
         models = PreparedModels.of(
-            config, lambda one: PreparedPolicy(settings=one, engine=make_engine(one))
+            config,
+            lambda completer: PreparedPolicy(settings=completer, engine=make_engine(completer)),
         )
-    known: dict[tuple[str, ...], Any] = {
+    contents: dict[tuple[str, ...], Any] = {
         ("checker", "kind"): checker.name,
         ("checker", "version"): checker.version,
         ("split", "version"): SPLITTER_VERSION,
         ("policy", "model"): models.author.engine.model_identity(),
     }
-    for number, one in enumerate(models.completers):
-        if not one.settings.is_author:
-            known["completers", str(number), "model"] = one.policy.engine.model_identity()
+    for number, completer in enumerate(models.completers):
+        if not completer.settings.is_author:
+            contents["completers", str(number), "model"] = completer.policy.engine.model_identity()
     if config.solutions.run is not None:
-        known["solutions", "run"] = source_identity(config.solutions.run)
+        contents["solutions", "run"] = source_identity(config.solutions.run)
     for path, file in content_fields(config):
-        known[path] = _content_of(".".join(path), file)
+        contents[path] = _content_of(".".join(path), file)
     semantic = Semantic(identity=config.identity(), config=config.semantic())
-    for path, value in known.items():
+    for path, value in contents.items():
         for tree in (semantic.identity, semantic.config):
             _put(tree, path, value)
     return semantic

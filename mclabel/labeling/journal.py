@@ -1,4 +1,4 @@
-"""What labelling writes to the journals of its blocks: solutions and rollouts, as sampled.
+"""Entries of labelling in the journals of its blocks: solutions and rollouts, as sampled.
 
 A completion is known by what it continued and by its index. A kill redraws the completions that
 were under way. Engines that honour seeds give the same ones again; on others long ones are a little
@@ -29,8 +29,10 @@ class JournaledSolution:
     @property
     def completion(self) -> Completion:
         """Return what the policy sampled."""
-        one = self.solution
-        return Completion(ids=one.ids, text=one.text, finish_reason=one.finish_reason)
+        solution = self.solution
+        return Completion(
+            ids=solution.ids, text=solution.text, finish_reason=solution.finish_reason
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

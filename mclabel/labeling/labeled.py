@@ -40,13 +40,13 @@ class Sampling:
     num_sampled_right: int
     chosen_by_outcome: bool
     probabilities: Mapping[str, float] = field(default_factory=dict)
-    """By solution id, with which it was chosen from a pool; without those that were not."""
+    """Probability of selection from a pool, by solution id; only for selected solutions."""
 
 
 def selection_probabilities(rows: Iterable[LabeledSolution]) -> dict[str, float]:
-    """By solution id, with which probability labelled solutions were chosen from a pool."""
-    found = ((row.solution.id, row.selection_probability) for row in rows)
-    return {name: probability for name, probability in found if probability is not None}
+    """Return the probability of selection from a pool, by solution id."""
+    probabilities = ((row.solution.id, row.selection_probability) for row in rows)
+    return {name: probability for name, probability in probabilities if probability is not None}
 
 
 def labeled_solutions(
@@ -116,12 +116,12 @@ def labeled_solutions(
                 num_missing=num_missing,
                 completers=tuple(
                     CompleterCounts(
-                        name=one.name,
-                        cost=one.cost,
-                        root=roots[one.name],
+                        name=completer.name,
+                        cost=completer.cost,
+                        root=roots[completer.name],
                         steps=own,
                     )
-                    for one, own in zip(completers, counted, strict=True)
+                    for completer, own in zip(completers, counted, strict=True)
                 ),
                 values_of=values_of,
             )
@@ -131,13 +131,15 @@ def labeled_solutions(
 
 def completers_of(row: LabeledSolution) -> list[Completer]:
     """Return who rolled out; the author alone in rows that do not say."""
-    return [Completer(name=one.name, cost=one.cost) for one in row.completers] or [Completer()]
+    return [Completer(name=counts.name, cost=counts.cost) for counts in row.completers] or [
+        Completer()
+    ]
 
 
 def _counts_by_completer(
     path: SolutionPath, prefixes: Sequence[Prefix], num_completers: int
 ) -> list[tuple[Counts, ...]]:
-    """Of each completer, what it rolled out after each step; after the last is nothing."""
+    """Return each completer's counts of rollouts after each step; the last step has none."""
     return [
         (*(prefixes[number].counts[who] for number in path.prefixes), Counts())
         for who in range(num_completers)

@@ -102,11 +102,13 @@ class PreparedModels:
                 longest = {"max_tokens": config.policy.max_tokens}
                 settings = settings.model_copy(update=longest)
             policy = author if settings.is_author else prepare(settings)
-            found: dict[str, Any] = {"name": settings.called}
-            if settings.cost is None and not all(one.is_author for one in config.completers):
-                found["cost"] = _parameters(policy.engine, number)
+            update: dict[str, Any] = {"name": settings.called}
+            if settings.cost is None and not all(
+                completer.is_author for completer in config.completers
+            ):
+                update["cost"] = _parameters(policy.engine, number)
             own = policy.settings if isinstance(policy.settings, CompleterSettings) else settings
-            named = own.model_copy(update=found)
+            named = own.model_copy(update=update)
             completers.append(PreparedCompleter(settings=named, policy=policy))
         return cls(author=author, completers=tuple(completers))
 
@@ -114,42 +116,44 @@ class PreparedModels:
     def all(self) -> dict[str, PreparedPolicy]:
         """Every model by its name among the completers, the author first."""
         others = {
-            one.settings.called: one.policy for one in self.completers if not one.settings.is_author
+            completer.settings.called: completer.policy
+            for completer in self.completers
+            if not completer.settings.is_author
         }
         return {AUTHOR: self.author, **others}
 
     @property
     def rolling(self) -> tuple[Completer, ...]:
         """The completers as estimators see them, with their costs relative to the least."""
-        costs = [one.settings.cost or 1.0 for one in self.completers]
+        costs = [completer.settings.cost or 1.0 for completer in self.completers]
         return tuple(
             Completer(
-                name=one.settings.called,
+                name=completer.settings.called,
                 cost=cost / min(costs),
             )
-            for one, cost in zip(self.completers, costs, strict=True)
+            for completer, cost in zip(self.completers, costs, strict=True)
         ) or (Completer(),)
 
     def makers(self, seed: int) -> dict[str, Callable[[], Policy]]:
-        """By name, make the engines of the completers that are not the author.
+        """Return makers of the engines of all completers but the author, by name.
 
         Args:
             seed: seed of the run.
         """
-        return {name: one.maker(seed) for name, one in self.all.items() if name != AUTHOR}
+        return {name: model.maker(seed) for name, model in self.all.items() if name != AUTHOR}
 
     @property
     def packages(self) -> tuple[str, ...]:
         """Packages that the engines run on, whose versions a run records."""
         return tuple(
             package
-            for one in self.all.values()
-            for package in one.settings.engine.component.packages
+            for model in self.all.values()
+            for package in model.settings.engine.component.packages
         )
 
     def settled(self, config: LabelConfig) -> LabelConfig:
         """A configuration with the models' settings as they were looked up."""
-        completers = [one.settings for one in self.completers]
+        completers = [completer.settings for completer in self.completers]
         return config.model_copy(update={"policy": self.author.settings, "completers": completers})
 
     def check(self) -> None:
@@ -160,8 +164,8 @@ class PreparedModels:
             EngineError: a model cannot be had, or is none.
         """
         self.resources(RayConfig())
-        for one in self.all.values():
-            one.engine.check_model()
+        for model in self.all.values():
+            model.engine.check_model()
 
     def resources(self, ray: RayConfig) -> EngineResources:
         """Return what the engines of one worker take of the cluster: they share what the largest
@@ -170,15 +174,15 @@ class PreparedModels:
         Raises:
             ConfigError: one of several lies on more than one node, or they do not fit a GPU.
         """
-        taken = [one.resources(ray) for one in self.all.values()]
+        taken = [item.resources(ray) for item in self.all.values()]
         if len(taken) == 1:
             return taken[0]
-        if any(one.bundles for one in taken):
+        if any(item.bundles for item in taken):
             raise ConfigError(
                 "completers: an engine over several nodes cannot share its worker with another "
                 "model. Serve it, and use engine.kind=openai"
             )
-        held = sum(one.engine.resources().gpu_memory for one in self.all.values())
+        held = sum(item.engine.resources().gpu_memory for item in self.all.values())
         if held > 1 + 1e-9:  # shares are rounded
             raise ConfigError(
                 f"completers: the models reserve {held:g} of a GPU's memory together "
@@ -186,18 +190,19 @@ class PreparedModels:
                 "one of them (mclabel serve, vllm serve) and set its engine.kind=openai"
             )
         return EngineResources(
-            num_cpus=max(one.num_cpus for one in taken), num_gpus=max(one.num_gpus for one in taken)
+            num_cpus=max(item.num_cpus for item in taken),
+            num_gpus=max(item.num_gpus for item in taken),
         )
 
 
 def _parameters(engine: Engine, number: int) -> float:
-    found = engine.num_parameters()
-    if found is None:
+    num_parameters = engine.num_parameters()
+    if num_parameters is None:
         raise ConfigError(
             f"completers.{number}: its engine does not report the number of parameters of the "
             f"model, which is the default of cost. Set completers.{number}.cost"
         )
-    return float(found)
+    return float(num_parameters)
 
 
 def with_examples(policy: PolicySettings) -> PolicySettings:

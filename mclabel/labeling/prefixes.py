@@ -51,9 +51,9 @@ class Prefix:
     step_text: str
     hash: PrefixHash
     counts: list[Counts]
-    """By completer."""
+    """Counts of rollouts by completer."""
     num_asked: list[int]
-    """By completer."""
+    """Number of requested rollouts by completer."""
     children: dict[tuple[int, ...], int] = field(default_factory=dict)
     """Index of the prefix that a step leads to, by the step's ids."""
     children_by_text: dict[str, int] = field(default_factory=dict)
@@ -73,20 +73,20 @@ class Prefix:
     @property
     def ids(self) -> tuple[int, ...]:
         """All of its token ids, put together at each call."""
-        return tuple(chain.from_iterable(one.step_ids for one in self._lineage()))
+        return tuple(chain.from_iterable(prefix.step_ids for prefix in self._lineage()))
 
     @property
     def text(self) -> str:
         """All of its text, put together at each call."""
-        return "".join(one.step_text for one in self._lineage())
+        return "".join(prefix.step_text for prefix in self._lineage())
 
     def _lineage(self) -> list[Prefix]:
         """The prefixes from the bare problem to this one."""
-        found, at = [], self
+        lineage, at = [], self
         while at.parent is not None:
-            found.append(at)
+            lineage.append(at)
             at = at.parent
-        return found[::-1]
+        return lineage[::-1]
 
 
 class PrefixTable:
@@ -121,7 +121,9 @@ class PrefixTable:
         self.prefixes = [self._new(None, (), "")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
         stated = commitments or [()] * len(solutions)
-        self.paths = [self._path(one, own) for one, own in zip(solutions, stated, strict=True)]
+        self.paths = [
+            self._path(solution, own) for solution, own in zip(solutions, stated, strict=True)
+        ]
         self._set_needs(solutions)
 
     def received(self, number: int, rollout: Rollout) -> RecordedRollout:
@@ -151,13 +153,13 @@ class PrefixTable:
         """The rollout, with its steps and the prefixes of the table that it went through."""
         steps = self._split(number, rollout, ids, decode)
         if rollout.completer == AUTHOR:
-            known = self._known(number, tuple(ids))
+            passed = self._known(number, tuple(ids))
         else:
-            known = self._known_by_text(number, [step.text for step in steps])
+            passed = self._known_by_text(number, [step.text for step in steps])
         return replace(
             rollout,
             step_ends=tuple(accumulate(len(step.text) for step in steps)),
-            through=tuple(self.prefixes[one].id for one in known),
+            through=tuple(self.prefixes[prefix].id for prefix in passed),
         )
 
     def grown(
@@ -215,12 +217,12 @@ class PrefixTable:
         ones count there as needing more than their limit leaves: without them, the short solutions
         that fit would speak for all.
         """
-        left = [_left(solution) for solution in solutions]
-        ends = [one.finish_reason for one in solutions]
-        ended = [one for one, end in zip(left, ends, strict=True) if end == "stop"]
-        cuts = [one[0] for one, end in zip(left, ends, strict=True) if end == "length"]
+        remaining = [_left(solution) for solution in solutions]
+        ends = [entry.finish_reason for entry in solutions]
+        ended = [entry for entry, end in zip(remaining, ends, strict=True) if end == "stop"]
+        cuts = [entry[0] for entry, end in zip(remaining, ends, strict=True) if end == "length"]
         took: dict[int, list[int]] = defaultdict(list)
-        for path, own, end in zip(self.paths, left, ends, strict=True):
+        for path, own, end in zip(self.paths, remaining, ends, strict=True):
             if end == "stop":
                 for number, rest in zip(path.prefixes, own[1:], strict=True):
                     took[number].append(rest)
@@ -233,7 +235,7 @@ class PrefixTable:
                     prefix.need = median_low(took[number])
                     continue
                 if depth not in usual:
-                    rests = sorted(one[min(depth, len(one) - 1)] for one in ended)
+                    rests = sorted(entry[min(depth, len(entry) - 1)] for entry in ended)
                     usual[depth] = rests[middle] if middle < len(rests) else inf
                 prefix.need = min(usual[depth], max(cuts, default=inf) + 1 - prefix.num_tokens)
 
@@ -303,7 +305,9 @@ _MARKS = re.compile(
 _EQUATION = re.compile(r"([\d.,\s+*/()\u00d7\u00f7-]{3,80})=\s{0,4}(-?\d[\d.,]{0,20})")
 _OPERATOR = re.compile(r"\d\s{0,3}[-+*/\u00d7\u00f7]")
 MAX_CHARACTERS = 20_000
-"""Of a completion that are read; a repair comes early or is none of the prefix."""
+"""Maximum number of characters of a completion that are searched for a repair of the prefix, which
+comes early if there is one.
+"""
 
 
 def goes_back(completion: str, prefix: str) -> bool:
@@ -318,15 +322,17 @@ def goes_back(completion: str, prefix: str) -> bool:
     if _MARKS.search(text):
         return True
     before = _equations(prefix[-MAX_CHARACTERS:])
-    return any(before.get(left, value) != value for left, value in _equations(text).items())
+    return any(
+        before.get(left_side, value) != value for left_side, value in _equations(text).items()
+    )
 
 
 def _equations(text: str) -> dict[str, str]:
     """Values of arithmetic left sides that a text writes, without white space."""
     return {
-        "".join(left.split()): value.rstrip(".,")
-        for left, value in _EQUATION.findall(text)
-        if _OPERATOR.search(left)
+        "".join(left_side.split()): value.rstrip(".,")
+        for left_side, value in _EQUATION.findall(text)
+        if _OPERATOR.search(left_side)
     }
 
 

@@ -1,6 +1,4 @@
-"""What a labelling job would do and find: its plan, its inputs read, its model looked at, and no
-engine started.
-"""
+"""The preview of a labelling job: its plan, inputs and models, without starting an engine."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ NUM_LONGEST = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a job's files hold."""
+    """Contents of a job's files."""
 
     num_problems: int
     num_solutions: int | None
@@ -76,11 +74,11 @@ class Inputs:
 
     @property
     def _num_rows(self) -> int:
-        """Of the problems' file and of the given solutions', used or not."""
+        """Return the number of rows of the files of problems and given solutions, used or not."""
         return self.num_problems + (self.num_solutions or 0) + self.rejects.total()
 
     def _warning(self) -> str | None:
-        """That most of the input is of no use, which is seldom meant; None if it is of use.
+        """Return a warning if most of the input is unusable, which is seldom intended; else None.
 
         Rows that repeat another one, and problems without a given solution, are not held against
         the input.
@@ -101,7 +99,7 @@ class Inputs:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What a model's configuration and tokenizer say."""
+    """Facts from a model's configuration and tokenizer."""
 
     tokenizer: str
     prompt: str
@@ -143,18 +141,18 @@ class ModelFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """What a job would find."""
+    """Inputs and models of a job before it starts."""
 
     inputs: Inputs
     models: dict[str, ModelFacts]
-    """By the name of the model, `policy` or a completer's, of those that have small files."""
+    """Facts by model name, `policy` or a completer's, for models that have small files."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Return what to show: names and what was found."""
         yield from self.inputs.lines()
         for name, facts in self.models.items():
             whose = "" if name == AUTHOR else f"{name}'s "
-            yield from ((f"{whose}{what}", text) for what, text in facts.lines())
+            yield from ((f"{whose}{fact}", text) for fact, text in facts.lines())
 
 
 def preview(config: LabelConfig) -> Preview:
@@ -210,7 +208,7 @@ def read_inputs(config: LabelConfig) -> tuple[Inputs, list[str]]:
     checker = make_checker(config.checker)
     first_problems = list(islice(work.problems, NUM_GOLDS))
     texts = (problem.text for problem in work.problems)
-    found = Inputs(
+    inputs = Inputs(
         num_problems=len(work.problems),
         num_solutions=None if work.given is None else sum(map(len, work.given.values())),
         rejects=rejects,
@@ -218,7 +216,7 @@ def read_inputs(config: LabelConfig) -> tuple[Inputs, list[str]]:
         num_golds=len(first_problems),
         unparsed=asyncio.run(_refused(checker, first_problems)),
     )
-    return found, heapq.nlargest(NUM_LONGEST, texts, key=len)
+    return inputs, heapq.nlargest(NUM_LONGEST, texts, key=len)
 
 
 async def _refused(checker: Checker, problems: Sequence[Problem]) -> list[str]:
@@ -258,7 +256,7 @@ class LabelPlan:
 
     config: LabelConfig
     models: PreparedModels
-    """As far as they can be prepared without a network."""
+    """Models, prepared as far as possible without a network."""
 
     @property
     def resources(self) -> EngineResources:
@@ -302,18 +300,20 @@ class LabelPlan:
         """Return who rolls out, where it is not the policy alone."""
         if self.models.completers:
             rolling = self.models.rolling
-            each = ", ".join(f"{one.name} (a token costs {one.cost:.3g})" for one in rolling)
+            each = ", ".join(
+                f"{completer.name} (a token costs {completer.cost:.3g})" for completer in rolling
+            )
             strong = rolling[strongest(rolling)].name if len(rolling) > 1 else None
             yield "rolled out by", each + (f"; {strong} is the strongest" if strong else "")
 
     def _models(self) -> Iterator[tuple[str, str]]:
-        """Of each model its name and its engine."""
-        for name, one in self.models.all.items():
+        """Yield the name and the engine of each model."""
+        for name, model in self.models.all.items():
             whose = "" if name == AUTHOR else f"{name}'s "
-            settings = one.settings
+            settings = model.settings
             revision = f"@{settings.revision}" if settings.revision else ""
             yield f"{whose}model", settings.model + revision
-            yield f"{whose}engine", f"{settings.engine.kind}, {one.engine.place}"
+            yield f"{whose}engine", f"{settings.engine.kind}, {model.engine.place}"
 
 
 def plan(config: LabelConfig) -> LabelPlan:

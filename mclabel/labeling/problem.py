@@ -63,23 +63,24 @@ def run_learner(settings: LabelSettings) -> RunLearner | None:
 
 @dataclass(kw_only=True)
 class ProblemLabels:
-    """What labelling one problem gives."""
+    """Labels of one problem, and their cost."""
 
     labeled: list[LabeledSolution]
     rollouts: list[Rollout]
     num_tokens: int = 0
-    """Of all solutions that were sampled, kept or not, and of all rollouts but those that were
-    taken over."""
+    """Tokens of all sampled solutions, including discarded ones, and of all rollouts except those
+    taken over from a source."""
     knowledge: Knowledge | None = None
-    """What the estimator had learned from other problems when it began."""
+    """Knowledge from other problems with which the estimator began."""
     dropped: Mapping[str, int] | None = None
-    """Of a problem without labels, as no right and wrong solutions could be kept: how many were
-    sampled, and how many were right."""
+    """Numbers of sampled and of right solutions, if the problem has no labels because `balance`
+    could keep none.
+    """
     set_aside: RejectReason | None = None
     """Why the problem cannot be labelled, or if it has labels, why some given solutions have none.
     """
     num_taken: int = 0
-    """Of the rollouts, those that were taken over from a source."""
+    """Number of rollouts that were taken over from a source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,22 +94,22 @@ class Rolling:
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What the problems on one engine share."""
+    """State shared by all problems on one engine."""
 
     policy: Policy
     """Started. It writes the solutions."""
     settings: LabelSettings
     checker: Checker
     desk: Desk
-    """Where grading and the estimators' decisions are computed."""
+    """Executor for grading and the estimators' decisions."""
     decisions: Decisions
-    """Where estimators decide together."""
+    """Batches of decisions of several estimators."""
     beginning: Learned | None = None
-    """What a run begins with, where its estimator learns over problems."""
+    """Knowledge at the beginning of the run, if its estimator learns over problems."""
     source: SourceRun | None = None
     """A run whose solutions are labelled, and whose rollouts are taken over."""
     rolling: Sequence[Rolling] = ()
-    """What rolls out; empty where the policy alone does."""
+    """Models that roll out; empty if only the policy does."""
 
     @property
     def rolling_out(self) -> Sequence[Rolling]:
@@ -118,7 +119,7 @@ class Shared:
     @property
     def values_of(self) -> str:
         """Name of the strongest completer, whose values the labels have."""
-        completers = [one.completer for one in self.rolling_out]
+        completers = [roller.completer for roller in self.rolling_out]
         return completers[strongest(completers)].name
 
 
@@ -151,7 +152,7 @@ async def label_problem(
     """
     policy, settings, desk = shared.policy, shared.settings, shared.desk
     models = [(AUTHOR, policy)]
-    models += [(one.completer.name, one.policy) for one in shared.rolling_out]
+    models += [(item.completer.name, item.policy) for item in shared.rolling_out]
     prompts = await prompts_for(problem, given, models, checker=shared.checker, desk=desk)
     if isinstance(prompts, RejectReason):
         return _left_out(problem, prompts, settings)
@@ -167,10 +168,13 @@ async def label_problem(
         checker=shared.checker,
         desk=desk,
     )
-    known = None if shared.source is None else await desk.run(shared.source.problem, problem)
+    source_rows = None if shared.source is None else await desk.run(shared.source.problem, problem)
     lost: RejectReason | None = None
-    if known is not None:
-        solutions, sampled = [row.solution for row in known.rows], _sampled_before(known.rows[0])
+    if source_rows is not None:
+        solutions, sampled = (
+            [row.solution for row in source_rows.rows],
+            _sampled_before(source_rows.rows[0]),
+        )
     elif given:
         solutions, lost = await _given_solutions(sampler, settings, given)
         if lost is not None and (settings.strict or not solutions):
@@ -183,29 +187,29 @@ async def label_problem(
         counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
         return ProblemLabels(labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts)
     chosen = settings.solutions.balance is not None and not given
-    if known is not None:
-        chosen = known.rows[0].chosen_by_outcome
-        probabilities = selection_probabilities(known.rows)
+    if source_rows is not None:
+        chosen = source_rows.rows[0].chosen_by_outcome
+        probabilities = selection_probabilities(source_rows.rows)
     else:
-        picked = {_index(one, n): one.selection for n, one in enumerate(given) if one.selection}
-        chosen = chosen or any(one.by_content for one in picked.values())
+        picked = {_index(item, n): item.selection for n, item in enumerate(given) if item.selection}
+        chosen = chosen or any(item.by_content for item in picked.values())
         probabilities = {
-            one.id: picked[one.sample_index].probability
-            for one in solutions
-            if one.sample_index in picked
+            item.id: picked[item.sample_index].probability
+            for item in solutions
+            if item.sample_index in picked
         }
     samplers = [
         replace(
             sampler,
-            policy=one.policy,
+            policy=item.policy,
             prompt=ids,
-            name=one.completer.name,
+            name=item.completer.name,
             number=number,
             on_completion=on_rollout,
-            writes=one.policy is policy,
-            recorded={} if known is None else known.rollouts,
+            writes=item.policy is policy,
+            recorded={} if source_rows is None else source_rows.rollouts,
         )
-        for number, (one, ids) in enumerate(zip(shared.rolling_out, their_prompts, strict=True))
+        for number, (item, ids) in enumerate(zip(shared.rolling_out, their_prompts, strict=True))
     ]
     sampling = Sampling(
         siblings=sampled.first,
@@ -271,19 +275,19 @@ async def _given_solutions(
     """The given solutions in the policy's tokens, and which of them cannot be written so."""
     splitter = settings.split
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
-    found = [
-        await given_solution(sampler, one, _index(one, place), splitter, thinks)
-        for place, one in enumerate(given)
+    placed = [
+        await given_solution(sampler, solution, _index(solution, place), splitter, thinks)
+        for place, solution in enumerate(given)
     ]
-    lost = [str(index) for index, one in enumerate(found) if one is None]
-    solutions = [one for one in found if one is not None]
+    lost = [str(index) for index, solution in enumerate(placed) if solution is None]
+    solutions = [solution for solution in placed if solution is not None]
     if not lost:
         return solutions, None
     shown = ", ".join(lost[:MAX_NAMED]) + (", …" if len(lost) > MAX_NAMED else "")
     detail = (
-        f"{len(lost)} of its {len(found)} given solutions (solution {shown}, from 0): the policy's "
-        "tokenizer does not reproduce the text, so the steps have no exact token boundaries. "
-        "Correct or remove it"
+        f"{len(lost)} of its {len(placed)} given solutions (solution {shown}, from 0): the "
+        "policy's tokenizer does not reproduce the text, so the steps have no exact token "
+        "boundaries. Correct or remove it"
     )
     return solutions, RejectReason("not_reproduced", detail)
 
@@ -334,7 +338,7 @@ async def _estimate(
     """
     settings = shared.settings
     problem, desk = samplers[0].problem, shared.desk
-    completers = [one.completer for one in shared.rolling_out]
+    completers = [sampler.completer for sampler in shared.rolling_out]
     knowledge = None if learned is None else learned.knowledge
     min_gain = None if learned is None else learned.min_gain
 
@@ -359,7 +363,7 @@ async def _estimate(
             knowledge=knowledge,
             min_gain=min_gain,
         )
-        follows = [one.policy for one in samplers]
+        follows = [sampler.policy for sampler in samplers]
         return paths, EstimatorRun(estimator, table, follows)
 
     with_steps = [solution for solution in solutions if solution.steps]

@@ -39,7 +39,7 @@ from mclabel.run.shards.store import Store
 
 @dataclass(kw_only=True)
 class RegradeReport:
-    """What grading a run again came to. Counts are of this call; a resumed one has fewer."""
+    """Results of grading a run again. Counts are of this call; a resumed one has fewer."""
 
     checkers: tuple[str, str]
     """Versions of the checker: that of the source run, and the installed one."""
@@ -66,7 +66,7 @@ class RegradeReport:
 
     def lines(self) -> list[str]:
         """Return what to say of it."""
-        said = [
+        lines = [
             f"checker {self.checkers[0]} then, {self.checkers[1]} now; "
             f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before",
             f"{self.num_solutions:,} solutions: {self.num_solutions_changed:,} other outcomes, "
@@ -74,23 +74,23 @@ class RegradeReport:
             f"{self.num_rollouts:,} rollouts: {self.num_rollouts_changed:,} other outcomes",
         ]
         if self.num_rollouts_unused:
-            said.append(f"{self.num_rollouts_unused:,} rollouts are not wanted any more")
+            lines.append(f"{self.num_rollouts_unused:,} rollouts are not wanted any more")
         if self.num_rollouts_missing:
-            said.append(
+            lines.append(
                 f"{self.num_rollouts_missing:,} rollouts are wanted now that nobody has sampled: "
                 "labels are judged without them (column num_missing)"
             )
         if self.num_golds:
-            said.append(
+            lines.append(
                 f"{self.num_golds:,} golds corrected; {self.num_golds_unknown:,} of them name no "
                 "problem of the run"
             )
         if self.num_golds_mismatched:
-            said.append(
+            lines.append(
                 f"{self.num_golds_mismatched:,} golds were not used: the problem in the file of "
                 "golds has another text than the run's problem of the same id"
             )
-        return said
+        return lines
 
 
 def regrade(
@@ -149,14 +149,14 @@ def regrade(
         "regraded": {
             "run": place_of(run),
             "checker": config.get("checker"),
-            "golds": content_id(sorted((name, *one.content) for name, one in corrected.items()))
+            "golds": content_id(sorted((name, *gold.content) for name, gold in corrected.items()))
             if corrected
             else None,
             **superseded_rows(source),
         },
     }
-    target, provenance = begin_rewritten(run, out, semantic, what="graded again")
-    rewritten = RewrittenRun(source, target, provenance, what="regraded")
+    target, provenance = begin_rewritten(run, out, semantic, action="graded again")
+    rewritten = RewrittenRun(source, target, provenance, action="regraded")
     work = _Regrading(rewritten, settings, corrected, grader, run)
     return work.run(_checker_then(config), on_progress)
 
@@ -212,9 +212,9 @@ class _Regrading:
             block.rollouts or (),
             settings=self._settings,
             golds={
-                name: found.gold
+                name: gold.gold
                 for name, text in {row.problem.id: row.problem.text for row in block.rows}.items()
-                if (found := self._golds.get(name)) is not None and found.is_of(text)
+                if (gold := self._golds.get(name)) is not None and gold.is_of(text)
             },
             read_knowledge=self._knowledge,
             grade=self._grade,
@@ -253,12 +253,12 @@ def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
         ConfigError: there is no such estimator.
         ValidationError: the settings are not its own.
     """
-    known = settings_class("estimators", content["kind"])
+    settings_type = settings_class("estimators", content["kind"])
     values = dict(content)
-    for name, info in known.model_fields.items():
+    for name, info in settings_type.model_fields.items():
         if CONTENT in info.metadata:
             values.pop(name, None)
-    return cast(EstimatorSettings, known.model_validate(values))
+    return cast(EstimatorSettings, settings_type.model_validate(values))
 
 
 def _settings(config: Mapping[str, Any], run: str) -> EstimatorSettings:

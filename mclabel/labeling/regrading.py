@@ -53,7 +53,7 @@ class Regraded:
     num_rollouts: int
     """On record; those that no label rests on any more included."""
     num_changed: int
-    """Of these, with another outcome than before."""
+    """Number of these whose outcome changed."""
     num_missing: int
     """Rollouts wanted and not there."""
 
@@ -127,7 +127,7 @@ def _table(
         solutions,
         free_outcomes=not rows[0].chosen_by_outcome,
         commitments=commit(problem, solutions),
-        completers=[one.name for one in completers_of(rows[0])],
+        completers=[completer.name for completer in completers_of(rows[0])],
     )
 
 
@@ -137,12 +137,12 @@ def _solutions(
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> list[Solution]:
     solutions = [row.solution for row in rows]
-    found = grade_recorded(
+    grades = grade_recorded(
         [(problems[s.problem_id], s.text, s.finish_reason) for s in solutions], grade
     )
     return [
         replace(solution, prediction=now.prediction, outcome=now.outcome)
-        for solution, now in zip(solutions, found, strict=True)
+        for solution, now in zip(solutions, grades, strict=True)
     ]
 
 
@@ -153,11 +153,11 @@ def _rollouts(
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> list[Rollout]:
     prefixes = {p.id: p for table in tables.values() for p in table.prefixes}
-    found: list[Graded] = []
+    graded: list[Graded] = []
     for start in range(0, len(rollouts), MAX_GRADED):
         part = rollouts[start : start + MAX_GRADED]
         texts = {name: prefixes[name].text for name in {rollout.prefix_id for rollout in part}}
-        found += grade_recorded(
+        graded += grade_recorded(
             [(problems[r.problem_id], texts[r.prefix_id] + r.text, r.finish_reason) for r in part],
             grade,
         )
@@ -165,7 +165,7 @@ def _rollouts(
         rollout
         if rollout.finish_reason == "failed"  # there is nothing to grade, and the reason stands
         else replace(rollout, prediction=now.prediction, outcome=now.outcome, reason=now.reason)
-        for rollout, now in zip(rollouts, found, strict=True)
+        for rollout, now in zip(rollouts, graded, strict=True)
     ]
 
 

@@ -68,7 +68,7 @@ class RewrittenRun:
         target: Store,
         provenance: Mapping[str, Any],
         *,
-        what: str,
+        action: str,
         fit: str | None = None,
     ) -> None:
         """See what is there.
@@ -77,7 +77,7 @@ class RewrittenRun:
             source: is only read.
             target: its manifest is claimed already.
             provenance: metadata of every shard, with the `config`.
-            what: names what is done, for the ids of blocks.
+            action: names what is done, for the ids of blocks.
             fit: names what was learned from the whole source to make the labels; blocks that rest
                 on something else are all written anew. None if nothing was.
 
@@ -88,7 +88,7 @@ class RewrittenRun:
         if not self._catalog.blocks:
             raise no_labels(source)
         self._source, self._target = source, target
-        self._provenance, self._what = {**provenance, **({FIT: fit} if fit else {})}, what
+        self._provenance, self._what = {**provenance, **({FIT: fit} if fit else {})}, action
         self._done = committed_blocks(target, must_be_whole=False)
         self._anew: BlocksAnew | None = None
         self.num_replaced = 0
@@ -227,13 +227,13 @@ def _blocks(
 
 
 def _rollouts(source: Store, metadata: Mapping[str, Any]) -> dict[str, list[Rollout]] | None:
-    """By problem; None if they were not kept."""
+    """Return the rollouts by problem; None if they were not kept."""
     if metadata["rollouts"] is None:
         return None
-    found: dict[str, list[Rollout]] = defaultdict(list)
+    by_problem: dict[str, list[Rollout]] = defaultdict(list)
     for row in named_rollouts(source, metadata).to_pylist():
-        found[row["problem_id"]].append(recorded_rollout(row))
-    return found
+        by_problem[row["problem_id"]].append(recorded_rollout(row))
+    return by_problem
 
 
 def recorded_config(source: Store) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def superseded_rows(source: Store) -> dict[str, str]:
 
 
 def begin_rewritten(
-    run: str, out: str, semantic: Mapping[str, Any], *, what: str
+    run: str, out: str, semantic: Mapping[str, Any], *, action: str
 ) -> tuple[Store, dict[str, Any]]:
     """The store of a new run, claimed, and the metadata of its shards.
 
@@ -267,21 +267,21 @@ def begin_rewritten(
         run: that is written again.
         out: folder or URL of the new one.
         semantic: what its labels depend on.
-        what: is done with the run, such as `graded again`.
+        action: is done with the run, such as `graded again`.
 
     Raises:
         ConfigError: both are the same.
         ShardError: `out` holds another run.
     """
     if place_of(run) == place_of(out):
-        raise ConfigError(f"-o {out}: must not be the run that is {what}. Give another folder")
+        raise ConfigError(f"-o {out}: must not be the run that is {action}. Give another folder")
     target = Run.look(out)
     target.check(Semantic.of(semantic))
     stamp = target.stamp(versions=versions())
     return target.claim(stamp), stamp
 
 
-def check_kept(run: str, block: SourceBlock, what: str) -> None:
+def check_kept(run: str, block: SourceBlock, action: str) -> None:
     """Refuse a block that was labelled by rollouts and does not hold them.
 
     Raises:
@@ -290,7 +290,7 @@ def check_kept(run: str, block: SourceBlock, what: str) -> None:
     made = (counts for row in block.rows for counts in (row.root, *(s.counts for s in row.steps)))
     if block.rollouts is None and any(counts.num_rollouts for counts in made):
         raise DataError(
-            f"{run}: was labelled with keep_rollouts=false, so there is nothing to be {what}. "
+            f"{run}: was labelled with keep_rollouts=false, so there is nothing to be {action}. "
             "Label it again with keep_rollouts=true"
         )
 

@@ -62,9 +62,9 @@ class Sampler:
     checker: Checker
     """Grades the completions."""
     desk: Desk
-    """Where what computes is run."""
+    """Executor for computations."""
     name: str = AUTHOR
-    """Of the policy, among the completers."""
+    """Name of the policy among the completers."""
     number: int = 0
     """Its index among them."""
     writes: bool = True
@@ -139,11 +139,11 @@ class Sampler:
         prefix.num_asked[self.number] += 1
         if (taken := self.recorded.get((prefix.id, self.name, index))) is not None:
             return None, taken
-        known: JournaledRollout | None = None
+        recorded: JournaledRollout | None = None
         if self.journal is not None:
-            known = self.journal.take(("rollout", self.name, prefix.id, index))
-        if known is not None and not known.failed:
-            return known.completion, known.rollout
+            recorded = self.journal.take(("rollout", self.name, prefix.id, index))
+        if recorded is not None and not recorded.failed:
+            return recorded.completion, recorded.rollout
         seed = sampling_seed(
             self.run_seed,
             self.problem.id,
@@ -151,15 +151,15 @@ class Sampler:
             index,
             completer="" if self.name == AUTHOR else self.name,
         )
-        why, withheld = None, known is None and self.lacks_room(prefix)
-        if known is not None:
-            completion = known.completion
+        why, withheld = None, recorded is None and self.lacks_room(prefix)
+        if recorded is not None:
+            completion = recorded.completion
         elif withheld:
             completion, why = _NOTHING, NO_ROOM
         else:
             completion, why = await self.sample(self.ids(prefix), seed=seed)
         grade = await self.grade(completion, prefix.text) if why is None else not_sampled(why)
-        if known is None and not withheld:
+        if recorded is None and not withheld:
             self.on_completion(grade.outcome)
         rollout = Rollout(
             problem_id=self.problem.id,
@@ -187,12 +187,12 @@ class Sampler:
         """
         try:
             with naming(self.name):
-                found = await self.policy.sample(
+                completion = await self.policy.sample(
                     self.prompt, prefix, seed=seed, priority=self.priority
                 )
         except BadAnswer as error:
             return _NOTHING, str(error)
-        return found, None
+        return completion, None
 
     async def grade(self, completion: Completion, prefix: str = "") -> Graded:
         """Return how a completion ended, and its answer. One cut by its length has none.
@@ -208,7 +208,7 @@ class Sampler:
 
 
 Ended = tuple[Probe, Completion | None, Rollout]
-"""What was asked for, and the rollout; no completion where it was read from a shard."""
+"""The request, its completion and the rollout; no completion if it was read from a shard."""
 
 
 class EstimatorRun:
@@ -264,15 +264,15 @@ class EstimatorRun:
             return
         numbers = {prefix.id: number for number, prefix in enumerate(self.table.prefixes)}
         whose = self.table.completers
-        known = [
+        taken = [
             (Probe(numbers[prefix], whose[name]), None, recorded[prefix, name, index])
             for prefix, name, index in sorted(recorded)
             if prefix in numbers and name in whose
         ]
-        for probe, _, rollout in known:
+        for probe, _, rollout in taken:
             asked = self.table.prefixes[probe.prefix].num_asked
             asked[probe.completer] = max(asked[probe.completer], rollout.index + 1)
-        self.record(known, asked=False)
+        self.record(taken, asked=False)
 
     def judge(self) -> list[Judgement]:
         """The labels, once nothing is wanted and nothing due."""

@@ -18,7 +18,7 @@ from mclabel.core.records import Counts, Outcome, Solution
 from mclabel.core.settings import CONTENT, MAX_COUNT, OPERATIONAL, Settings, at_most, rule
 
 MAX_SAMPLES = 16_384
-"""Of a problem, without `balance`."""
+"""Maximum number of samples of a problem, without `balance`."""
 MAX_RUNNING = 1024
 """Solutions of a problem that are asked for at a time; more would only wait in memory."""
 _KEPT = "the text of every one is held in memory until its block is committed"
@@ -95,11 +95,11 @@ class Sampled:
     """To be labelled, in the order they were sampled; none if the problem is dropped."""
     num_sampled: int
     num_right: int
-    """Of all that were sampled."""
+    """Number of sampled solutions that are right."""
     first: Counts
     """Outcomes of those that were sampled whatever the outcomes."""
     num_tokens: int = 0
-    """Of all that were sampled."""
+    """Tokens of all sampled solutions."""
 
 
 async def sample_solutions(
@@ -139,21 +139,21 @@ async def sample_solutions(
 
 async def _sampled(sample: Callable[[int], Awaitable[Solution]], indices: range) -> list[Solution]:
     """Solutions in the order of their indices, a bounded number of them under way."""
-    found: dict[int, Solution] = {}
-    left = iter(indices)
+    by_index: dict[int, Solution] = {}
+    remaining = iter(indices)
 
     async def work() -> None:
-        for index in left:
-            found[index] = await sample(index)
+        for index in remaining:
+            by_index[index] = await sample(index)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(MAX_RUNNING, len(indices))):
             group.create_task(work())
-    return [found[index] for index in sorted(found)]
+    return [by_index[index] for index in sorted(by_index)]
 
 
 def _of(solutions: Sequence[Solution], outcome: Outcome) -> list[Solution]:
-    return [one for one in solutions if one.outcome is outcome and one.steps]
+    return [solution for solution in solutions if solution.outcome is outcome and solution.steps]
 
 
 def _num_balanced(solutions: Sequence[Solution]) -> int:

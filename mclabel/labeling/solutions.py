@@ -1,6 +1,4 @@
-"""Whether a problem can be labelled at all, and its solutions: sampled by the policy or given,
-split into steps and graded.
-"""
+"""The solutions of a problem, sampled by the policy or given, split into steps and graded."""
 
 from __future__ import annotations
 
@@ -33,14 +31,14 @@ async def sampled_solution(
         thinks: whether the prompt ends where the policy's thinking begins.
     """
     problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
-    known: JournaledSolution | None = None
+    recorded: JournaledSolution | None = None
     if journal is not None:
-        known = journal.take(("solution", problem.id, index))
-    if known is not None and not known.failed:
-        return known.solution
+        recorded = journal.take(("solution", problem.id, index))
+    if recorded is not None and not recorded.failed:
+        return recorded.solution
     why = None
-    if known is not None:
-        completion = known.completion
+    if recorded is not None:
+        completion = recorded.completion
     else:
         seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
         completion, why = await sampler.sample((), seed=seed)
@@ -64,7 +62,7 @@ async def sampled_solution(
         prediction=grade.prediction,
         outcome=grade.outcome,
     )
-    if known is None:
+    if recorded is None:
         sampler.on_completion(grade.outcome)
     if journal is not None and why is None:
         journal.add(partial(solution_line, solution, failed=grade.failed))
@@ -163,7 +161,7 @@ def _too_long(
 
 
 def _no_context(num_prompt: int, policy: Policy, who: str) -> RejectReason | None:
-    """That a prompt leaves no room in what a model takes."""
+    """Return a reason if a prompt leaves no room in a model's context."""
     if num_prompt < policy.max_context:
         return None
     return RejectReason(

@@ -69,7 +69,7 @@ def submit_label(
     with tempfile.TemporaryDirectory(prefix="mclabel-") as folder:
         shutil.copy(config_file(config), Path(folder) / _UPLOADED)
         arguments = [_UPLOADED, *overrides, "ray.address=auto"]
-        arguments += [f"--allow={one}" for one in allow]
+        arguments += [f"--allow={name}" for name in allow]
         command = ["python", "-m", "mclabel", "label", *arguments]
         environment = {**environment, "working_dir": folder}
         try:

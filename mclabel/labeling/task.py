@@ -109,7 +109,7 @@ class LabelTask:
     make_policy: Callable[[], Policy]
     """Called on each worker, where the engine is to live."""
     completers: Sequence[Completer] = (Completer(),)
-    """What rolls out."""
+    """Models that roll out."""
     make_completers: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
     """For each name, the same as `make_policy` of each completer that is not the policy itself."""
     settings: LabelSettings
@@ -197,10 +197,10 @@ class LabelRunner:
             policy=self._policies[AUTHOR],
             rolling=[
                 Rolling(
-                    completer=one,
-                    policy=self._policies.get(one.name, self._policies[AUTHOR]),
+                    completer=completer,
+                    policy=self._policies.get(completer.name, self._policies[AUTHOR]),
                 )
-                for one in self._completers
+                for completer in self._completers
             ],
             settings=self._settings,
             checker=make_checker(self._settings.checker),
@@ -244,10 +244,12 @@ class LabelRunner:
     def commit(self, finished: FinishedBlock) -> Commit:
         """Write the block's shards, and what its labels rest on before them."""
         labels: list[ProblemLabels] = [result for _, result in finished.results]
-        labeled = [row for one in labels for row in one.labeled]
-        rollouts = [row for one in labels for row in one.rollouts]
-        num_sampled = len(rollouts) - sum(one.num_taken for one in labels)
-        learned = {one.knowledge.id: one.knowledge for one in labels if one.knowledge is not None}
+        labeled = [row for label in labels for row in label.labeled]
+        rollouts = [row for label in labels for row in label.rollouts]
+        num_sampled = len(rollouts) - sum(label.num_taken for label in labels)
+        learned = {
+            label.knowledge.id: label.knowledge for label in labels if label.knowledge is not None
+        }
         for knowledge in learned.values():
             self._write(knowledge)
         won = commit_block(
@@ -331,17 +333,17 @@ def _together(stats: Sequence[EngineStats]) -> EngineStats:
         return stats[0]
     if not stats:
         return EngineStats()
-    usage = [one.kv_usage for one in stats if one.kv_usage is not None]
-    cached = [one.num_cached_tokens for one in stats]
+    usage = [engine_stats.kv_usage for engine_stats in stats if engine_stats.kv_usage is not None]
+    cached = [engine_stats.num_cached_tokens for engine_stats in stats]
     return EngineStats(
-        num_live=sum(one.num_live for one in stats),
-        max_live=max(one.max_live for one in stats),
-        num_waiting=sum(one.num_waiting for one in stats),
-        num_sampled_tokens=sum(one.num_sampled_tokens for one in stats),
-        num_prefill_tokens=sum(one.num_prefill_tokens for one in stats),
+        num_live=sum(engine_stats.num_live for engine_stats in stats),
+        max_live=max(engine_stats.max_live for engine_stats in stats),
+        num_waiting=sum(engine_stats.num_waiting for engine_stats in stats),
+        num_sampled_tokens=sum(engine_stats.num_sampled_tokens for engine_stats in stats),
+        num_prefill_tokens=sum(engine_stats.num_prefill_tokens for engine_stats in stats),
         num_cached_tokens=None if None in cached else sum(filter(None, cached)),
-        num_preemptions=sum(one.num_preemptions for one in stats),
-        num_signs=sum(one.num_signs for one in stats),
+        num_preemptions=sum(engine_stats.num_preemptions for engine_stats in stats),
+        num_signs=sum(engine_stats.num_signs for engine_stats in stats),
         kv_usage=max(usage, default=None),
-        counts_as_sampled=all(one.counts_as_sampled for one in stats),
+        counts_as_sampled=all(engine_stats.counts_as_sampled for engine_stats in stats),
     )

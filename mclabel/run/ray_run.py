@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mclabel.core.components import outside_components
 from mclabel.core.errors import EngineDied, EngineError
@@ -24,7 +24,6 @@ from mclabel.run.worker import BlockReport, WorkerProgress
 
 if TYPE_CHECKING:
     from mclabel.run.actor import Exchange
-    from mclabel.run.fleets import RayFleet
 
 
 logger = logging.getLogger(__name__)
@@ -43,10 +42,27 @@ LAST_S = 20.0
 _Kind = Literal["node", "load", "stage", "exchange"]
 
 
+class Actors(Protocol):
+    """Source of a run's actors."""
+
+    stall_s: float
+    min_engines: int
+    num_gpus: float
+
+    def new_actor(self) -> tuple[Any, Place]:
+        """Ask the cluster for one more actor."""
+
+    def num_wanted(self) -> int:
+        """Return how many actors there should be now."""
+
+    def check_room(self, num_up: int, waited_s: float) -> bool:
+        """Return whether enough engines have room for work to begin."""
+
+
 class RayRun:
     """One run over a fleet's actors."""
 
-    def __init__(self, fleet: RayFleet, book: LeaseBook, on_progress: OnProgress) -> None:
+    def __init__(self, fleet: Actors, book: LeaseBook, on_progress: OnProgress) -> None:
         """Begin a run without any actor.
 
         Args:

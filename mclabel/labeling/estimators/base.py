@@ -1,4 +1,4 @@
-"""What an estimator is: a pure state machine that decides what to roll out.
+"""The interface of estimators. An estimator is a pure state machine that decides what to roll out.
 
 One estimator serves one problem. It receives the problem's solutions as paths through a set of
 prefixes, asks for rollouts, records the outcome of each in whatever order they arrive, and in the
@@ -103,7 +103,7 @@ class Judgement:
 
 
 class Knowledge(Protocol):
-    """What an estimator has learned from other problems of a run.
+    """Knowledge that an estimator has learned from other problems of a run.
 
     Derive from it for the id.
     """

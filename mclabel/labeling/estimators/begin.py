@@ -1,4 +1,4 @@
-"""What decides for a problem: one estimator for all completers, or one for each.
+"""The estimators of one problem: one estimator for all completers, or one for each.
 
 All jobs ask through here. An estimator's answers are checked where they come in. Where each
 completer has an estimator, labels are those of the strongest.
@@ -72,7 +72,7 @@ class CheckedEstimator:
             ComponentError: it asks for something else, or without end.
         """
         wanted = self._around.call("wanted", self.estimator.wanted, must=Sequence[int | Probe])
-        probes = [Probe(one) if isinstance(one, int) else Probe(*one) for one in wanted]
+        probes = [Probe(prefix) if isinstance(prefix, int) else Probe(*prefix) for prefix in wanted]
         self._asked.update(probes)
         for probe in probes:
             if fault := self._fault(probe, num_prefixes):
@@ -99,16 +99,20 @@ class CheckedEstimator:
         Raises:
             ComponentError: it does not give one sound judgement a solution.
         """
-        one = self.estimator
-        judge = (lambda: one.judge_completers(counts)) if one.joint else lambda: one.judge(*counts)
-        found = self._around.call("judge", judge, must=list[Judgement], rule=self._misjudged)
-        return list(found)
+        estimator = self.estimator
+        judge = (
+            (lambda: estimator.judge_completers(counts))
+            if estimator.joint
+            else lambda: estimator.judge(*counts)
+        )
+        judgements = self._around.call("judge", judge, must=list[Judgement], rule=self._misjudged)
+        return list(judgements)
 
-    def _misjudged(self, found: Sequence[Judgement]) -> str | None:
-        if fault := miscounted("judgements of", found, "solution", len(self._num_steps)):
+    def _misjudged(self, judgements: Sequence[Judgement]) -> str | None:
+        if fault := miscounted("judgements of", judgements, "solution", len(self._num_steps)):
             return fault
-        for number, (one, steps) in enumerate(zip(found, self._num_steps, strict=True)):
-            if fault := _misjudgement(one, steps):
+        for number, (judgement, steps) in enumerate(zip(judgements, self._num_steps, strict=True)):
+            if fault := _misjudgement(judgement, steps):
                 return f"{fault} (solution {number}, {steps} steps, the last one included)"
         return None
 
@@ -118,16 +122,20 @@ class CheckedEstimator:
         self._around.call(name, record, problem, self.estimator, num_tokens=num_tokens)
 
 
-def _misjudgement(one: Judgement, steps: int) -> str | None:
+def _misjudgement(judgement: Judgement, steps: int) -> str | None:
     for name in ("hard", "sources", "estimates"):
-        if fault := miscounted(f"{name} of", getattr(one, name), "step", steps):
+        if fault := miscounted(f"{name} of", getattr(judgement, name), "step", steps):
             return fault
-    if one.first_error is not None and one.first_error >= steps:
-        return f"gave first_error={shown(one.first_error)}, must be an index of a step, or None"
-    if one.states is not None and (fault := miscounted("states of", one.states, "step", steps)):
+    if judgement.first_error is not None and judgement.first_error >= steps:
+        return (
+            f"gave first_error={shown(judgement.first_error)}, must be an index of a step, or None"
+        )
+    if judgement.states is not None and (
+        fault := miscounted("states of", judgement.states, "step", steps)
+    ):
         return fault
-    if one.posterior is not None and len(one.posterior) != steps + 1:
-        return f"gave {len(one.posterior)} chances as posterior, must be one per step and one"
+    if judgement.posterior is not None and len(judgement.posterior) != steps + 1:
+        return f"gave {len(judgement.posterior)} chances as posterior, must be one per step and one"
     return None
 
 
@@ -203,7 +211,7 @@ def seen_by(problem: ProblemPaths, number: int) -> ProblemPaths:
 
 
 ProblemEstimator = CheckedEstimator | EachCompleter
-"""What decides for a problem; both are asked in the same way."""
+"""The estimators of one problem; both classes have the same methods."""
 
 
 def begin_estimator(
@@ -224,7 +232,7 @@ def begin_estimator(
     if settings.component.joint:
         return _begin(settings, problem, learned)
     seen = [seen_by(problem, number) for number in range(len(problem.completers))]
-    parts = [_begin(settings, one, learned) for one in seen]
+    parts = [_begin(settings, paths, learned) for paths in seen]
     return parts[0] if len(parts) == 1 else EachCompleter(parts, problem)
 
 

@@ -103,10 +103,10 @@ class BisectEstimator(Estimator):
         """Last step known to be sound (-1: the bare problem) and first known to be wrong."""
         low, high = -1, len(path.prefixes)
         for step, prefix in enumerate(path.prefixes):
-            known = self._recovers.get(prefix)
-            if known is True:
+            is_recovered = self._recovers.get(prefix)
+            if is_recovered is True:
                 low = step
-            elif known is False and step < high:
+            elif is_recovered is False and step < high:
                 high = step
         return (low, high) if low < high else (self._before(path, high), high)
 

@@ -35,7 +35,7 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class HoldsEvidence(Protocol[E_co]):
-    """What the learner reads from a finished estimator."""
+    """A finished estimator, as the learner reads it."""
 
     def evidence(self) -> E_co:
         """The evidence on which the estimator's labels rest."""
@@ -94,9 +94,9 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     def adopt(self, content: str) -> None:
         """Adopt what another learner of this run has learned if it rests on more solutions."""
-        found = self.read(content)
-        if found.num_solutions > self._knowledge.num_solutions:
-            self._knowledge, self._adopted = found, found.num_solutions
+        knowledge = self.read(content)
+        if knowledge.num_solutions > self._knowledge.num_solutions:
+            self._knowledge, self._adopted = knowledge, knowledge.num_solutions
 
     def fit(self) -> None:
         """Fit again, which takes seconds for thousands of solutions."""

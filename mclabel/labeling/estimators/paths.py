@@ -55,7 +55,7 @@ class Completer:
 
     name: str = AUTHOR
     cost: float = 1.0
-    """Of one of its tokens, relative to the cheapest completer's."""
+    """Cost of one of its tokens, relative to the cheapest completer's."""
 
     @property
     def is_author(self) -> bool:
@@ -76,7 +76,7 @@ class ProblemPaths:
 
 
 class Probe(NamedTuple):
-    """What an estimator that serves several completers asks for: one rollout."""
+    """One rollout requested by an estimator that serves several completers."""
 
     prefix: int
     """Index of the prefix."""
@@ -118,8 +118,8 @@ def strongest(completers: Sequence[Completer]) -> int:
     """
 
     def order(number: int) -> tuple[float, bool]:
-        one = completers[number]
-        return one.cost, not one.is_author
+        completer = completers[number]
+        return completer.cost, not completer.is_author
 
     return max(range(len(completers)), key=order)
 

@@ -86,8 +86,8 @@ def log(x: Floats) -> Floats:
     bits = np.ascontiguousarray(x).view(np.int64)
     power = bits - _BITS_OF_ROOT_HALF
     power >>= _MANTISSA_BITS
-    found = power.astype(np.float64)
-    found *= _LN2
+    logarithm = power.astype(np.float64)
+    logarithm *= _LN2
     power <<= _MANTISSA_BITS
     np.subtract(bits, power, out=power)
     ratio = power.view(np.float64)  # of x and a power of two: in [sqrt(1/2), sqrt(2))
@@ -101,8 +101,8 @@ def log(x: Floats) -> Floats:
         curve *= square
     curve += 2.0
     curve *= ratio
-    found += curve
-    return found.reshape(np.shape(x))
+    logarithm += curve
+    return logarithm.reshape(np.shape(x))
 
 
 def exp(x: Floats) -> Floats:
@@ -121,6 +121,6 @@ def exp(x: Floats) -> Floats:
         curve += term
         curve *= square
     curve = rest - curve
-    found = 1.0 - ((rest * curve) / (curve - 2.0) - rest)
+    mantissa = 1.0 - ((rest * curve) / (curve - 2.0) - rest)
     scale = (power.astype(np.int64) + _EXPONENT_BIAS) << _MANTISSA_BITS
-    return np.asarray(found * scale.view(np.float64))
+    return np.asarray(mantissa * scale.view(np.float64))

@@ -341,12 +341,12 @@ def error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
     messages = pass_messages(evidence, priors)
     forward, lost = messages.forward[0], messages.back[1]
     count, width = evidence.right.shape
-    found = np.zeros((count, width))
+    chances = np.zeros((count, width))
     for e in (0, 1):
         ends = forward[1] * (evidence.outcome @ priors.leaf[e].T)
-        found[:, e] = ends.sum(-1) * messages.agree[1, :, e]
+        chances[:, e] = ends.sum(-1) * messages.agree[1, :, e]
     for r in range(2, width):
         first = forward[r] @ priors.wrong[min(r, NUM_TO_GO) - 1]
         after = messages.emission[r - 1] * lost[r - 1]
-        found[:, r] = (first * after).sum(-1) * messages.agree[r, :, 1]
-    return np.asarray(found / found.sum(-1, keepdims=True))
+        chances[:, r] = (first * after).sum(-1) * messages.agree[r, :, 1]
+    return np.asarray(chances / chances.sum(-1, keepdims=True))

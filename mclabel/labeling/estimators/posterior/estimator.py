@@ -185,7 +185,7 @@ class PosteriorEstimator(Estimator):
     @classmethod
     def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
         """Plan for many problems at once; each then wants what it would have wanted alone."""
-        pairs = [(one._outcomes, one._agreeing) for one in estimators]
+        pairs = [(estimator._outcomes, estimator._agreeing) for estimator in estimators]
         tell_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
         plan_together([own.views for own, _ in pairs])
 
@@ -204,10 +204,10 @@ class PosteriorEstimator(Estimator):
             if prefixes:
                 return self._ask(
                     [
-                        (view, one, size - view.num_asked.get(one, 0))
+                        (view, prefix, size - view.num_asked.get(prefix, 0))
                         for view in self._asked
-                        for one in prefixes
-                        if view.num_asked.get(one, 0) < size
+                        for prefix in prefixes
+                        if view.num_asked.get(prefix, 0) < size
                     ]
                 )
         if self._outcomes.is_changed:
@@ -257,14 +257,14 @@ class PosteriorEstimator(Estimator):
         families = {False: self._outcomes}
         if self._agreeing is not None:
             families[True] = self._agreeing
-        plans = {kind: one.judged(number) for kind, one in families.items()}
+        plans = {kind: family.judged(number) for kind, family in families.items()}
         view = self._outcomes.asked[number]
         by_outcomes = make_plans([view.values_request()])[0].mean
         means = [by_outcomes[view.table.chain_of]]
         if self._agreeing is not None:
             chains = self._agreeing.asked[number].table.chain_of
             means.append(plans[True].mean[chains][:, : means[0].shape[1]])
-        chances = [one.first_errors(plans[kind], number) for kind, one in families.items()]
+        chances = [family.first_errors(plans[kind], number) for kind, family in families.items()]
         return [
             judge_solution(
                 path,
@@ -283,8 +283,8 @@ class PosteriorEstimator(Estimator):
         for view, prefix, size in choices:
             view.ask(prefix, size, self._max_rollouts)
             self._num_due += size
-            one = prefix if len(self._asked) == 1 else Probe(prefix, view.number or 0)
-            asked += [one] * size
+            request = prefix if len(self._asked) == 1 else Probe(prefix, view.number or 0)
+            asked += [request] * size
         return asked
 
 

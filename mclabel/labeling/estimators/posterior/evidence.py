@@ -245,15 +245,15 @@ def elsewhere(own: Sequence[Floats], bare: Sequence[Floats]) -> list[Floats]:
     """Return what is known of each first error outside each chain.
 
     Args:
-        own: of each completer, the author first, [chain, R + 1]: chances of each first error, from
+        own: for each completer, the author first, chances [chain, R + 1] of each first error, from
             what its own chain has seen.
-        bare: of each but the author, [chain, R + 1]: the same where it has seen nothing.
+        bare: the same chances for each completer but the author, if it has seen nothing.
 
     Returns:
         Of each completer, [chain, R + 1], the largest of a chain being 1.
     """
     shown = [own[0], *(_shown(a, b) for a, b in zip(own[1:], bare, strict=True))]
-    found = []
+    by_completer = []
     for number in range(len(own)):
         likely = np.ones_like(own[0])
         for other, chances in enumerate(shown):
@@ -263,8 +263,8 @@ def elsewhere(own: Sequence[Floats], bare: Sequence[Floats]) -> list[Floats]:
             begun = bare[number - 1].copy()
             begun[:, :2] = _ratio(own[number][:, :2], shown[number][:, :2])
             likely = _ratio(likely, begun)
-        found.append(_scaled(likely))
-    return found
+        by_completer.append(_scaled(likely))
+    return by_completer
 
 
 def likelihoods(own: Floats, bare: Floats) -> Floats:
@@ -280,9 +280,9 @@ def likelihoods(own: Floats, bare: Floats) -> Floats:
 
 def _shown(own: Floats, bare: Floats) -> Floats:
     """Return what the chains of who is not the author say of each first error."""
-    found = _ratio(own, bare)
-    found[:, :2] = ((own[:, 0] + own[:, 1]) / (bare[:, 0] + bare[:, 1]))[:, None]
-    return found
+    ratio = _ratio(own, bare)
+    ratio[:, :2] = ((own[:, 0] + own[:, 1]) / (bare[:, 0] + bare[:, 1]))[:, None]
+    return ratio
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:
@@ -305,10 +305,10 @@ def bare_errors(num_steps: NDArray[np.int64], priors: ClassPriors, width: int) -
     Returns:
         [chain, R + 1], zero beyond a chain's length.
     """
-    found = np.zeros((len(num_steps), width))
+    chances = np.zeros((len(num_steps), width))
     for steps in np.unique(num_steps).tolist():
-        found[num_steps == steps, : steps + 1] = _bare(steps, priors)
-    return found
+        chances[num_steps == steps, : steps + 1] = _bare(steps, priors)
+    return chances
 
 
 @lru_cache(maxsize=4096)

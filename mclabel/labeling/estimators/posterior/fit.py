@@ -56,7 +56,7 @@ _BLUR /= _BLUR.sum(1, keepdims=True)
 
 
 ByCompleter = Mapping[str, Evidence]
-"""Of the same solutions, the evidence from each completer, the author first."""
+"""Evidence on the same solutions from each completer, the author first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,9 @@ def fit_readings(
     """Fit priors to the evidence of finished problems, by answer class; see `fit_priors`."""
 
     def read(name: str) -> dict[str, list[ByCompleter]]:
-        of_class = {kind: [getattr(one, name) for one in own] for kind, own in problems.items()}
+        of_class = {
+            kind: [getattr(reading, name) for reading in own] for kind, own in problems.items()
+        }
         return {kind: own for kind, all_ in of_class.items() if (own := [o for o in all_ if o])}
 
     return fit_priors(
@@ -163,14 +165,14 @@ def fit_priors(
 
 def _with_values(priors: Priors, once: Priors) -> Priors:
     completers = {
-        name: replace(one, values=once.completers[name].classes)
-        for name, one in priors.completers.items()
+        name: replace(completer_priors, values=once.completers[name].classes)
+        for name, completer_priors in priors.completers.items()
     }
     return replace(priors, values=once.classes, completers=completers, rates=once.rates)
 
 
 _Current = Mapping[str, Mapping[str, ClassPriors]]
-"""By completer and answer class."""
+"""Priors by completer and answer class."""
 
 
 def _crossed(
@@ -187,19 +189,23 @@ def _crossed(
         return stacked
     crossed = {}
     for name, by in stacked.items():
-        priors = {who: priors_of(found, name) for who, found in current.items()}
+        priors = {who: priors_of(classes, name) for who, classes in current.items()}
         bare = [
-            bare_errors(one.num_steps, priors[who], one.right.shape[1])
-            for who, one in by.items()
+            bare_errors(evidence_of.num_steps, priors[who], evidence_of.right.shape[1])
+            for who, evidence_of in by.items()
             if who != AUTHOR
         ]
         if led:
-            said = [error_chances(by[AUTHOR], priors[AUTHOR]), *bare]
+            own_chances = [error_chances(by[AUTHOR], priors[AUTHOR]), *bare]
         else:
-            said = [error_chances(one, priors[who]) for who, one in by.items()]
+            own_chances = [
+                error_chances(evidence_of, priors[who]) for who, evidence_of in by.items()
+            ]
         crossed[name] = {
-            who: replace(one, elsewhere=known)
-            for (who, one), known in zip(by.items(), elsewhere(said, bare), strict=True)
+            who: replace(evidence_of, elsewhere=others)
+            for (who, evidence_of), others in zip(
+                by.items(), elsewhere(own_chances, bare), strict=True
+            )
         }
     return crossed
 
@@ -218,11 +224,14 @@ def _improved(
     Blurring helps where the policy rolls out alone. Where a prefix has a rollout or two by each of
     several, repeated rounds of it would wash out what they show.
     """
-    found = {name: _expect(one, priors_of(current, name)) for name, one in evidence.items()}
-    unguessed = [one for name, one in found.items() if not chance_of(name)]
+    expected = {
+        name: _expect(own_evidence, priors_of(current, name))
+        for name, own_evidence in evidence.items()
+    }
+    unguessed = [own_evidence for name, own_evidence in expected.items() if not chance_of(name)]
     pooled = _maximise(_sum(unguessed), first, strength, smooth=smooth) if unguessed else first
     return {POOLED: pooled} | {
-        name: _maximise(found[name], guessing(pooled, chance_of(name)), TO_POOLED, smooth=smooth)
+        name: _maximise(expected[name], guessing(pooled, chance_of(name)), TO_POOLED, smooth=smooth)
         for name in own
     }
 
@@ -237,10 +246,10 @@ def _rates(crossed: Mapping[str, Mapping[str, Evidence]], current: _Current) -> 
     or are not.
     """
     rates = {}
-    for who, found in current.items():
+    for who, classes in current.items():
         seen = []
         for name, by in crossed.items():
-            evidence, priors = by[who], priors_of(found, name)
+            evidence, priors = by[who], priors_of(classes, name)
             for start in range(0, len(evidence.num_steps), CHUNK):
                 seen.append(_soundness(_rows(evidence, slice(start, start + CHUNK)), priors))
         right, trials, sound = np.concatenate(seen, axis=1)
@@ -374,33 +383,35 @@ def _agreement(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
 
 
 def _maximise(
-    found: _Expected, towards: ClassPriors, strength: float, *, smooth: bool
+    expected: _Expected, towards: ClassPriors, strength: float, *, smooth: bool
 ) -> ClassPriors:
     def smoothed(counts: Floats) -> Floats:
         return _near(counts @ _BLUR if smooth else counts)
 
-    moves = np.concatenate([smoothed(found.sound), smoothed(found.wrong)], axis=-1)
+    moves = np.concatenate([smoothed(expected.sound), smoothed(expected.wrong)], axis=-1)
     target = np.concatenate([towards.sound, towards.wrong], axis=-1)
     moves = _shrunk(moves, target, strength)
     size = len(GRID)
-    ends = np.moveaxis(found.leaf[:2], 0, 1).reshape(size, 4)
+    ends = np.moveaxis(expected.leaf[:2], 0, 1).reshape(size, 4)
     ends = _shrunk(ends, np.moveaxis(towards.leaf[:2], 0, 1).reshape(size, 4), strength)
     leaf = np.concatenate(
         [
             np.moveaxis(ends.reshape(size, 2, 2), 1, 0),
-            _shrunk(found.leaf[2:], towards.leaf[2:], strength),
+            _shrunk(expected.leaf[2:], towards.leaf[2:], strength),
         ]
     )
     return ClassPriors(
-        root=_shrunk(smoothed(found.root[:, None])[:, 0], towards.root, strength),
+        root=_shrunk(smoothed(expected.root[:, None])[:, 0], towards.root, strength),
         sound=moves[..., :size],
         wrong=moves[..., size:],
-        unsound=_shrunk(smoothed(found.unsound), towards.unsound, strength),
+        unsound=_shrunk(smoothed(expected.unsound), towards.unsound, strength),
         leaf=leaf,
         agreement=np.array(
             [
-                _fit_share(found.same, found.others, weight, towards.agreement[kind], strength)
-                for kind, weight in enumerate(found.weight)
+                _fit_share(
+                    expected.same, expected.others, weight, towards.agreement[kind], strength
+                )
+                for kind, weight in enumerate(expected.weight)
             ]
         ),
     )

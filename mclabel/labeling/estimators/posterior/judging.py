@@ -101,7 +101,7 @@ def pooled(posteriors: Sequence[Floats]) -> Floats:
     """
     if len(posteriors) == 1:
         return posteriors[0]
-    logs = [log(np.maximum(one, LEAST)) for one in posteriors]
+    logs = [log(np.maximum(posterior, LEAST)) for posterior in posteriors]
     mean = exp(np.mean(logs, axis=0))
     return np.asarray(mean / mean.sum())
 

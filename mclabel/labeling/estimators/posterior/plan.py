@@ -1,4 +1,4 @@
-"""What each probe of a problem would be worth: its value of information, for many problems.
+"""The value of information of each possible rollout, for many problems at once.
 
 A probe of a prefix is a macro: roll out until the first success, at most m times. Its worth to a
 solution is the expected rise of the largest posterior, which is the accuracy of the label, plus a
@@ -115,12 +115,12 @@ def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
         return []
     width = max(request.counts.shape[2] for request in requests)
     sizes = [len(request.changed) for request in requests]
-    found = np.zeros((sum(sizes), width))
-    for rows, evidence, priors in _batches(requests, len(found), width):
-        found[rows, : evidence.right.shape[1]] = first_errors(evidence, priors).T[: len(rows)]
+    beliefs = np.zeros((sum(sizes), width))
+    for rows, evidence, priors in _batches(requests, len(beliefs), width):
+        beliefs[rows, : evidence.right.shape[1]] = first_errors(evidence, priors).T[: len(rows)]
     ends = np.cumsum(sizes).tolist()
     return [
-        found[begin:end, : request.counts.shape[2]]
+        beliefs[begin:end, : request.counts.shape[2]]
         for request, begin, end in zip(requests, [0, *ends], ends, strict=False)
     ]
 
@@ -131,16 +131,16 @@ def probe_gains(beliefs: Beliefs) -> Floats:
     Index 0 of R is one step to go.
     """
     num_errors, length, count = beliefs.joint.shape[1:]
-    found = np.empty((len(DRAWS), length, count))
+    gains = np.empty((len(DRAWS), length, count))
     part = max(1, MAX_CELLS // (4 * num_errors * count))  # of the prefixes, each by itself
     for at in range(0, length, part):
         joint = np.ascontiguousarray(beliefs.joint[:, :, at : at + part])
-        found[:, at : at + part] = _gains(joint, beliefs.first_error)
-    return found
+        gains[:, at : at + part] = _gains(joint, beliefs.first_error)
+    return gains
 
 
 def _gains(joint: Floats, marginal: Floats) -> Floats:
-    """As `probe_gains`, of some of the prefixes.
+    """Return `probe_gains` of some of the prefixes.
 
     Args:
         joint: [grid, e, R, batch], as in `Beliefs`.
@@ -161,8 +161,8 @@ def _gains(joint: Floats, marginal: Floats) -> Floats:
     # The sums of p log p, with each first error less with any, fall from before to after.
     content = _xlogx(everything)
     after = content[:-num_errors].reshape(shape)
-    known = total(total(after[:, :, :-1], axis=2) - after[:, :, -1])
-    fall = known - total(content[-num_errors:])
+    likelihood = total(total(after[:, :, :-1], axis=2) - after[:, :, -1])
+    fall = likelihood - total(content[-num_errors:])
     return np.asarray(rise + ENTROPY_WEIGHT * fall)
 
 
@@ -218,6 +218,6 @@ def _alike(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
 
 
 def _xlogx(p: Floats) -> Floats:
-    found = log(np.maximum(p, _TINY))
-    found *= p
-    return found
+    product = log(np.maximum(p, _TINY))
+    product *= p
+    return product

@@ -191,10 +191,10 @@ class Priors:
             content["agreement"] = self.agreement._content()
         if self.completers:
             content["completers"] = {
-                name: one._content() for name, one in sorted(self.completers.items())
+                name: priors._content() for name, priors in sorted(self.completers.items())
             }
         if self.rates:
-            content["rates"] = {name: asdict(one) for name, one in sorted(self.rates.items())}
+            content["rates"] = {name: asdict(priors) for name, priors in sorted(self.rates.items())}
         return content
 
     @classmethod
@@ -205,8 +205,8 @@ class Priors:
             ValueError: it is of another format, or holds what no priors hold.
         """
         raw = read_record(dict[str, Any], json.loads(text))
-        if (found := raw.pop("format", None)) != FORMAT:
-            raise ValueError(f"priors of format {found!r}: must be {FORMAT}")
+        if (file_format := raw.pop("format", None)) != FORMAT:
+            raise ValueError(f"priors of format {file_format!r}: must be {FORMAT}")
         return cls._of(read_record(_Written, raw))
 
     @classmethod
@@ -216,7 +216,10 @@ class Priors:
             num_solutions=written.num_solutions,
             values=None if written.values is None else _read(written.values),
             agreement=None if written.agreement is None else cls._of(written.agreement),
-            completers={name: cls._of(one) for name, one in written.completers.items()},
+            completers={
+                name: cls._of(completer_priors)
+                for name, completer_priors in written.completers.items()
+            },
             rates=written.rates,
         )
 
@@ -251,15 +254,15 @@ class _Written:
 
 def _written(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
     return {
-        name: {f.name: _listed(getattr(one, f.name)) for f in fields(one)}
-        for name, one in sorted(classes.items())
+        name: {f.name: _listed(getattr(class_priors, f.name)) for f in fields(class_priors)}
+        for name, class_priors in sorted(classes.items())
     }
 
 
 def _read(classes: _Numbers) -> dict[str, ClassPriors]:
     if POOLED not in classes:
         raise ValueError(f"classes: must have {POOLED}, has {', '.join(classes) or 'none'}")
-    return {name: _read_class(name, one) for name, one in classes.items()}
+    return {name: _read_class(name, arrays) for name, arrays in classes.items()}
 
 
 def _read_class(name: str, given: Mapping[str, list[Any]]) -> ClassPriors:
@@ -284,7 +287,7 @@ _SHAPES = {
     "leaf": (3, len(GRID), 2),
     "agreement": (3, 2),
 }
-"""Of the arrays of `ClassPriors`, as files hold them."""
+"""Shapes of the arrays of `ClassPriors` in files."""
 
 
 def _listed(array: Floats) -> Any:
@@ -335,7 +338,7 @@ def wide_priors() -> Priors:
             failing,
         ]
     )
-    one = ClassPriors(
+    priors = ClassPriors(
         root=np.full((NUM_TO_GO, len(GRID)), 1 / len(GRID)),
         sound=sound * (1 - hazard)[..., None],
         wrong=wrong * hazard[..., None],
@@ -343,7 +346,7 @@ def wide_priors() -> Priors:
         leaf=leaf,
         agreement=np.array([[1.0, 1.0]] * 3),
     )
-    return Priors(classes={POOLED: one}, num_solutions=0).as_written
+    return Priors(classes={POOLED: priors}, num_solutions=0).as_written
 
 
 def _kernel(centre: Floats, logit: Floats, *, width: float) -> Floats:
@@ -357,10 +360,10 @@ def _at(values: Floats) -> Floats:
     values = np.clip(values, GRID[0], GRID[-1])
     above = np.clip(np.searchsorted(GRID, values), 1, len(GRID) - 1)
     share = (values - GRID[above - 1]) / (GRID[above] - GRID[above - 1])
-    found = np.zeros((len(values), len(GRID)))
-    found[np.arange(len(values)), above] = share
-    found[np.arange(len(values)), above - 1] = 1 - share
-    return found
+    weights = np.zeros((len(values), len(GRID)))
+    weights[np.arange(len(values)), above] = share
+    weights[np.arange(len(values)), above - 1] = 1 - share
+    return weights
 
 
 def _normal(rows: Floats) -> Floats:

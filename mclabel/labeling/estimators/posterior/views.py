@@ -1,4 +1,4 @@
-"""What one completer shows of a problem's solutions, and what it could be asked next.
+"""The evidence of one completer on a problem's solutions, and its possible next rollouts.
 
 Candidates are the prefixes of a problem that a completer can roll out. A candidate's rate is the
 worth of its best probe per expected token, at the completer's cost. The prefixes with the highest
@@ -67,7 +67,7 @@ class CompleterView:
         Args:
             completer: whose view it is.
             paths: paths of the problem's solutions.
-            number: of the completer, by which it is asked; None of an author that rolls out
+            number: index of the completer; None for an author that rolls out
                 nothing.
             priors: priors of its chains.
             value_priors: the same for evidence in which every outcome counts once.
@@ -123,17 +123,17 @@ class CompleterView:
         width = self.elsewhere.shape[1]
         return bare_errors(self.table.num_steps, self.priors, width)
 
-    def hear(self, known: Floats) -> None:
+    def hear(self, likelihood: Floats) -> None:
         """Take over what the other views show."""
-        moved = np.flatnonzero((known != self.elsewhere).any(-1))
+        moved = np.flatnonzero((likelihood != self.elsewhere).any(-1))
         self.changed |= set(moved.tolist())
-        self.elsewhere = known
+        self.elsewhere = likelihood
 
-    def hear_agreed(self, known: Floats) -> None:
+    def hear_agreed(self, agreed: Floats) -> None:
         """Take over what agreement shows."""
-        moved = np.flatnonzero((known != self.agreed).any(-1))
+        moved = np.flatnonzero((agreed != self.agreed).any(-1))
         self.changed |= set(moved.tolist())
-        self.agreed = known
+        self.agreed = agreed
 
     def request(self) -> PlanRequest:
         """Return what the next plan is made from."""
@@ -211,12 +211,12 @@ class Family:
         """
         completers = problem.completers
         numbers = {completer: number for number, completer in enumerate(completers)}
-        author = next((one for one in completers if one.is_author), Completer())
+        author = next((other for other in completers if other.is_author), Completer())
         # Others show what is luck: the fit needs no help where they roll out.
         alone = agreement and len(completers) == 1 and completers[0].is_author
         self.views: list[CompleterView] = []
         """The author's first."""
-        for completer in (author, *(one for one in completers if not one.is_author)):
+        for completer in (author, *(other for other in completers if not other.is_author)):
             own = priors.by(completer.name).of(problem.answer_class)
             view = CompleterView(
                 completer,
@@ -242,8 +242,8 @@ class Family:
         """Return what the evidence shows of every chain, by this reading alone.
 
         Args:
-            number: of the completer whose values are estimated; first errors rest on everybody's
-                evidence.
+            number: index of the completer whose values are estimated; first errors rest
+                on the evidence of all.
         """
         if len(self.views) > 1:
             _tell_each_other([self.views])
@@ -265,13 +265,13 @@ def tell_agreement(problems: Sequence[tuple[Family, Family]]) -> None:
     root of its likelihood of each first error.
 
     Args:
-        problems: of each, the reading of outcomes and that with agreement.
+        problems: for each problem, the reading of outcomes and the one with agreement.
     """
     _tell_each_other([agreeing.views for _, agreeing in problems if len(agreeing.views) > 1])
     views = [agreeing.asked[0] for _, agreeing in problems]
     due = [view for view in views if view.changed]
-    for view, found in zip(due, error_beliefs([view.request() for view in due]), strict=True):
-        view.beliefs[sorted(view.changed)] = found
+    for view, beliefs in zip(due, error_beliefs([view.request() for view in due]), strict=True):
+        view.beliefs[sorted(view.changed)] = beliefs
         view.changed.clear()
     for (outcomes, agreeing), view in zip(problems, views, strict=True):
         likely = likelihoods(view.beliefs, agreeing.views[0].bare())
@@ -284,7 +284,7 @@ def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
     """Plan for many problems at once; each then wants what it would have wanted alone.
 
     Args:
-        problems: of each, all views, the author's first.
+        problems: for each problem, all views, the author's first.
     """
     _tell_each_other([views for views in problems if len(views) > 1])
     due = [view for views in problems for view in views if view.is_asked and view.changed]
@@ -298,17 +298,17 @@ def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
 def _tell_each_other(problems: Sequence[Sequence[CompleterView]]) -> None:
     """Bring up to date what each view knows of the others'."""
     due = [view for views in problems for view in views if view.unheard]
-    for view, found in zip(due, error_beliefs([view.own_request() for view in due]), strict=True):
+    for view, beliefs in zip(due, error_beliefs([view.own_request() for view in due]), strict=True):
         own = np.zeros_like(view.elsewhere) if view.own is None else view.own.copy()
-        own[sorted(view.unheard)] = found
+        own[sorted(view.unheard)] = beliefs
         view.own = own
         view.unheard.clear()
     for views in problems:
         likely = [np.ones_like(view.elsewhere) if view.own is None else view.own for view in views]
         bare = [view.bare() for view in views[1:]]
-        for view, known in zip(views, elsewhere(likely, bare), strict=True):
+        for view, others in zip(views, elsewhere(likely, bare), strict=True):
             if view.is_asked:
-                view.hear(known)
+                view.hear(others)
 
 
 def best_probes(
@@ -382,7 +382,7 @@ class Candidates:
     chains: tuple[frozenset[int], ...]
     """[candidate]: the chains that it lies in."""
     cost: float
-    """Of a token, relative to the cheapest completer's."""
+    """Cost of a token, relative to the cheapest completer's."""
 
 
 def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
@@ -405,13 +405,13 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
         starts.append(len(places))
         held.append(frozenset(chain for chain, _ in holders))
         prefixes.append(prefix)
-        left = 0.0
+        tokens_to_go = 0.0
         for chain, depth in holders:
             to_go = table.paths[chain].num_steps - depth
-            known = table.paths[chain].step_tokens
-            left += sum(known[depth:]) if known else UNKNOWN_STEP_TOKENS * to_go
+            step_tokens = table.paths[chain].step_tokens
+            tokens_to_go += sum(step_tokens[depth:]) if step_tokens else UNKNOWN_STEP_TOKENS * to_go
             places.append((chain, to_go))
-        tokens.append(max(1.0, left / len(holders)))
+        tokens.append(max(1.0, tokens_to_go / len(holders)))
     chains, to_go_ = np.array(places, dtype=np.intp).reshape(-1, 2).T
     return Candidates(
         prefixes=tuple(prefixes),

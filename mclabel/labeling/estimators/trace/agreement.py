@@ -65,16 +65,18 @@ def compare_solutions(
         By source, [T, kind, chain]; nothing yet from rollouts.
     """
     width = max((path.num_steps for path in paths), default=1)
-    found = {what: np.zeros((width, len(one[0]), len(paths))) for what, one in SOURCES.items()}
+    counts = {
+        source: np.zeros((width, len(kinds[0]), len(paths))) for source, kinds in SOURCES.items()
+    }
     others = _Samples()
     for sample in samples:
         others.add(sample, 1)
     for chain, path in enumerate(paths):
         others.add(path, -1)
-        for step, what, kind, count in _seen(path, others):
-            found[what][step, kind, chain] += count
+        for step, source, kind, count in _seen(path, others):
+            counts[source][step, kind, chain] += count
         others.add(path, 1)
-    return found
+    return counts
 
 
 def leaves_its_way(before: Sequence[str], keys: Sequence[str]) -> bool:
@@ -85,8 +87,8 @@ def leaves_its_way(before: Sequence[str], keys: Sequence[str]) -> bool:
         keys: content of its own.
     """
     after = dict(pairwise(before))
-    told = [key for key in keys if _derives(key)]
-    return any(after.get(last, key) != key and key != before[0] for last, key in pairwise(told))
+    derived = [key for key in keys if _derives(key)]
+    return any(after.get(last, key) != key and key != before[0] for last, key in pairwise(derived))
 
 
 class _Samples:
@@ -168,12 +170,12 @@ def _derives(key: str) -> bool:
 
 
 def add_rollout(
-    found: Mapping[str, Floats], path: SolutionPath, chain: int, begin: int, keys: Sequence[str]
+    counts: Mapping[str, Floats], path: SolutionPath, chain: int, begin: int, keys: Sequence[str]
 ) -> None:
     """Add what a rollout shows of a solution's steps, up to the one where it leaves the solution.
 
     Args:
-        found: of `compare_solutions`, which grows.
+        counts: counts that `compare_solutions` returned; the rollout is added to them.
         path: the solution.
         chain: its chain.
         begin: number of steps of the prefix that was rolled out.
@@ -182,6 +184,6 @@ def add_rollout(
     for step, (ours, taken) in enumerate(
         zip(path.step_keys[begin:-1], keys, strict=False), start=begin
     ):
-        found["rollouts"][step, int(ours != taken), chain] += 1
+        counts["rollouts"][step, int(ours != taken), chain] += 1
         if ours != taken:
             return

@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 UNSOUND, SOUND = 0, 1
 RIGHT, REPAIRED, WRONG = 0, 1, 2
-"""What may come of a completion: right; right, by going back on a step of its prefix; wrong."""
+"""Results of a completion: right; right by going back on a step of its prefix; wrong."""
 NUM_LEVELS = 5
 NUM_STATES = 2 * NUM_LEVELS
 """Levels and states together."""
@@ -47,7 +47,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassRates:
-    """What is believed of the problems of an answer class before anything is seen of one."""
+    """Prior rates for the problems of an answer class."""
 
     level: Floats
     """[level]: chances of the bare problem's."""
@@ -63,14 +63,14 @@ class ClassRates:
     spread: Mapping[str, float]
     """For each completer, how near the shares of prefixes are to their means, in completions."""
     steps: Mapping[str, Floats]
-    """By source of `TraceEvidence.steps`, [move, kind]: mean shares of its kinds."""
+    """For each source of `TraceEvidence.steps`, mean shares [move, kind] of its kinds."""
     step_spread: Mapping[str, float]
     """For each source, how near the shares of steps are to their means."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceEvidence:
-    """What is known of the solutions of a problem; T is the number of steps of the longest."""
+    """Evidence on the solutions of a problem; T is the number of steps of the longest."""
 
     num_steps: Ints
     """[chain]"""
@@ -107,11 +107,11 @@ class TraceBeliefs:
 
 def to_go_bins(num_steps: Ints, width: int) -> Ints:
     """Bin of the number of steps that follow each step, [T, chain]."""
-    left = np.maximum(num_steps - 1 - np.arange(width)[:, None], 1)
-    found: Ints = np.zeros_like(left)
+    steps_to_go = np.maximum(num_steps - 1 - np.arange(width)[:, None], 1)
+    bins: Ints = np.zeros_like(steps_to_go)
     for edge in range(1, NUM_TO_GO):
-        found += left >= 1 << edge
-    return found
+        bins += steps_to_go >= 1 << edge
+    return bins
 
 
 def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
@@ -125,12 +125,12 @@ def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
         shares: [..., kind], means.
         spread: sum of the parameters of the Dirichlet distribution around them.
     """
-    found = np.ones(np.broadcast_shapes(counts.shape, shares.shape)[:-1])
+    product = np.ones(np.broadcast_shapes(counts.shape, shares.shape)[:-1])
     for kind in range(counts.shape[-1]):
         mine, start = counts[..., kind], shares[..., kind] * spread
         for drawn in range(int(mine.max(initial=0))):
-            found = found * np.where(drawn < mine, (start + drawn) / (spread + drawn), 1.0)
-    return found
+            product = product * np.where(drawn < mine, (start + drawn) / (spread + drawn), 1.0)
+    return product
 
 
 def log_factors(counts: Floats, spread: float) -> Floats:
@@ -138,8 +138,8 @@ def log_factors(counts: Floats, spread: float) -> Floats:
     number = counts.sum(-1)
     drawn = np.arange(number.max(initial=0))
     rising = np.append(0.0, np.cumsum(log(spread + drawn)))
-    found = rising[counts.astype(np.intp)].sum(-1) - rising[number.astype(np.intp)]
-    return np.asarray(found)
+    logs = rising[counts.astype(np.intp)].sum(-1) - rising[number.astype(np.intp)]
+    return np.asarray(logs)
 
 
 def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
@@ -149,21 +149,21 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
         [T, state before, level, state, chain]
     """
     width, count = len(evidence.commitments), len(evidence.num_steps)
-    found = np.ones((width, NUM_LEVELS, 2, count))
+    likelihood = np.ones((width, NUM_LEVELS, 2, count))
     bins = to_go_bins(evidence.num_steps, width)
     for name, counts in evidence.counts.items():
         steps, chains = np.nonzero(counts.sum(1))
         seen = counts[steps, :, chains][:, None, None]  # [place, 1, 1, 3]
         shares = np.moveaxis(rates.shares[name][:, :, bins[steps, chains]], 2, 0)
         likely = likelihoods(seen, shares, rates.spread[name])
-        found[steps, :, :, chains] *= _at_most_1(likely, (1, 2))
+        likelihood[steps, :, :, chains] *= _at_most_1(likely, (1, 2))
     right, wrong = rates.commitment.T[:, None, None, :, None]
     stated = evidence.commitments[:, :, None, None]
-    found *= np.where(stated[:, 0] > 0, right, 1.0) * np.where(stated[:, 1] > 0, wrong, 1.0)
+    likelihood *= np.where(stated[:, 0] > 0, right, 1.0) * np.where(stated[:, 1] > 0, wrong, 1.0)
     last = (evidence.num_steps - 1, np.arange(count))
     ends = rates.end[:, 0, None] * evidence.end[0] + rates.end[:, 1, None] * evidence.end[1]
-    found[last[0], :, :, last[1]] *= ends.T[:, None]
-    both = np.repeat(found[:, None], 2, axis=1)
+    likelihood[last[0], :, :, last[1]] *= ends.T[:, None]
+    both = np.repeat(likelihood[:, None], 2, axis=1)
     for name, counts in evidence.steps.items():
         steps, chains = np.nonzero(counts.sum(1))
         # Each way of counts once: they are as large as the number of solutions.
@@ -239,8 +239,8 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
 
 def _chances(logs: Floats) -> Floats:
     """Chances of levels, [level, chain], from their logarithms up to a constant."""
-    found = exp(logs - logs.max(0))
-    return found / total(found)
+    weights = exp(logs - logs.max(0))
+    return weights / total(weights)
 
 
 def _moved(matrix: Floats, states: Floats) -> Floats:
@@ -250,11 +250,11 @@ def _moved(matrix: Floats, states: Floats) -> Floats:
 
 def _root(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     """Chances of the bare problem's level, by what was completed from it, [level]."""
-    found = rates.level
+    level = rates.level
     furthest = to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0, 0]
     for name, counts in evidence.root.items():
         if counts.any():
             shares = rates.shares[name][:, SOUND, furthest]
             seen = likelihoods(counts[None], shares, rates.spread[name])
-            found = found * (seen / seen.max())
-    return np.asarray(found / np.maximum(found.sum(), _TINY))
+            level = level * (seen / seen.max())
+    return np.asarray(level / np.maximum(level.sum(), _TINY))

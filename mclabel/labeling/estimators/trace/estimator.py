@@ -110,8 +110,8 @@ class TraceEstimator(Estimator):
             rates: rates of the run; None takes wide ones.
         """
         self._settings, self._problem = settings, problem
-        known = rates or wide_rates(problem.completers)
-        self._rates = known.of(problem.answer_class, problem.completers)
+        run_rates = rates or wide_rates(problem.completers)
+        self._rates = run_rates.of(problem.answer_class, problem.completers)
         self._table = _Table(problem, settings.truncated)
 
     @classmethod
@@ -237,12 +237,12 @@ def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
     best = np.zeros((steps + 1, 2))  # of the moves from a step on, by the state before it
     for t in range(steps - 1, error, -1):
         best[t] = (moves[t].reshape(2, 2) + best[t + 1]).max(1)
-    found, state = [KEPT] * error + [ERROR], 0
+    path, state = [KEPT] * error + [ERROR], 0
     for t in range(error + 1, steps):
         after = int((moves[t].reshape(2, 2)[state] + best[t + 1]).argmax())
-        found.append(2 * state + after)
+        path.append(2 * state + after)
         state = after
-    return found
+    return path
 
 
 class _Table:
@@ -252,7 +252,7 @@ class _Table:
     """
 
     def __init__(self, problem: ProblemPaths, truncated: TruncatedPolicy) -> None:
-        self._completers = [one.name for one in problem.completers]
+        self._completers = [completer.name for completer in problem.completers]
         self._truncated = truncated
         names = [(path.prefixes, path.outcome) for path in problem.paths]
         chains = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -298,13 +298,13 @@ class _Table:
         width = int(self.num_steps.max(initial=1))
         counts = {name: np.zeros((width, 3, count)) for name in self._completers}
         root = {name: np.zeros(3) for name in self._completers}
-        for (prefix, number), found in self._counts.items():
+        for (prefix, number), outcome_counts in self._counts.items():
             name = self._completers[number]
             if prefix == ROOT:
-                root[name] = found
+                root[name] = outcome_counts
                 continue
             for chain, step in self.holders[prefix]:
-                counts[name][step, :, chain] = found
+                counts[name][step, :, chain] = outcome_counts
         stated = np.zeros((width, 2, count))
         end = np.ones((2, count))
         for chain, path in enumerate(self.paths):
@@ -317,13 +317,13 @@ class _Table:
             counts=counts,
             root=root,
             commitments=stated,
-            steps={what: one.copy() for what, one in self._steps.items()},
+            steps={source: table.copy() for source, table in self._steps.items()},
             end=end,
         )
 
     def is_compared(self, chain: int) -> bool:
         """Return whether other samples were compared with any of its steps."""
-        return any(seen[..., chain].any() for what, seen in self._steps.items() if what != WAY)
+        return any(seen[..., chain].any() for source, seen in self._steps.items() if source != WAY)
 
     def means(self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, number: int) -> Floats:
         """Expected share of right completions after each step, of one completer."""

@@ -62,9 +62,14 @@ def fit_rates(problems: Mapping[str, Sequence[Observed]]) -> TraceRates:
             it was chosen by what is in the evidence.
     """
     everyone = {
-        one.name: one for seen in problems.values() for part in seen for one in part.completers
+        problem.name: problem
+        for seen in problems.values()
+        for part in seen
+        for problem in part.completers
     }
-    sizes = {name: sum(one.num_solutions for one in seen) for name, seen in problems.items()}
+    sizes = {
+        name: sum(problem.num_solutions for problem in seen) for name, seen in problems.items()
+    }
     wide = wide_rates(everyone.values()).classes[POOLED]
     own = [name for name in sorted(problems) if sizes[name] >= MIN_SOLUTIONS]
     current = {POOLED: wide, **dict.fromkeys(own, wide)}
@@ -98,45 +103,45 @@ class _Expected:
 
 
 def _sum(parts: Sequence[_Expected]) -> _Expected:
-    found = _Expected()
+    totals = _Expected()
     for part in parts:
         for name in ("level", "moves", "end", "commitment"):
-            setattr(found, name, getattr(found, name) + getattr(part, name))
+            setattr(totals, name, getattr(totals, name) + getattr(part, name))
         for who, places in part.seen.items():
-            found.seen.setdefault(who, []).extend(places)
-        for what, places in part.steps.items():
-            found.steps.setdefault(what, []).extend(places)
-    return found
+            totals.seen.setdefault(who, []).extend(places)
+        for source, places in part.steps.items():
+            totals.steps.setdefault(source, []).extend(places)
+    return totals
 
 
 def _expect(problems: Sequence[Observed], rates: ClassRates, names: Sequence[str]) -> _Expected:
-    found = _Expected(seen={name: [] for name in names})
-    for one in problems:
-        _add(found, one.evidence, rates)
-    return found
+    expected = _Expected(seen={name: [] for name in names})
+    for problem in problems:
+        _add(expected, problem.evidence, rates)
+    return expected
 
 
-def _add(found: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
+def _add(expected: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
     beliefs = infer(evidence, rates)
-    found.level += beliefs.root
+    expected.level += beliefs.root
     for state in (UNSOUND, SOUND):
         own = np.einsum("tic,tjc->ij", beliefs.before[:, state::2], beliefs.to[:, state])
-        found.moves[state::2] += rates.moves[state::2] * own
+        expected.moves[state::2] += rates.moves[state::2] * own
     states = beliefs.states
     count = len(evidence.num_steps)
     ends = states.sum(1)[evidence.num_steps - 1, :, np.arange(count)]  # [chain, state]
-    known = evidence.end.sum(0) == 1
-    found.end += ends[known].T @ evidence.end[:, known].T
-    found.commitment += np.einsum("tlsc,tkc->sk", states, evidence.commitments)
-    for what, counts in evidence.steps.items():
+    is_known = evidence.end.sum(0) == 1
+    expected.end += ends[is_known].T @ evidence.end[:, is_known].T
+    expected.commitment += np.einsum("tlsc,tkc->sk", states, evidence.commitments)
+    for source, counts in evidence.steps.items():
         steps, chains = np.nonzero(counts.sum(1))
         seen = counts[steps, :, chains]
         places = (seen, np.zeros(len(seen)), beliefs.moves[steps, :, chains][:, None])
-        found.steps.setdefault(what, []).append(places)
+        expected.steps.setdefault(source, []).append(places)
     bins = to_go_bins(evidence.num_steps, len(states))
     for name, counts in evidence.counts.items():
         steps, chains = np.nonzero(counts.sum(1))
-        found.seen[name].append(
+        expected.seen[name].append(
             (
                 counts[steps, :, chains],
                 bins[steps, chains].astype(np.float64),
@@ -148,10 +153,10 @@ def _add(found: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
             at = np.zeros((1, NUM_LEVELS, 2))
             at[0, :, SOUND] = beliefs.root
             furthest = to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0]
-            found.seen[name].append((root[None], furthest.astype(np.float64), at))
+            expected.seen[name].append((root[None], furthest.astype(np.float64), at))
 
 
-def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRates:
+def _maximise(expected: _Expected, towards: ClassRates, strength: float) -> ClassRates:
     def shrunk(counts: Floats, target: Floats) -> Floats:
         mixed = counts + strength * target
         return np.asarray(mixed / mixed.sum(-1, keepdims=True))
@@ -159,23 +164,23 @@ def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRa
     shares, spread = {}, {}
     for name, target in towards.shares.items():
         shares[name], spread[name] = _fit_shares(
-            found.seen.get(name, []), target, towards.spread[name], strength
+            expected.seen.get(name, []), target, towards.spread[name], strength
         )
     steps, step_spread = {}, {}
-    for what, target in towards.steps.items():
-        fitted, step_spread[what] = _fit_shares(
-            found.steps.get(what, []),
+    for source, target in towards.steps.items():
+        fitted, step_spread[source] = _fit_shares(
+            expected.steps.get(source, []),
             target[None, :, None],
-            towards.step_spread[what],
+            towards.step_spread[source],
             STEPS_HOLD * strength,
         )
-        steps[what] = fitted[0, :, 0]
+        steps[source] = fitted[0, :, 0]
     certain = ENDS_HOLD * strength
-    end = found.end + certain * towards.end
-    commitment = found.commitment + certain * towards.commitment
+    end = expected.end + certain * towards.end
+    commitment = expected.commitment + certain * towards.commitment
     return ClassRates(
-        level=shrunk(found.level, towards.level),
-        moves=_fit_moves(found.moves, towards.moves, strength),
+        level=shrunk(expected.level, towards.level),
+        moves=_fit_moves(expected.moves, towards.moves, strength),
         end=end / end.sum(-1, keepdims=True),
         commitment=commitment / commitment.sum(-1, keepdims=True),
         shares=shares,
@@ -185,7 +190,7 @@ def _maximise(found: _Expected, towards: ClassRates, strength: float) -> ClassRa
     )
 
 
-def _fit_moves(found: Floats, towards: Floats, strength: float) -> Floats:
+def _fit_moves(expected: Floats, towards: Floats, strength: float) -> Floats:
     """Chances of moves: how often a step errs or repairs, times where that leaves the level.
 
     How often does not depend on the level. A problem out of reach is no more likely to go wrong at
@@ -193,7 +198,7 @@ def _fit_moves(found: Floats, towards: Floats, strength: float) -> Floats:
     all that fails for wrong from the beginning.
     """
     shape = (NUM_LEVELS, 2, NUM_LEVELS, 2)
-    counts, target = found.reshape(shape), towards.reshape(shape)
+    counts, target = expected.reshape(shape), towards.reshape(shape)
     moves = np.zeros(shape)
     for before in (UNSOUND, SOUND):
         seen, prior = counts[:, before].sum((0, 1)), target[:, before].sum((0, 1)) / NUM_LEVELS
@@ -238,8 +243,8 @@ def _fit_shares(
     bins, counts = alike[:, 0], alike[:, 1:]
     there = np.moveaxis(shares[:, :, bins.astype(np.intp)], 2, 0)  # [place, level, state, 3]
     fits = []
-    for one in SPREADS:
-        likely = log(np.maximum(likelihoods(counts[:, None, None], there, one), 1e-300))
-        logs = likely + log_factors(counts, one)[:, None, None]
+    for candidate in SPREADS:
+        likely = log(np.maximum(likelihoods(counts[:, None, None], there, candidate), 1e-300))
+        logs = likely + log_factors(counts, candidate)[:, None, None]
         fits.append(float((together * logs).sum()))
     return shares, SPREADS[int(np.argmax(fits))]

@@ -62,18 +62,18 @@ class TraceRates(Knowledge):
 
     def of(self, answer_class: str, completers: Iterable[Completer]) -> ClassRates:
         """The rates of an answer class, pooled ones if it has none; with all these completers."""
-        found = self.classes.get(answer_class, self.classes[POOLED])
-        new = [one for one in completers if one.name not in found.shares]
+        own = self.classes.get(answer_class, self.classes[POOLED])
+        new = [completer for completer in completers if completer.name not in own.shares]
         if not new:
-            return found
+            return own
         wide = wide_rates(new).classes[POOLED]
-        values = {name: getattr(found, name) for name in _SHAPES}
+        values = {name: getattr(own, name) for name in _SHAPES}
         return ClassRates(
             **values,
-            steps=found.steps,
-            step_spread=found.step_spread,
-            shares={**found.shares, **wide.shares},
-            spread={**found.spread, **wide.spread},
+            steps=own.steps,
+            step_spread=own.step_spread,
+            shares={**own.shares, **wide.shares},
+            spread={**own.spread, **wide.spread},
         )
 
     @cached_property
@@ -85,13 +85,15 @@ class TraceRates(Knowledge):
         """Write all numbers at single precision, which is what reading back gives."""
         classes = {
             name: {
-                **{key: _listed(getattr(one, key)) for key in _SHAPES},
-                "shares": {who: _listed(one.shares[who]) for who in sorted(one.shares)},
-                "spread": dict(sorted(one.spread.items())),
-                "steps": {what: _listed(one.steps[what]) for what in SOURCES},
-                "step_spread": {what: one.step_spread[what] for what in SOURCES},
+                **{key: _listed(getattr(class_rates, key)) for key in _SHAPES},
+                "shares": {
+                    who: _listed(class_rates.shares[who]) for who in sorted(class_rates.shares)
+                },
+                "spread": dict(sorted(class_rates.spread.items())),
+                "steps": {source: _listed(class_rates.steps[source]) for source in SOURCES},
+                "step_spread": {source: class_rates.step_spread[source] for source in SOURCES},
             }
-            for name, one in sorted(self.classes.items())
+            for name, class_rates in sorted(self.classes.items())
         }
         content = {"num_solutions": self.num_solutions, "classes": classes}
         return json.dumps({"format": FORMAT, **content})
@@ -104,13 +106,15 @@ class TraceRates(Knowledge):
             ValueError: it is of another format, or holds what no rates hold.
         """
         raw = read_record(dict[str, Any], json.loads(text))
-        if (found := raw.pop("format", None)) != FORMAT:
-            raise ValueError(f"rates of format {found!r}: must be {FORMAT!r}")
+        if (file_format := raw.pop("format", None)) != FORMAT:
+            raise ValueError(f"rates of format {file_format!r}: must be {FORMAT!r}")
         written = read_record(_Written, raw)
         if POOLED not in written.classes:
             raise ValueError(f"classes: must have {POOLED}")
         return cls(
-            classes={name: _read(name, one) for name, one in written.classes.items()},
+            classes={
+                name: _read(name, class_rates) for name, class_rates in written.classes.items()
+            },
             num_solutions=written.num_solutions,
         )
 
@@ -137,14 +141,14 @@ class _Written:
 
 def _read(name: str, given: _WrittenClass) -> ClassRates:
     arrays = {key: _array(f"{name}.{key}", getattr(given, key), _SHAPES[key]) for key in _SHAPES}
-    shares = {who: _array(f"{name}.{who}", one, _SHARES) for who, one in given.shares.items()}
+    shares = {who: _array(f"{name}.{who}", number, _SHARES) for who, number in given.shares.items()}
     steps = {
-        what: _array(f"{name}.{what}", given.steps.get(what, []), wide.shape)
-        for what, wide in _STEPS.items()
+        source: _array(f"{name}.{source}", given.steps.get(source, []), wide.shape)
+        for source, wide in _STEPS.items()
     }
     for key, of in (("spread", shares), ("step_spread", steps)):
         spread = getattr(given, key)
-        if spread.keys() != of.keys() or not all(0 < one < np.inf for one in spread.values()):
+        if spread.keys() != of.keys() or not all(0 < number < np.inf for number in spread.values()):
             raise ValueError(f"classes.{name}.{key}: must have a number above 0 for each source")
     return ClassRates(
         **arrays,
@@ -157,14 +161,14 @@ def _read(name: str, given: _WrittenClass) -> ClassRates:
 
 def _array(place: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
     try:
-        found = np.array(given)
+        array = np.array(given)
     except ValueError as error:
         raise ValueError(f"classes.{place}: must be numbers of shape {shape}") from error
-    if found.shape != shape or found.dtype.kind not in "fi":
+    if array.shape != shape or array.dtype.kind not in "fi":
         raise ValueError(f"classes.{place}: must be numbers of shape {shape}")
-    if not ((found >= 0) & (found <= 1)).all():
+    if not ((array >= 0) & (array <= 1)).all():
         raise ValueError(f"classes.{place}: each of its numbers must be in [0, 1]")
-    return found.astype(np.float64)
+    return array.astype(np.float64)
 
 
 def _listed(array: Floats) -> Any:
@@ -172,13 +176,13 @@ def _listed(array: Floats) -> Any:
 
 
 def _rounded(array: Floats) -> Floats:
-    """As a file holds it, so that labels can be made again."""
+    """Round an array as files hold it, so that labels can be reproduced."""
     return np.asarray(np.vectorize(lambda x: float(f"{x:.7g}"))(array))
 
 
 def wide_rates(completers: Iterable[Completer]) -> TraceRates:
     """The rates before any evidence."""
-    shares = {one.name: _wide_shares() for one in completers}
+    shares = {completer.name: _wide_shares() for completer in completers}
     wide = ClassRates(
         level=np.full(NUM_LEVELS, 1 / NUM_LEVELS),
         moves=_wide_moves(),
@@ -199,22 +203,22 @@ def _wide_moves() -> Floats:
     near = np.array([1.0, 0.1, 0.02, 0.01, 0.01])[distance]
     near /= near.sum(1, keepdims=True)
     fallen = np.tile(np.array([0.4, 0.2, 0.15, 0.15, 0.1]), (NUM_LEVELS, 1))
-    found = np.zeros((NUM_LEVELS, 2, NUM_LEVELS, 2))
-    found[:, SOUND, :, SOUND] = (1 - ERRS) * near
-    found[:, SOUND, :, UNSOUND] = ERRS * fallen
-    found[:, UNSOUND, :, UNSOUND] = (1 - RECOVERS) * near
-    found[:, UNSOUND, :, SOUND] = RECOVERS * near
-    return _rounded(found.reshape(NUM_STATES, NUM_STATES))
+    moves = np.zeros((NUM_LEVELS, 2, NUM_LEVELS, 2))
+    moves[:, SOUND, :, SOUND] = (1 - ERRS) * near
+    moves[:, SOUND, :, UNSOUND] = ERRS * fallen
+    moves[:, UNSOUND, :, UNSOUND] = (1 - RECOVERS) * near
+    moves[:, UNSOUND, :, SOUND] = RECOVERS * near
+    return _rounded(moves.reshape(NUM_STATES, NUM_STATES))
 
 
 @lru_cache(maxsize=1)
 def _wide_shares() -> Floats:
-    found = np.zeros(_SHARES)
+    shares = np.zeros(_SHARES)
     reached = np.tile(_LEVELS[:, None], NUM_TO_GO)
     repaired = REPAIR * reached
-    found[:, SOUND, :, 0] = reached * 0.97
-    found[:, SOUND, :, 1] = repaired * 0.05
-    found[:, UNSOUND, :, 0] = LUCK
-    found[:, UNSOUND, :, 1] = repaired
-    found[..., 2] = 1 - found.sum(-1)
-    return _rounded(found)
+    shares[:, SOUND, :, 0] = reached * 0.97
+    shares[:, SOUND, :, 1] = repaired * 0.05
+    shares[:, UNSOUND, :, 0] = LUCK
+    shares[:, UNSOUND, :, 1] = repaired
+    shares[..., 2] = 1 - shares.sum(-1)
+    return _rounded(shares)
