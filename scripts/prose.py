@@ -15,7 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "mclabel"
-FINISHED = ("checkers", "core", "data", "engines", "labeling", "run", "search", "select", "serving")
+FINISHED = (
+    "checkers",
+    "core",
+    "data",
+    "engines",
+    "judge",
+    "labeling",
+    "run",
+    "search",
+    "select",
+    "serving",
+)
 """Packages that follow the rules."""
 FRAGMENT = re.compile(r"\s*(Of|What|That|By|Who|Whether|As|How|Where|When)\b")
 """A first word that makes a docstring a fragment."""

@@ -1,4 +1,5 @@
-"""What a judge is: it gives an opinion on the steps of a solution, and rolls nothing out.
+"""The interface of judges. A judge gives an opinion on the steps of a solution, without
+rollouts.
 
 An opinion is evidence on the first error, never a label: what it is worth is learned where opinions
 are combined (`mclabel.judge.consensus`). One that could not be had is unknown, never "no error".
@@ -43,7 +44,7 @@ class JudgedItem(SolutionItem):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a language model has answered to a judge."""
+    """Answer of a language model to a judge."""
 
     prompt: str
     """Hash of the prompt's text."""
@@ -59,13 +60,15 @@ class Answer:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """By which it is found again."""
+        """Return the key by which an earlier answer is found: prompt, number and limit of
+        tokens.
+        """
         return self.prompt, self.number, self.max_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opinion:
-    """What a judge says of one solution."""
+    """Opinion of a judge on one solution."""
 
     is_known: bool
     """True if it has an opinion at all."""
@@ -73,19 +76,21 @@ class Opinion:
     """Index of the first wrong step, None for none; of a judge that claims `at_or_before`, the
     step at or before which it is, None where it says nothing."""
     sureness: Chance | None = None
-    """How sure the judge is, in [0, 1]: the share of votes for what it says, or a distance of its
-    scores from its threshold. None where it cannot tell."""
+    """Confidence of the judge, in [0, 1]: the share of votes for its opinion, or the distance
+    of its scores from its threshold. None if there is none.
+    """
     reason: str = ""
     """Why it has none, or what it saw."""
     votes: Many[Annotated[int, Field(ge=UNKNOWN_VOTE)]] = ()
-    """Of a judge that is asked several times: the step each vote names, the number of steps where
-    it names none, `UNKNOWN_VOTE` where it could not be had."""
+    """Votes of a judge that is asked several times: the step that each vote names, the number
+    of steps if it names none, `UNKNOWN_VOTE` if there was no answer.
+    """
     scores: Many[FiniteFloat] = ()
-    """Of a scorer: a number for each step."""
+    """Scores of a scorer, a number for each step."""
     flags: Many[Flag] = ()
-    """Of a judge that points at places."""
+    """Places that the judge marks."""
     answers: Many[Answer] = ()
-    """What a language model has answered."""
+    """Answers of the judge's language model."""
     num_tokens: Count | None = 0
     """Tokens that were sampled, or read where nothing is sampled; None if those of an answer are
     unknown."""
@@ -127,7 +132,7 @@ class Judge(ABC):
 
     Settings: ClassVar[type[JudgeSettings]] = JudgeSettings
     claim: ClassVar[Claim] = "where"
-    """What its opinions say."""
+    """Kind of statement that its opinions make."""
     version: ClassVar[str] = "1"
     """Version, which must change whenever an opinion may change. A run cannot be resumed with a
     different one."""

@@ -52,7 +52,7 @@ Posteriors = Mapping[str, NDArray[np.float64]]
 
 @dataclass(kw_only=True)
 class CombineReport:
-    """What combining came to. Counts are of this call; a resumed one has fewer."""
+    """Results of combining. Counts are of this call; a resumed one has fewer."""
 
     rule: str
     num_blocks: int = 0
@@ -65,7 +65,7 @@ class CombineReport:
     num_first_errors_changed: int = 0
     """Solutions whose first error is another one than in the run."""
     num_relearned: int = 0
-    """Of these, those that have it without any judge: by what rollouts of the whole run show."""
+    """Number of these that change even without a judge, by the rollouts of the whole run."""
     num_unknown: Counter[str] = field(default_factory=Counter)
     """For each source, solutions that it has judged, and says nothing on."""
     num_unjudged: Counter[str] = field(default_factory=Counter)
@@ -81,40 +81,40 @@ class CombineReport:
         """Return what to say of it."""
         if self.num_blocks_resumed == self.num_blocks:
             return [f"all {self.num_blocks:,} blocks were already combined by {self.rule}"]
-        said = []
+        lines = []
         if self.num_blocks_resumed:
-            said.append(
+            lines.append(
                 f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before"
             )
         if self.num_blocks_replaced:
-            said.append(
+            lines.append(
                 "the run has changed since it was combined, so all of its solutions were combined "
                 f"anew, those of {self.num_blocks_replaced:,} blocks that were done before included"
             )
         if self.rule == POSTERIOR and self.num_solutions < FEW:
-            said.append(
+            lines.append(
                 f"{self.num_solutions:,} solutions are few to learn error rates from, so the "
                 f"rates below are uncertain. Use at least {FEW}"
             )
         for name, count in sorted(self.num_unjudged.items()):
             if name.startswith(PERSON):
-                said.append(f"{name}: {count:,} of them are not labelled by this person")
+                lines.append(f"{name}: {count:,} of them are not labelled by this person")
                 continue
-            said.append(
+            lines.append(
                 f"{name}: {count:,} of them are not judged: they came to the run later, have no "
                 "steps, or were set aside. Run `mclabel judge` again with the same settings to "
                 "judge new ones"
             )
         for name, count in sorted(self.num_unknown.items()):
-            said.append(f"{name}: no opinion on {count:,} of them")
+            lines.append(f"{name}: no opinion on {count:,} of them")
         for name, rates in self.rates.items():
             shown = ", ".join(
-                f"{what.replace('_', ' ')} {rate:.3f}" for what, rate in rates.items()
+                f"{rate_name.replace('_', ' ')} {rate:.3f}" for rate_name, rate in rates.items()
             )
             if shown:
-                said.append(f"{name}, as learned: {shown} a step")
+                lines.append(f"{name}, as learned: {shown} a step")
         for first, *others in self.groups:
-            said.append(
+            lines.append(
                 f"{', '.join(others)} repeats errors of {first}, so it counts only for what it adds"
                 if len(others) == 1
                 else f"{', '.join(others)} repeat errors of {first} and of each other, so they "
@@ -127,7 +127,7 @@ class CombineReport:
             else ""
         )
         return [
-            *said,
+            *lines,
             f"Combined by {self.rule}: {self.num_kept:,} of {self.num_solutions:,} solutions are "
             "kept for training and exports.",
             f"Labels that differ: the first error changed in {self.num_first_errors_changed:,} of "
@@ -136,7 +136,7 @@ class CombineReport:
 
 
 LEAST_BELIEF = 0.5
-"""Of `posterior`, by default, as `min_belief` of the estimator."""
+"""Default least belief of the rule `posterior`, like `min_belief` of the estimator."""
 
 
 def combine(
@@ -180,7 +180,7 @@ def combine(
     if rule == JUDGE and (len(sources) > 1 or sources[0].run.claim == "at_or_before"):
         raise ConfigError(
             f"--rule {JUDGE}: takes the labels of one judge that names first errors or scores "
-            f"steps, not of {', '.join(one.name for one in sources)}. Give one, or another rule"
+            f"steps, not of {', '.join(judge.name for judge in sources)}. Give one, or another rule"
         )
     source = Store(run)
     config = recorded_config(source)
@@ -214,7 +214,7 @@ def combine(
     )
     report.num_blocks, report.num_blocks_resumed = rewritten.num_blocks, rewritten.num_resumed
     report.num_blocks_replaced = rewritten.num_replaced
-    judged = {one.name: one.run.num_steps for one in sources}
+    judged = {judged_source.name: judged_source.run.num_steps for judged_source in sources}
     for block in rewritten.missing(on_progress):
         labeled = [
             _judged(row, sources[0])
@@ -261,32 +261,32 @@ def _identities(sources: Sequence[Source]) -> dict[str, str]:
     Raises:
         ConfigError: two are the same, which would count twice.
     """
-    found: dict[str, str] = {}
+    identities: dict[str, str] = {}
     for source in sources:
         identity = _identity(source)
-        for name, other in found.items():
+        for name, other in identities.items():
             if other == identity:
                 raise ConfigError(
                     f"{source.name}: has the same opinions as {name}, which would count twice. "
                     "Give them once"
                 )
-        found[source.name] = identity
-    return found
+        identities[source.name] = identity
+    return identities
 
 
 def _identity(source: Source) -> str:
     """Return what a judge's opinions are known by: the judge, and what it said."""
     recorded = claimed_config(Store(source.run.location), MANIFEST)
-    said = [
-        [name, one.is_known, one.first_error, list(one.scores)]
-        for name, one in sorted(source.run.opinions.items())
+    contents = [
+        [name, opinion.is_known, opinion.first_error, list(opinion.scores)]
+        for name, opinion in sorted(source.run.opinions.items())
     ]
-    return content_id(recorded, said)
+    return content_id(recorded, contents)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Learned:
-    """What the rule `posterior` has learned from the whole run."""
+    """Chances and rates that the rule `posterior` has learned from the whole run."""
 
     posteriors: Posteriors = field(default_factory=dict)
     alone: Posteriors = field(default_factory=dict)
@@ -315,18 +315,21 @@ def _learned(source: Store, config: Mapping[str, Any], sources: Sequence[Source]
     solutions, num_steps, chances = evidence.chances()
     if not solutions:
         raise DataError(f"{source.location}: holds no solution with steps")
-    models = {one.name: judge_model(one, solutions, num_steps) for one in sources}
+    models = {
+        judged_source.name: judge_model(judged_source, solutions, num_steps)
+        for judged_source in sources
+    }
     named_by_run = np.array([labels.get(name, -1) for name in solutions], dtype=np.int64)
     fused = fuse(chances, num_steps, models, labels=named_by_run)
     posteriors, alone = (
         {
             name: row[: steps + 1]
-            for name, row, steps in zip(solutions, found, num_steps.tolist(), strict=True)
+            for name, row, steps in zip(solutions, chances_by_row, num_steps.tolist(), strict=True)
         }
-        for found in (fused.chances, chances)
+        for chances_by_row in (fused.chances, chances)
     )
     rates = {
-        name: {what: round(rate, 4) for what, rate in model.rates().items()}
+        name: {rate_name: round(rate, 4) for rate_name, rate in model.rates().items()}
         for name, model in fused.models.items()
     }
     return _Learned(
@@ -383,9 +386,9 @@ def _combined(
 def _judged(row: LabeledSolution, source: Source) -> LabeledSolution:
     """The row with the labels of a judge: its first error, and as the mean its scores."""
     opinion = source.run.opinions.get(row.solution.id)
-    known = opinion is not None and opinion.is_known and bool(row.steps)
-    consensus = Consensus(rule=JUDGE, kept=known, opinions=opinions_on(row, [source]))
-    if opinion is None or not known:
+    is_known = opinion is not None and opinion.is_known and bool(row.steps)
+    consensus = Consensus(rule=JUDGE, kept=is_known, opinions=opinions_on(row, [source]))
+    if opinion is None or not is_known:
         return replace(row, consensus=consensus)
     error, scores = opinion.first_error, opinion.scores or [None] * len(row.steps)
     steps = tuple(
@@ -437,8 +440,8 @@ def _count(
         report.num_solutions += 1
         report.num_kept += now.consensus.kept
         report.num_first_errors_changed += before.first_error != now.first_error
-        for one in now.consensus.opinions:
-            if one.is_known or one.source == ROLLOUTS:
+        for opinion in now.consensus.opinions:
+            if opinion.is_known or opinion.source == ROLLOUTS:
                 continue
-            is_judged = now.solution.id in judged[one.source]
-            (report.num_unknown if is_judged else report.num_unjudged)[one.source] += 1
+            is_judged = now.solution.id in judged[opinion.source]
+            (report.num_unknown if is_judged else report.num_unjudged)[opinion.source] += 1

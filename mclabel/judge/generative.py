@@ -155,9 +155,12 @@ class GenerativePRM:
         *,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[list[float] | UnscoredError]:
-        """As `score`, for encoded solutions. Equal ones are verified once."""
-        found = self.estimate_encoded(encoded, on_progress=on_progress)
-        return [one if isinstance(one, UnscoredError) else one.scores for one in found]
+        """Score encoded solutions as `score` does. Equal ones are verified once."""
+        estimates = self.estimate_encoded(encoded, on_progress=on_progress)
+        return [
+            estimate if isinstance(estimate, UnscoredError) else estimate.scores
+            for estimate in estimates
+        ]
 
     def estimate_encoded(
         self,
@@ -165,14 +168,16 @@ class GenerativePRM:
         *,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[StepEstimates | UnscoredError]:
-        """As `score_encoded`, with the tokens that were sampled.
+        """Score encoded solutions, and return the number of sampled tokens as well.
 
         Raises:
             EngineDied: the engine is gone.
         """
-        distinct = [one for one in dict.fromkeys(encoded) if isinstance(one, AskedSolution)]
-        found = dict(zip(distinct, self._wait(self._all(distinct, on_progress)), strict=True))
-        return [found[one] for one in encoded]  # type: ignore[index]
+        distinct = [
+            solution for solution in dict.fromkeys(encoded) if isinstance(solution, AskedSolution)
+        ]
+        estimates = dict(zip(distinct, self._wait(self._all(distinct, on_progress)), strict=True))
+        return [estimates[solution] for solution in encoded]  # type: ignore[index]
 
     def stats(self) -> EngineStats:
         """The engine's state: a chain shows signs of life before it has ended."""
@@ -223,18 +228,18 @@ class GenerativePRM:
     ) -> list[StepEstimates | UnscoredError]:
         room, num_done = asyncio.Semaphore(MAX_TOGETHER), 0
 
-        async def one_of(one: AskedSolution) -> StepEstimates | UnscoredError:
+        async def one_of(solution: AskedSolution) -> StepEstimates | UnscoredError:
             nonlocal num_done
             async with room:
-                found = await self._verified(one)
+                estimates = await self._verified(solution)
             num_done += 1
             on_progress(num_done, len(asked))
-            return found
+            return estimates
 
         with settings_of(POLICY):
             return await gather_or_cancel(*map(one_of, asked))
 
-    async def _verified(self, one: AskedSolution) -> StepEstimates | UnscoredError:
+    async def _verified(self, solution: AskedSolution) -> StepEstimates | UnscoredError:
         """Ask for chains until they agree, or as many as may be."""
         settings = self._settings
         votes = Votes(settings.least_chains, settings.most_chains)
@@ -246,22 +251,24 @@ class GenerativePRM:
             is_retry = votes.retry
             numbers = unknown if is_retry else range(len(chains), len(chains) + count)
             budget = settings.policy.max_tokens * (RETRY_BUDGET if is_retry else 1)
-            found = await gather_or_cancel(
+            sampled = await gather_or_cancel(
                 *(
-                    self._verifier.chain(one.problem, one.steps, number=n, max_tokens=budget)
+                    self._verifier.chain(
+                        solution.problem, solution.steps, number=n, max_tokens=budget
+                    )
                     for n in numbers
                 )
             )
-            unknown = [n for n, chain in zip(numbers, found, strict=True) if chain.scores is None]
+            unknown = [n for n, chain in zip(numbers, sampled, strict=True) if chain.scores is None]
             chains += [Chain()] * (0 if is_retry else count)
-            for number, chain in zip(numbers, found, strict=True):
+            for number, chain in zip(numbers, sampled, strict=True):
                 chains[number] = chain
                 num_tokens += chain.num_tokens
                 votes.record(_vote(chain))
-        known = [chain.scores for chain in chains if chain.scores is not None]
-        if not known:
+        known_scores = [chain.scores for chain in chains if chain.scores is not None]
+        if not known_scores:
             return UnscoredError(_reasons(chains), num_tokens=num_tokens)
-        scores = [fsum(of_step) / len(known) for of_step in zip(*known, strict=True)]
+        scores = [fsum(of_step) / len(known_scores) for of_step in zip(*known_scores, strict=True)]
         return StepEstimates(scores, num_tokens)
 
 

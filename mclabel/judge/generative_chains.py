@@ -44,7 +44,7 @@ from mclabel.judge.critic.parse import parse_output
 from mclabel.judge.critic.prompts import Template, critic_prompt, template_hash
 
 PARSER = "step_verdicts"
-"""By which chains that verify all steps are read, those of a template of one's own among them."""
+"""Parser of chains that verify all steps, including those of a user's own template."""
 THINKPRM = Template(
     """You are given a math problem and a proposed step-by-step solution:
 
@@ -143,10 +143,10 @@ class VerdictTokens:
         Raises:
             EngineError: the engine gives no numbers.
         """
-        found = await engine.logprobs(prompt, (*prefix, *self.question), (self.good, self.bad))
-        if found is None:
+        logprobs = await engine.logprobs(prompt, (*prefix, *self.question), (self.good, self.bad))
+        if logprobs is None:
             return None
-        good, bad = found
+        good, bad = logprobs
         if not isfinite(max(good, bad)):
             raise EngineError(
                 f"generative.read=token: the engine gives the log-probabilities {good} and {bad}, "
@@ -159,7 +159,7 @@ class VerdictTokens:
 CERTAIN = 0.5
 """A step with a lower score counts as wrong."""
 JUDGEMENT_TOKENS = 16
-"""Of a judgement that is read as text."""
+"""Maximum number of tokens of a judgement that is read as text."""
 PROBE = "1 + 1 = 2"
 MAX_REASON = 300
 _JUDGEMENT = re.compile(r"\s{0,3}(yes|no)\b", re.IGNORECASE)
@@ -211,7 +211,7 @@ class Verifier(Protocol):
 
 
 class _Asking:
-    """What both ways have in common."""
+    """Common part of both ways to ask."""
 
     question: str
     answers: tuple[str, str]
@@ -246,14 +246,14 @@ class _Asking:
             **limited(len(prefix) + max_tokens, stop),
         )
 
-    def _before(self, found: Completion, stops: Sequence[str]) -> tuple[tuple[int, ...], str]:
+    def _before(self, completion: Completion, stops: Sequence[str]) -> tuple[tuple[int, ...], str]:
         """The ids before a stop text that ended a completion, and their text."""
-        places = [found.text.find(stop) for stop in stops]
-        end = min((place for place in places if place >= 0), default=len(found.text))
-        ids = found.ids
+        places = [completion.text.find(stop) for stop in stops]
+        end = min((place for place in places if place >= 0), default=len(completion.text))
+        ids = completion.ids
         while ids and len(self._engine.decode(ids)) > end:
             ids = ids[:-1]
-        return ids, found.text[:end]
+        return ids, completion.text[:end]
 
 
 class WholeVerifier(_Asking):
@@ -267,7 +267,7 @@ class WholeVerifier(_Asking):
         Args:
             engine: that runs it.
             template: `thinkprm`, or a text.
-            read: as of `GenerativeSettings`.
+            read: form of a verdict, as in `GenerativeSettings`.
         """
         super().__init__(engine, read=read)
         self._is_built_in = template == "thinkprm"
@@ -290,20 +290,20 @@ class WholeVerifier(_Asking):
         prompt, start = self.asked(problem, steps), self._engine.encode(self._start)
         stops = (*THINKPRM_STOPS, f"Step {len(steps) + 1}:") if self._is_built_in else ()
         try:
-            found = await self._sample(
+            completion = await self._sample(
                 prompt, start, number=number, max_tokens=max_tokens, stop=stops
             )
         except RequestFailed as error:
             return Chain(reason=str(error)[:MAX_REASON])
-        num_tokens = len(found.ids)
-        if found.finish_reason != "stop":
+        num_tokens = len(completion.ids)
+        if completion.finish_reason != "stop":
             return Chain(reason="truncated", num_tokens=num_tokens)
-        vote = parse_output(found.text, PARSER, len(steps), truncated=False)
+        vote = parse_output(completion.text, PARSER, len(steps), truncated=False)
         if not vote.is_known:
             return Chain(reason=vote.reason, num_tokens=num_tokens)
         chance = None
         if self._tokens is not None:
-            ids, _ = self._before(found, stops)
+            ids, _ = self._before(completion, stops)
             chance = await self._tokens.chance(self._engine, prompt, (*start, *ids))
         is_right = vote.first_error is None
         if chance is not None and (chance >= CERTAIN) != is_right:
@@ -347,14 +347,14 @@ class TurnVerifier(_Asking):
             prompt, first = self._chat(turns, asked), GENPRM_START.format(number=index + 1)
             start = self._engine.encode(first)
             try:
-                found = await self._sample(
+                completion = await self._sample(
                     prompt, start, number=number, max_tokens=max_tokens, stop=(GENPRM_STOP,)
                 )
-                num_tokens += len(found.ids)
-                if found.finish_reason != "stop":
+                num_tokens += len(completion.ids)
+                if completion.finish_reason != "stop":
                     reason = f"truncated at step {index + 1}"
                     return Chain(reason=reason, num_tokens=num_tokens)
-                ids, analysis = self._before(found, (GENPRM_STOP,))
+                ids, analysis = self._before(completion, (GENPRM_STOP,))
                 score, num_more = await self._judged(prompt, (*start, *ids), number)
             except RequestFailed as error:
                 return Chain(reason=str(error)[:MAX_REASON], num_tokens=num_tokens)
@@ -363,8 +363,8 @@ class TurnVerifier(_Asking):
                 reason = f"no judgement on step {index + 1}"
                 return Chain(reason=reason, num_tokens=num_tokens)
             scores.append(score)
-            said = self.answers[score < CERTAIN]
-            turns.append((asked, f"{first}{analysis}{self.question}{said}{GENPRM_END}"))
+            verdict = self.answers[score < CERTAIN]
+            turns.append((asked, f"{first}{analysis}{self.question}{verdict}{GENPRM_END}"))
         return Chain(scores=tuple(scores), num_tokens=num_tokens)
 
     async def _judged(
@@ -374,11 +374,11 @@ class TurnVerifier(_Asking):
         if self._tokens is not None:
             return await self._tokens.chance(self._engine, prompt, prefix), 0
         forced = (*prefix, *self._engine.encode(self.question))
-        found = await self._sample(
+        completion = await self._sample(
             prompt, forced, number=number, max_tokens=JUDGEMENT_TOKENS, stop=("}",)
         )
-        says = _JUDGEMENT.match(found.text)
-        return None if says is None else float(says[1].lower() == "yes"), len(found.ids)
+        says = _JUDGEMENT.match(completion.text)
+        return None if says is None else float(says[1].lower() == "yes"), len(completion.ids)
 
     def _chat(self, turns: Sequence[tuple[str, str]], asked: str) -> tuple[int, ...]:
         ids = self._engine.chat_ids(turns, asked)

@@ -124,7 +124,7 @@ def judge(
     target = judge_class(config.judge)
     split = target.split(config.judge)
     solutions = read_judged_input(config.solutions, strict=config.strict, split=split)
-    target.check_input(config.judge, lambda: (one.problem for one in solutions))
+    target.check_input(config.judge, lambda: (solution.problem for solution in solutions))
     settings = _settled(config, run.recorded)
     own = make_judge(settings, seed=config.seed)
     own.check()
@@ -171,7 +171,7 @@ def judge_words(config: JudgeConfig) -> str:
     if "judge" not in config.model_fields_set:
         return (
             f"The judge is {name}, since none is chosen. Choose one with "
-            f"{', '.join(f'judge={one}' for one in JUDGES)} or judge=module:Class"
+            f"{', '.join(f'judge={choice}' for choice in JUDGES)} or judge=module:Class"
         )
     words = f"The judge is {name}"
     for key, policy in _policies(config).items():
@@ -214,23 +214,23 @@ def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Seman
     content.
     """
     split = judge_class(settings).split(settings)
-    known = {"kind": settings.kind, "version": own.version, **own.known()}
+    inputs = {"kind": settings.kind, "version": own.version, **own.known()}
     whole = {"task": TASK, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
-    merged = {name: _merged(content, known) for name, content in judge.items()}
+    merged = {name: _merged(content, inputs) for name, content in judge.items()}
     return Semantic(
         identity={**whole, "judge": {**merged["identity"], "split": split}},
         config={**whole, "judge": {**merged["semantic"], "claim": own.claim, "split": split}},
     )
 
 
-def _merged(content: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(content: Mapping[str, Any], additions: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with what is known of them in their places."""
-    found = dict(content)
-    for name, value in known.items():
+    merged = dict(content)
+    for name, value in additions.items():
         nested = isinstance(value, Mapping)
-        found[name] = _merged(found.get(name) or {}, value) if nested else value
-    return found
+        merged[name] = _merged(merged.get(name) or {}, value) if nested else value
+    return merged
 
 
 def _served(config: JudgeConfig) -> dict[str, str]:
@@ -264,7 +264,7 @@ def _earlier(
             "judge`"
         )
     keys = list(_policies(config))
-    there, here = (_asked(one, keys) for one in (recorded, semantic.config))
+    there, here = (_asked(side, keys) for side in (recorded, semantic.config))
     changed = differences(there, here)
     theirs: Mapping[str, str] = manifest.get("served", {})
     for key in theirs.keys() & served.keys():

@@ -42,9 +42,9 @@ class OpinionRun:
     """Name of the judge's component."""
     claim: Claim
     solutions: str
-    """What was judged, as it was named."""
+    """Place of the judged solutions, as the command named it."""
     opinions: dict[str, Opinion]
-    """By id of the solution; those that were set aside are missing."""
+    """Opinions by solution id; rejected solutions are missing."""
     num_steps: dict[str, int]
     """Steps of each of these solutions."""
     texts: dict[str, str]
@@ -101,7 +101,7 @@ def opinion_of(location: str, row: Mapping[str, Any]) -> Opinion:
         ShardError: it holds none.
     """
     try:
-        return read_record(Opinion, {one.name: row[one.name] for one in fields(Opinion)})
+        return read_record(Opinion, {field.name: row[field.name] for field in fields(Opinion)})
     except ValueError as error:
         raise ShardError(
             f"{location}: the opinion on solution {row['id']!r} is not what mclabel wrote "
@@ -198,7 +198,7 @@ def _recorded(store: Store) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class OpinionCounts:
-    """What a judge said, in numbers."""
+    """Counts of a judge's opinions."""
 
     out: str
     num_judged: int = 0
@@ -212,9 +212,9 @@ class OpinionCounts:
     """Answers of a service that does not report their tokens."""
     claim: Claim = "where"
     solutions: str = ""
-    """What was judged."""
+    """Place of the judged solutions."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Of those that are unknown."""
+    """Reasons of the unknown opinions."""
     failures: Counter[str] = field(default_factory=Counter)
     """Why answers could not be had."""
 
@@ -231,10 +231,12 @@ class OpinionCounts:
 
     def lines(self) -> Iterator[str]:
         """Return what to say of them."""
-        what = "a first error at or before a step" if self.claim == "at_or_before" else "an error"
+        meaning = (
+            "a first error at or before a step" if self.claim == "at_or_before" else "an error"
+        )
         tokens = f", {self.num_tokens:,} tokens" if self.num_tokens else ""
         yield (
-            f"{self.num_judged:,} solutions judged: {what} in {self.num_with_error:,}, "
+            f"{self.num_judged:,} solutions judged: {meaning} in {self.num_with_error:,}, "
             f"unknown {self.num_unknown:,}{tokens}"
         )
         shown = self.reasons.most_common(3)
@@ -265,22 +267,22 @@ def opinion_counts(location: str) -> OpinionCounts:
         ShardError: they cannot be read.
     """
     run = OpinionRun.read(location)
-    found = OpinionCounts(out=location, claim=run.claim, solutions=run.solutions)
-    for one in run.opinions.values():
-        found.num_judged += 1
-        found.num_with_error += one.first_error is not None
-        found.num_unknown += not one.is_known
-        counts = [answer.num_tokens for answer in one.answers]
-        found.num_uncounted_answers += counts.count(None)
-        known = sum(filter(None, counts))
-        found.num_tokens += known if one.num_tokens is None else one.num_tokens
-        for answer in one.answers:
+    totals = OpinionCounts(out=location, claim=run.claim, solutions=run.solutions)
+    for opinion in run.opinions.values():
+        totals.num_judged += 1
+        totals.num_with_error += opinion.first_error is not None
+        totals.num_unknown += not opinion.is_known
+        counts = [answer.num_tokens for answer in opinion.answers]
+        totals.num_uncounted_answers += counts.count(None)
+        num_counted = sum(filter(None, counts))
+        totals.num_tokens += num_counted if opinion.num_tokens is None else opinion.num_tokens
+        for answer in opinion.answers:
             if answer.finish_reason == "failed":
-                found.num_failed_answers += 1
-                found.failures[answer.text[:120]] += 1
-        if not one.is_known:
-            found.reasons[one.reason[:120]] += 1
-    return found
+                totals.num_failed_answers += 1
+                totals.failures[answer.text[:120]] += 1
+        if not opinion.is_known:
+            totals.reasons[opinion.reason[:120]] += 1
+    return totals
 
 
 def _input_of(store: Store) -> str:
@@ -314,14 +316,14 @@ def read_judged_input(source: str, *, strict: bool = False, split: str = OUR_SPL
 
 
 def _file_rows(source: str, split: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
-    for found in file_items(source):
-        if not isinstance(found, SolutionItem):
-            yield found
+    for item in file_items(source):
+        if not isinstance(item, SolutionItem):
+            yield item
             continue
-        row = json.loads(found.row)
+        row = json.loads(item.row)
         texts = (row.get(name) for name in REFERENCES)
         reference = next((t for t in texts if isinstance(t, str) and t.strip()), None)
-        yield _judged(found, steps_of(found, split), reference)
+        yield _judged(item, steps_of(item, split), reference)
 
 
 def _run_rows(store: Store) -> Iterator[SolutionItem]:
@@ -361,7 +363,7 @@ def show_judged(console: Console, judged: SolutionOpinion) -> None:
         judged: the solution with its opinion.
     """
     opinion = judged.opinion
-    said = SourceOpinion(
+    source_opinion = SourceOpinion(
         source=judged.judge,
         claim=judged.claim,
         is_known=opinion.is_known,
@@ -370,7 +372,7 @@ def show_judged(console: Console, judged: SolutionOpinion) -> None:
     )
     head = Text(shown(f"{judged.id}  {judged.problem_id}".rstrip()), style="bold")
     head.append(f"  {shown(judged.judge)}: ", style="dim")
-    head.append(opinion_words(said), style=_style(said))
+    head.append(opinion_words(source_opinion), style=_style(source_opinion))
     if opinion.sureness is not None:
         head.append(f", sure {opinion.sureness:.2f}", style="dim")
     if opinion.reason:
@@ -382,7 +384,7 @@ def show_judged(console: Console, judged: SolutionOpinion) -> None:
         table.add_column(column, no_wrap=True)
     table.add_column("step", overflow="fold")
     steps = [Step(text=text, end=0) for text in judged.steps]
-    consensus = Consensus(rule="", kept=True, opinions=(said,))
+    consensus = Consensus(rule="", kept=True, opinions=(source_opinion,))
     places = places_by_step(consensus, steps)
     mark = "at or before" if judged.claim == "at_or_before" else "first error"
     for index, step in enumerate(steps):
@@ -403,10 +405,10 @@ def show_judged(console: Console, judged: SolutionOpinion) -> None:
     console.print()
 
 
-def _style(said: SourceOpinion) -> str:
-    if not said.is_known:
+def _style(opinion: SourceOpinion) -> str:
+    if not opinion.is_known:
         return "yellow"
-    return "green" if said.first_error is None else "bold red"
+    return "green" if opinion.first_error is None else "bold red"
 
 
 def _vote(vote: int, num_steps: int) -> str:

@@ -144,8 +144,8 @@ def score_lines(store: Store) -> Iterator[str]:
 
 def _counted(store: Store) -> dict[str, int]:
     """Solutions of a run with scores, and without."""
-    known = [bool(row["is_known"]) for row in opinion_rows(store)]
-    return {"num_scored": sum(known), "num_unknown": len(known) - sum(known)}
+    are_known = [bool(row["is_known"]) for row in opinion_rows(store)]
+    return {"num_scored": sum(are_known), "num_unknown": len(are_known) - sum(are_known)}
 
 
 def _holds_scores(store: Store) -> bool:
@@ -247,13 +247,13 @@ class ScorerJudge(Judge):
     def settled(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
         """The settings with the threshold that was chosen on the held-out labels; see `Judge`."""
         path = settings.prm
-        found = {"prm": str(Path(path).absolute())} if Path(path).is_dir() else {}
+        update = {"prm": str(Path(path).absolute())} if Path(path).is_dir() else {}
         if settings.held_out is None:
-            return settings.model_copy(update=found)
+            return settings.model_copy(update=update)
         threshold = recorded.get("threshold")
         if threshold is None:
             threshold = chosen_threshold(settings)
-        return settings.model_copy(update={**found, "threshold": threshold})
+        return settings.model_copy(update={**update, "threshold": threshold})
 
     @classmethod
     def check_input(cls, settings: Any, problems: Callable[[], Iterable[str]]) -> None:
@@ -262,7 +262,9 @@ class ScorerJudge(Judge):
             return
         held_out = leak_keys([settings.held_out])
         key = f"judge.held_out={settings.held_out!r}"
-        shared = sum(1 for one in {leak_key(text) for text in problems()} if one in held_out)
+        shared = sum(
+            1 for problem_key in {leak_key(text) for text in problems()} if problem_key in held_out
+        )
         if shared:
             raise DataError(
                 f"{key}: {shared:,} of its {len(held_out):,} problems are also judged, so the "
@@ -276,7 +278,7 @@ class ScorerJudge(Judge):
 
     @classmethod
     def split(cls, settings: Any) -> str:
-        """As the PRM's format has it; see `Judge`."""
+        """Return how the PRM's format splits steps; see `Judge`."""
         split: str = settings.text_split
         return split
 
@@ -330,11 +332,11 @@ class ScorerJudge(Judge):
             raise EngineError(str(error)) from error
         threshold = self.settings.threshold
         assert threshold is not None, "settled() first"
-        found = first_below(scores, threshold)
-        nearest = min(scores) if found is None else scores[found]
+        first_error = first_below(scores, threshold)
+        nearest = min(scores) if first_error is None else scores[first_error]
         return Opinion(
             is_known=True,
-            first_error=found,
+            first_error=first_error,
             sureness=min(1.0, abs(nearest - threshold)),
             scores=tuple(scores),
             num_tokens=num_tokens,
@@ -361,10 +363,10 @@ def chosen_threshold(settings: ScorerJudge.Settings) -> float:
     with code_allowed_by(_ALLOWS_CODE):
         scorer = load_scorer(settings, threads=os.cpu_count())
     encoded = {row.id: _encoded(scorer, row) for row in rows}
-    there = {name: one for name, one in encoded.items() if one is not None}
-    found = dict(zip(there, scorer.score_encoded(list(there.values())), strict=True))
+    there = {name: item for name, item in encoded.items() if item is not None}
+    by_name = dict(zip(there, scorer.score_encoded(list(there.values())), strict=True))
     close_scorer(scorer)
-    scores = {name: one for name, one in found.items() if not isinstance(one, UnscoredError)}
+    scores = {name: item for name, item in by_name.items() if not isinstance(item, UnscoredError)}
     try:
         return best_threshold(rows, scores)
     except DataError as error:

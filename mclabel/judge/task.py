@@ -36,7 +36,7 @@ AnswerKey = tuple[str, str, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What judging one solution gives."""
+    """Result of judging one solution."""
 
     opinion: Opinion | None = None
     num_tokens: int = 0

@@ -36,7 +36,9 @@ from mclabel.run.shards.store import Store
 
 Filter = Literal["process", "outcome", "none"]
 MAX_TOKENS = 4096
-"""Of a chain, by default: beyond it critics mostly go round in circles."""
+"""Default maximum number of tokens of a chain; in longer ones critics mostly go round in
+circles.
+"""
 RIGHT, WRONG = "right", "wrong"
 """The two classes of solutions that a data set has as many chains of."""
 
@@ -46,9 +48,9 @@ class ChainChoice:
     """Which chains are written."""
 
     filter: Filter = "process"
-    """What a chain must agree with: the labels of steps, the outcome, or nothing."""
+    """Labels that a chain must agree with: those of steps, the outcome, or none."""
     max_tokens: int = MAX_TOKENS
-    """Of a chain; longer ones are left out."""
+    """Maximum number of tokens of a chain; longer ones are left out."""
     per_solution: int = 1
     """Most chains of one solution. They say the same in other words, so more solutions teach more.
     """
@@ -60,16 +62,16 @@ class ChainChoice:
 
 @dataclass(kw_only=True)
 class ChainsReport:
-    """What an export of chains wrote, and what it left out."""
+    """Counts of an export of chains, written and left out."""
 
     path: str = ""
     filter: Filter
     num_rows: int = 0
     num_solutions: int = 0
     num_chains: Counter[str] = field(default_factory=Counter)
-    """By class of the solution."""
+    """Number of chains by class of the solution."""
     num_believed: Counter[str] = field(default_factory=Counter)
-    """Of these, complete ones that pass the filter."""
+    """Number of these that are complete and pass the filter."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Chains by the reason why they are not written."""
     url: str | None = None
@@ -167,8 +169,8 @@ def export_chains(
         num_labelled += _has_step_labels(row)
         for answer in opinion.answers:
             _check_prompt(run, row, answer, asked)
-            found = _chain(row, answer, written, choice, report)
-            believed += [] if found is None else [found]
+            chain = _chain(row, answer, written, choice, report)
+            believed += [] if chain is None else [chain]
     if choice.filter == "process" and not num_labelled:
         raise DataError(
             f"--labels {labels}: has a label of no step but the last, which is the outcome of the "
@@ -219,7 +221,7 @@ def _written_template(asked: Template, prompt: str | None) -> Template:
     """The template of the rows' prompts."""
     if prompt is None:
         return asked
-    fit = [name for name, one in TEMPLATES.items() if one.parser == asked.parser]
+    fit = [name for name, template in TEMPLATES.items() if template.parser == asked.parser]
     if prompt not in fit:
         raise ConfigError(
             f"--prompt {prompt}: must ask for the form in which the critic has answered, "
@@ -303,12 +305,12 @@ def _named_error(
     if answer.finish_reason == "failed":
         return _Reason("that could not be had")
     is_cut = answer.finish_reason == "length"
-    found = step_verdicts(answer.text, len(row.steps), parser, truncated=is_cut)
-    if found.fault is not None:
-        return _Reason(f"with {found.fault}" if not is_cut else str(found.fault))
+    verdicts = step_verdicts(answer.text, len(row.steps), parser, truncated=is_cut)
+    if verdicts.fault is not None:
+        return _Reason(f"with {verdicts.fault}" if not is_cut else str(verdicts.fault))
     if answer.num_tokens is not None and answer.num_tokens > choice.max_tokens:
         return _Reason(f"longer than {choice.max_tokens:,} tokens")
-    error = found.first_error
+    error = verdicts.first_error
     if choice.filter == "outcome" and (error is None) != (row.solution.outcome is Outcome.RIGHT):
         return _Reason("that disagree with the outcome")
     if choice.filter == "process" and not _agrees(row, error):
@@ -347,9 +349,9 @@ def _agrees(row: LabeledSolution, error: int | None) -> bool:
 
 def _chosen(believed: list[_Chain], per_solution: int, report: ChainsReport) -> list[_Chain]:
     """Choose as many chains on right as on wrong solutions, in an order that the seed decides."""
-    left: dict[str, list[_Chain]] = {RIGHT: [], WRONG: []}
+    by_kind: dict[str, list[_Chain]] = {RIGHT: [], WRONG: []}
     texts: dict[str, set[str]] = defaultdict(set)  # by prompt, as two samples may be the same text
-    for chain in sorted(believed, key=lambda one: one.key):
+    for chain in sorted(believed, key=lambda kept_chain: kept_chain.key):
         there = texts[chain.prompt]
         if chain.text in there:
             report.left_out["that are there already"] += 1
@@ -357,12 +359,17 @@ def _chosen(believed: list[_Chain], per_solution: int, report: ChainsReport) -> 
             report.left_out[f"beyond {per_solution} a solution"] += 1
         else:
             there.add(chain.text)
-            left[chain.kind].append(chain)
-    size = min(len(left[RIGHT]), len(left[WRONG]))
-    if spare := len(left[RIGHT]) + len(left[WRONG]) - 2 * size:
+            by_kind[chain.kind].append(chain)
+    size = min(len(by_kind[RIGHT]), len(by_kind[WRONG]))
+    if spare := len(by_kind[RIGHT]) + len(by_kind[WRONG]) - 2 * size:
         report.left_out["to have as many on right as on wrong solutions"] += spare
-    kept = sorted((*left[RIGHT][:size], *left[WRONG][:size]), key=lambda one: one.key)
-    report.num_rows, report.num_solutions = len(kept), len({one.prompt for one in kept})
+    kept = sorted(
+        (*by_kind[RIGHT][:size], *by_kind[WRONG][:size]), key=lambda kept_chain: kept_chain.key
+    )
+    report.num_rows, report.num_solutions = (
+        len(kept),
+        len({kept_chain.prompt for kept_chain in kept}),
+    )
     return kept
 
 
@@ -370,7 +377,7 @@ def _write(kept: list[_Chain], out: str, report: ChainsReport, opinions: str) ->
     folder = output_folder(out, "-o ")
     partial = folder / f"{DATA}.partial"
     with partial.open("w", encoding="utf-8") as file:
-        file.writelines(one.line() for one in kept)
+        file.writelines(chain.line() for chain in kept)
     partial.rename(folder / DATA)
     (folder / REJECTS).unlink(missing_ok=True)
     report.path = str(folder / DATA)

@@ -1,1 +1,1 @@
-"""What several judges, and rollouts, say of a solution together."""
+"""The combined evidence of several judges and of rollouts on a solution."""

@@ -1,4 +1,5 @@
-"""What a judge's opinion shows of the first error, with error rates that are learned without truth.
+"""Models of a judge's opinion given the first error, with error rates that are learned without
+truth.
 
 A judge that names a step is taken to read step after step until it finds fault: with one chance at
 each sound step, with another at the first wrong one, with a third at each step after it. A scorer
@@ -41,7 +42,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Said:
-    """What a source says, step by step."""
+    """Opinions of a source, step by step."""
 
     NOT_YET: ClassVar[int] = 0
     HERE: ClassVar[int] = 1
@@ -49,10 +50,11 @@ class Said:
     UNKNOWN: ClassVar[int] = 3
 
     seen: Steps
-    """Of the steps that it has read: whether it finds fault (1) or not (0), or its level."""
+    """For the steps that it has read: whether it finds a fault (1) or not (0), or its level."""
     heard: Steps
-    """As others can hear it, never -1: whether it names the first error here, has named one before
-    or has not yet; or its level, `count - 1` for none."""
+    """The opinion as other sources can repeat it, never -1: whether the source names the first
+    error here, has named one before, or has not yet; or its level, `count - 1` for none.
+    """
     names: bool
     """True if it names a step, rather than giving levels."""
     is_known: NDArray[np.bool_]
@@ -60,14 +62,14 @@ class Said:
 
     @classmethod
     def of_named(cls, named: Ints, num_steps: Ints) -> Said:
-        """Of a source that names the first error, as in `Locations`."""
+        """Return the opinions of a source that names the first error, as in `Locations`."""
         step, there = np.arange(int(num_steps.max())), num_steps[:, None]
-        at, known = named[:, None], named[:, None] >= 0
-        is_here = known & (step == at) & (at < there)
-        is_passed = known & (step < at) & (step < there)
+        at, is_known = named[:, None], named[:, None] >= 0
+        is_here = is_known & (step == at) & (at < there)
+        is_passed = is_known & (step < at) & (step < there)
         seen = np.where(is_here, 1, np.where(is_passed, 0, -1))
         heard = np.where(step < at, cls.NOT_YET, np.where(step == at, cls.HERE, cls.BEFORE))
-        heard = np.where(known, heard, cls.UNKNOWN)
+        heard = np.where(is_known, heard, cls.UNKNOWN)
         return cls(
             seen=Steps(values=seen, count=2),
             heard=Steps(values=heard, count=4),
@@ -84,7 +86,9 @@ class JudgeModel(Protocol):
 
     @abstractmethod
     def log_likelihood(self) -> Floats:
-        """Of the opinions, [solution, T + 1] by first error; 0 beyond a solution's length."""
+        """Return the log-likelihood of the opinions, [solution, T + 1] by first error; 0 beyond
+        a solution's length.
+        """
         ...
 
     @abstractmethod
@@ -148,7 +152,7 @@ def fitted_table(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Locations:
-    """Of a judge that names the first error."""
+    """Model of a judge that names the first error."""
 
     num_steps: Ints
     """[solution]"""
@@ -180,7 +184,7 @@ class Locations:
     def fitted(self, chances: Floats) -> Self:
         """See `JudgeModel`."""
         weights = np.where(self._known, chances, 0.0)
-        found, passed = (
+        detected, passed = (
             [float((weights * self._counts(kind + other)).sum()) for kind in (0, 2, 4)]
             for other in (0, 1)
         )
@@ -191,7 +195,7 @@ class Locations:
         towards_rates = (0.05, 0.05, 0.05)
         rates = [
             (a + STRENGTH * t) / (a + b + STRENGTH)
-            for a, b, t in zip(found, passed, towards_rates, strict=True)
+            for a, b, t in zip(detected, passed, towards_rates, strict=True)
         ]
         return type(self)(
             num_steps=self.num_steps,
@@ -248,7 +252,7 @@ class Locations:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scores:
-    """Of a scorer, which gives a number in [0, 1] to each step."""
+    """Model of a scorer, which gives a number in [0, 1] to each step."""
 
     num_steps: Ints
     """[solution]"""
@@ -262,12 +266,14 @@ class Scores:
     @classmethod
     def of(cls, scores: Sequence[Sequence[float] | None], num_steps: Ints) -> Scores:
         """Cut the numbers into levels with as many of the steps each."""
-        everything = np.array([s for one in scores if one is not None for s in one])
+        everything = np.array(
+            [s for own_scores in scores if own_scores is not None for s in own_scores]
+        )
         cuts = np.unique(np.quantile(everything, np.arange(1, LEVELS) / LEVELS))
         levels = np.full((len(num_steps), int(num_steps.max())), -1)
-        for row, one in enumerate(scores):
-            if one is not None:
-                levels[row, : len(one)] = np.searchsorted(cuts, one)
+        for row, own_scores in enumerate(scores):
+            if own_scores is not None:
+                levels[row, : len(own_scores)] = np.searchsorted(cuts, own_scores)
         return cls(num_steps=num_steps, levels=levels)
 
     def log_likelihood(self) -> Floats:

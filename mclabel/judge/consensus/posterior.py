@@ -65,7 +65,7 @@ class Fused:
     chances: Floats
     """[solution, T + 1]: of each first error, last of none; zero beyond a solution's length."""
     models: Mapping[str, JudgeModel]
-    """Of the judges, with their fitted rates."""
+    """Models of the judges, with their fitted rates."""
     groups: Sequence[Sequence[str]]
     """Names of the sources that repeat each other's errors, each group of two or more."""
 
@@ -118,19 +118,19 @@ LEAST = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What some rounds have come to."""
+    """Result of some rounds of learning."""
 
     chances: Floats
     """[solution, T + 1]: of each first error, last of none."""
     models: Mapping[str, JudgeModel]
-    """Of the judges, with their fitted rates."""
+    """Models of the judges, with their fitted rates."""
     log_likelihood: float
-    """Of all opinions, given the rollouts."""
+    """Log-likelihood of all opinions, given the rollouts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What rollouts show of first errors."""
+    """Evidence of rollouts on first errors."""
 
     chances: Floats
     """[solution, T + 1]: of each first error, last of none; zero beyond a solution's length."""
@@ -193,16 +193,16 @@ def combined(
         Chances by everything; the logarithm of how likely all opinions are.
     """
     there = np.arange(begun.shape[1]) <= num_steps[:, None]
-    expected, found, likelihood = usual(chances, num_steps), begun, 0.0
+    expected, product, likelihood = usual(chances, num_steps), begun, 0.0
     for model in models:
         likely = model.log_likelihood()
         most = np.where(there, likely, -np.inf).max(1, keepdims=True)
         opinion = np.where(there, exp(likely - most), 0.0)
         anyhow = (expected * opinion).sum(1, keepdims=True)
-        found = found * ((1 - DOUBT) * opinion + DOUBT * anyhow)
+        product = product * ((1 - DOUBT) * opinion + DOUBT * anyhow)
         likelihood += float(most.sum())
-    whole = found.sum(1, keepdims=True)
-    return np.asarray(found / whole), likelihood + float(log(whole).sum())
+    whole = product.sum(1, keepdims=True)
+    return np.asarray(product / whole), likelihood + float(log(whole).sum())
 
 
 def doubted(likely: Floats, expected: Floats) -> Floats:
@@ -212,11 +212,11 @@ def doubted(likely: Floats, expected: Floats) -> Floats:
 
 def usual(chances: Floats, num_steps: Ints) -> Floats:
     """[solution, T + 1]: the mean over the solutions of the same length."""
-    found = np.zeros_like(chances)
+    means = np.zeros_like(chances)
     for steps in np.unique(num_steps):
         same = num_steps == steps
-        found[same] = chances[same].mean(0)
-    return found
+        means[same] = chances[same].mean(0)
+    return means
 
 
 ROLLOUTS = "rollouts"
@@ -229,7 +229,7 @@ LEAST_GAIN_OF_ROLLOUTS = 0.08
 """The same of a judge and the rollouts, whose beliefs are less well calibrated: independent judges
 had at most .067, one that repeats nine in ten of the rollouts' labels .096, and copies .13."""
 CHANCE = 5.0
-"""What the gain of a run may come to by chance, which is shared by its solutions."""
+"""Gain of a whole run that may arise by chance; its solutions share it."""
 _PAIR_ROUNDS = 5
 """Rounds of expectation maximisation over a pair."""
 MOST_COUNTED = 3
@@ -247,12 +247,12 @@ class Apart:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Repeating:
-    """Of a judge whose errors may be those of other sources. A `JudgeModel`."""
+    """Model of a judge whose errors may repeat those of other sources. A `JudgeModel`."""
 
     alone: JudgeModel
-    """As if it spoke for itself, for its rates."""
+    """Model of the judge alone, which has its rates."""
     others: Steps
-    """What the other sources say at each step."""
+    """Opinions of the other sources at each step."""
     table: Floats | None = None
     """[kind, what others say, what it says]: chances at a sound step, at the first wrong one and at
     a later one; None is even."""
@@ -304,18 +304,18 @@ def told_apart(shown: Shown, models: Mapping[str, JudgeModel], labels: Ints | No
         for gain, a, b in gains
         if gain > (LEAST_GAIN_OF_ROLLOUTS if a == ROLLOUTS else LEAST_GAIN)
     ]
-    found, groups, seen = dict(models), [], set[str]()
-    said = {ROLLOUTS: own, **{name: model.said() for name, model in models.items()}}
-    for name in (ROLLOUTS, *sorted(models, key=lambda name: (_reach(said[name]), name))):
+    repeating, groups, seen = dict(models), [], set[str]()
+    opinions = {ROLLOUTS: own, **{name: model.said() for name, model in models.items()}}
+    for name in (ROLLOUTS, *sorted(models, key=lambda name: (_reach(opinions[name]), name))):
         if name not in seen:
             group = _group(name, links)
             seen.update(group)
             if len(group) > 1:
                 groups.append(group)
             for place, member in enumerate(group[1:], 1):
-                others = _together([said[one] for one in group[:place]])
-                found[member] = Repeating(alone=models[member], others=others)
-    return Apart(models=found, groups=groups)
+                others = _together([opinions[earlier] for earlier in group[:place]])
+                repeating[member] = Repeating(alone=models[member], others=others)
+    return Apart(models=repeating, groups=groups)
 
 
 def _reach(source: Said) -> tuple[bool, int]:
@@ -327,26 +327,28 @@ def _reach(source: Said) -> tuple[bool, int]:
 
 @dataclass
 class _Pairs:
-    """How much likelier opinions are if two sources depend on each other."""
+    """Gains in likelihood of the opinions if two sources depend on each other."""
 
     shown: Shown
     models: Mapping[str, JudgeModel]
     begun: Floats = field(init=False)
     alone: dict[str, float] = field(init=False)
-    """How likely each judge's opinions are beside the rollouts alone."""
+    """Log-likelihood of each judge's opinions beside the rollouts alone."""
 
     def __post_init__(self) -> None:
         # By the rollouts at their full weight: weakened ones would let judges that are merely good
         # seem to agree beyond what the first error explains.
         self.begun = self.shown.weighted(1.0)
-        self.alone = {name: self._likelihood({name: one}) for name, one in self.models.items()}
+        self.alone = {name: self._likelihood({name: model}) for name, model in self.models.items()}
 
     def gain(self, first: str, second: str) -> float:
         """For a solution on which both have an opinion, less what chance may bring."""
-        one, other = self.models[first], self.models[second]
-        free = self._likelihood({first: one, second: other})
-        given = Repeating(alone=other, others=one.said().heard)
-        return self._shared(self._likelihood({first: one, second: given}) - free, one.said(), other)
+        model, other = self.models[first], self.models[second]
+        free = self._likelihood({first: model, second: other})
+        given = Repeating(alone=other, others=model.said().heard)
+        return self._shared(
+            self._likelihood({first: model, second: given}) - free, model.said(), other
+        )
 
     def gain_of(self, source: Said, name: str) -> float:
         """Likewise, of a judge that repeats what rollouts say."""
@@ -355,8 +357,8 @@ class _Pairs:
         gain = self._likelihood({name: given}) - self.alone[name]
         return self._shared(gain, source, model)
 
-    def _shared(self, gain: float, one: Said, other: JudgeModel) -> float:
-        both = int((one.is_known & other.said().is_known).sum())
+    def _shared(self, gain: float, opinions: Said, other: JudgeModel) -> float:
+        both = int((opinions.is_known & other.said().is_known).sum())
         return (gain - CHANCE) / both if both else 0.0
 
     def _likelihood(self, models: Mapping[str, JudgeModel]) -> float:
@@ -373,11 +375,11 @@ def _own_words(
     candidates = [Said.of_named(likeliest, shown.num_steps)]
     if labels is not None:
         candidates.append(Said.of_named(labels, shown.num_steps))
-    found = [
-        (said, [(pairs.gain_of(said, name), ROLLOUTS, name) for name in pairs.models])
-        for said in candidates
+    gains = [
+        (candidate, [(pairs.gain_of(candidate, name), ROLLOUTS, name) for name in pairs.models])
+        for candidate in candidates
     ]
-    return max(found, key=lambda one: max(one[1]))
+    return max(gains, key=lambda entry: max(entry[1]))
 
 
 def _group(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
@@ -398,14 +400,14 @@ def _together(sources: Sequence[Said]) -> Steps:
     Of those that name a step: how many name this one, and whether none, some or all have named one
     before. Of scorers: the level by the last one, of which the others are nearly copies.
     """
-    naming = [one.heard.values for one in sources if one.names]
-    scoring = [one.heard for one in sources if not one.names]
+    naming = [source.heard.values for source in sources if source.names]
+    scoring = [source.heard for source in sources if not source.names]
     values, count = np.zeros_like(sources[0].heard.values), 1
     if naming:
         heard = np.stack(naming)
         here, before = (heard == Said.HERE).sum(0), (heard == Said.BEFORE).sum(0)
-        known = (heard != Said.UNKNOWN).sum(0)
-        share = np.where(before == 0, 0, np.where(before == known, 2, 1))
+        num_known = (heard != Said.UNKNOWN).sum(0)
+        share = np.where(before == 0, 0, np.where(before == num_known, 2, 1))
         values = np.minimum(here, MOST_COUNTED) + (MOST_COUNTED + 1) * share
         count = 3 * (MOST_COUNTED + 1)
     if scoring:

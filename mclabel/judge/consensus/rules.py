@@ -25,12 +25,12 @@ def same_location(opinions: Sequence[SourceOpinion]) -> bool:
     the absence of errors, and says nothing for any.
 
     Args:
-        opinions: of all sources; the first one, that of rollouts, names the location.
+        opinions: opinions of all sources; the first one, that of rollouts, names the location.
     """
     named = opinions[0].first_error
     return all(
-        one.first_error is None or (named is not None and named <= one.first_error)
-        if one.claim == "at_or_before"
-        else one.is_known and one.first_error == named
-        for one in opinions
+        opinion.first_error is None or (named is not None and named <= opinion.first_error)
+        if opinion.claim == "at_or_before"
+        else opinion.is_known and opinion.first_error == named
+        for opinion in opinions
     )

@@ -59,7 +59,7 @@ def named_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[
         ConfigError: two have one name, or none is given.
         ShardError: one holds no opinions.
     """
-    found = [*people]
+    sources = [*people]
     for place in places:
         name, is_named, location = place.partition("=")
         if not is_named or "/" in name or ":" in name:
@@ -70,20 +70,20 @@ def named_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[
                 "'-'. Give another name"
             )
         run = OpinionRun.read(location)
-        found.append(Source(name=name or run.judge.rpartition(":")[2], run=run))
-    for name, count in Counter(source.name for source in found).items():
+        sources.append(Source(name=name or run.judge.rpartition(":")[2], run=run))
+    for name, count in Counter(source.name for source in sources).items():
         if count > 1 or name == ROLLOUTS:
-            what = (
+            fault = (
                 "the run's own labels have this name"
                 if name == ROLLOUTS
                 else f"{count} of the runs of opinions have this name, that of their judge"
             )
             raise ConfigError(
-                f"{name}: {what}. Give names that differ, as in first={found[0].run.location}"
+                f"{name}: {fault}. Give names that differ, as in first={sources[0].run.location}"
             )
-    if not found:
+    if not sources:
         raise ConfigError("no opinions are given. Give the `out` of one or more `mclabel judge`")
-    return found
+    return sources
 
 
 def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[Source]) -> None:
@@ -103,13 +103,13 @@ def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[So
                 f"{source.run.location}: holds an opinion on no solution: its judge set all aside, "
                 f"or shards are missing (mclabel verify {source.run.location})"
             )
-        known = source.run.num_steps.keys() & rows.keys()
-        if not known:
+        shared = source.run.num_steps.keys() & rows.keys()
+        if not shared:
             raise DataError(
                 f"{source.run.location}: has opinions on other solutions (of "
                 f"{source.run.solutions!r}), none on those of {run}. Judge that run"
             )
-        if differ := sorted(name for name in known if source.run.texts[name] != rows[name]):
+        if differ := sorted(name for name in shared if source.run.texts[name] != rows[name]):
             raise DataError(
                 f"{source.run.location}: judged other texts than {run} has now of {len(differ):,} "
                 f"of its solutions, the first being {differ[0]}. Judge the run again, into a new "
@@ -126,12 +126,12 @@ def opinions_on(row: LabeledSolution, sources: Sequence[Source]) -> tuple[Source
 
 
 def _of(source: Source, opinion: Opinion | None) -> SourceOpinion:
-    known = opinion is not None and opinion.is_known
+    is_known = opinion is not None and opinion.is_known
     return SourceOpinion(
         source=source.name,
         claim=source.run.claim,
-        is_known=known,
-        first_error=opinion.first_error if opinion is not None and known else None,
+        is_known=is_known,
+        first_error=opinion.first_error if opinion is not None and is_known else None,
         flags=opinion.flags if opinion is not None else (),
     )
 
@@ -144,17 +144,30 @@ def judge_model(
     Args:
         source: the judge.
         solutions: ids.
-        num_steps: of each.
+        num_steps: number of steps of each solution.
     """
     opinions = [source.run.opinions.get(name) for name in solutions]
-    known = [one if one is not None and one.is_known else None for one in opinions]
-    if source.run.claim == "scores" and any(one is not None and one.scores for one in known):
-        return Scores.of([one.scores if one and one.scores else None for one in known], num_steps)
-    named = [
-        -1 if one is None else int(steps) if one.first_error is None else one.first_error
-        for one, steps in zip(known, num_steps, strict=True)
+    known_opinions = [
+        opinion if opinion is not None and opinion.is_known else None for opinion in opinions
     ]
-    sure = np.array([0.0 if one is None else one.sureness or 0.0 for one in known])
+    if source.run.claim == "scores" and any(
+        opinion is not None and opinion.scores for opinion in known_opinions
+    ):
+        return Scores.of(
+            [opinion.scores if opinion and opinion.scores else None for opinion in known_opinions],
+            num_steps,
+        )
+    named = [
+        -1
+        if opinion is None
+        else int(steps)
+        if opinion.first_error is None
+        else opinion.first_error
+        for opinion, steps in zip(known_opinions, num_steps, strict=True)
+    ]
+    sure = np.array(
+        [0.0 if opinion is None else opinion.sureness or 0.0 for opinion in known_opinions]
+    )
     cuts = np.unique(np.quantile(sure, np.arange(1, SURENESS) / SURENESS))
     return Locations(
         num_steps=num_steps,
@@ -164,7 +177,7 @@ def judge_model(
 
 
 PERSON = "person:"
-"""What the name of a person begins with as a source."""
+"""Beginning of the name of a person as a source."""
 
 
 def people_sources(folder: str) -> list[Source]:
@@ -179,12 +192,12 @@ def people_sources(folder: str) -> list[Source]:
     """
     annotated = Annotated.read(folder)
     items = {item.id: item for item in annotated.items if is_of_run(item)}
-    found = []
+    sources = []
     for person in (*annotated.settings.people, OVERSEER):
         events = {
-            one: event
-            for one in items
-            if (event := annotated.latest.get((person, one))) is not None
+            name: event
+            for name in items
+            if (event := annotated.latest.get((person, name))) is not None
         }
         if not events:
             continue
@@ -194,20 +207,20 @@ def people_sources(folder: str) -> list[Source]:
             claim="where",
             solutions=annotated.settings.run,
             opinions={
-                one: Opinion(is_known=True, first_error=event.first_error)
+                name: Opinion(is_known=True, first_error=event.first_error)
                 if event.is_sure
                 else Opinion(is_known=False, reason=event.note or event.finish)
-                for one, event in events.items()
+                for name, event in events.items()
             },
-            num_steps={one: len(items[one].steps) for one in events},
-            texts={one: text_digest(items[one].problem, items[one].steps) for one in events},
+            num_steps={name: len(items[name].steps) for name in events},
+            texts={name: text_digest(items[name].problem, items[name].steps) for name in events},
         )
-        found.append(Source(name=run.judge, run=run))
-    if not found:
+        sources.append(Source(name=run.judge, run=run))
+    if not sources:
         raise DataError(
             f"{folder}: nobody has submitted a solution yet, so there are no opinions to combine"
         )
-    return found
+    return sources
 
 
 Floats = NDArray[np.float64]
@@ -252,7 +265,7 @@ class RunEvidence:
             first.problem,
             [row.solution for row in rows],
             free_outcomes=not first.chosen_by_outcome,
-            completers=[one.name for one in completers],
+            completers=[completer.name for completer in completers],
         )
         numbers = {prefix.id: number for number, prefix in enumerate(table.prefixes)}
         kind = answer_class(first.problem)
@@ -274,14 +287,14 @@ class RunEvidence:
             [solution, T + 1], that of none at the index of the number of steps.
         """
         priors = self._fitted()
-        found: list[Floats] = []
+        first_errors: list[Floats] = []
         for problem in self._problems:
-            found += _first_errors(problem, priors)
+            first_errors += _first_errors(problem, priors)
         ids = [name for problem in self._problems for name in problem.solutions]
-        num_steps = np.array([len(one) - 1 for one in found], dtype=np.int64)
-        chances = np.zeros((len(found), int(num_steps.max(initial=0)) + 1))
-        for row, one in enumerate(found):
-            chances[row, : len(one)] = one
+        num_steps = np.array([len(own) - 1 for own in first_errors], dtype=np.int64)
+        chances = np.zeros((len(first_errors), int(num_steps.max(initial=0)) + 1))
+        for row, own in enumerate(first_errors):
+            chances[row, : len(own)] = own
         return ids, num_steps, chances
 
     def _fitted(self) -> Priors:
@@ -303,10 +316,10 @@ def _evenly(count: int, most: int) -> list[int]:
 def _first_errors(problem: _Problem, priors: Priors) -> list[Floats]:
     """Chances of each first error of each solution [T + 1], the last being that of none."""
     readings, kind = problem.evidence, problem.answer_class
-    found = [_of_reading(readings.outcomes, priors, kind, rare_luck=False)]
+    by_reading = [_of_reading(readings.outcomes, priors, kind, rare_luck=False)]
     if readings.agreement is not None and priors.agreement is not None:
-        found.append(_of_reading(readings.agreement, priors.agreement, kind, rare_luck=True))
-    return [pooled(of_solution) for of_solution in zip(*found, strict=True)]
+        by_reading.append(_of_reading(readings.agreement, priors.agreement, kind, rare_luck=True))
+    return [pooled(of_solution) for of_solution in zip(*by_reading, strict=True)]
 
 
 def _of_reading(
@@ -332,8 +345,8 @@ def _of_reading(
             bare.append(bare_errors(evidence.num_steps, mine, counts.shape[2]))
     author: Evidence = reading[AUTHOR]
     chances = own[0] * elsewhere(own, bare)[0] if bare else own[0]
-    found = []
+    by_solution = []
     for row, steps in zip(chances, author.num_steps.tolist(), strict=True):
         ordered = np.append(row[steps:0:-1], row[0])
-        found.append(ordered / ordered.sum())
-    return found
+        by_solution.append(ordered / ordered.sum())
+    return by_solution

@@ -89,7 +89,7 @@ def split_thoughts(text: str) -> tuple[str, str, bool]:
 
 def boxes(text: str) -> list[Box]:
     """The closed boxes of a text that are not empty, in order; none that stand in another one."""
-    found: list[Box] = []
+    closed: list[Box] = []
     openings: list[tuple[int, int] | None] = []
     for match in _BRACE.finditer(text):
         token = match[0]
@@ -97,8 +97,8 @@ def boxes(text: str) -> list[Box]:
             opening = openings.pop()
             if opening is None or match.start() - opening[1] > MAX_CONTENT:
                 continue
-            while found and found[-1].start > opening[0]:
-                found.pop()
+            while closed and closed[-1].start > opening[0]:
+                closed.pop()
             content = plain(text[opening[1] : match.start()])
         elif match[1]:
             opening, content = (match.start(), match.start(1)), match[1]
@@ -107,8 +107,8 @@ def boxes(text: str) -> list[Box]:
                 openings.append((match.start(), match.end()) if token != "{" else None)
             continue
         if content:
-            found.append(Box(opening[0], match.end(), content, _is_negated(text, opening[0])))
-    return found
+            closed.append(Box(opening[0], match.end(), content, _is_negated(text, opening[0])))
+    return closed
 
 
 def _is_negated(text: str, start: int) -> bool:

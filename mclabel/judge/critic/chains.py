@@ -39,22 +39,22 @@ def step_verdicts(
         fault = Fault.TRUNCATED if truncated else Fault.OPEN_THOUGHT
         return StepVerdicts(nothing, fault, "unclosed think block")
     if parser == "step_verdicts":
-        found = _of_steps(outside, inside, num_steps)
+        verdicts = _of_steps(outside, inside, num_steps)
     else:
-        found = _of_first_error(text, outside, num_steps, parser)
+        verdicts = _of_first_error(text, outside, num_steps, parser)
     if truncated:
-        return StepVerdicts(found.verdicts, Fault.TRUNCATED, "truncated")
-    return found
+        return StepVerdicts(verdicts.verdicts, Fault.TRUNCATED, "truncated")
+    return verdicts
 
 
 def _of_steps(outside: str, inside: str, num_steps: int) -> StepVerdicts:
     """The verdicts outside of thoughts, or with them if those are not enough."""
-    found = read_verdicts(outside, num_steps)
-    if inside and (found is None or found.fault is not None):
+    verdicts = read_verdicts(outside, num_steps)
+    if inside and (verdicts is None or verdicts.fault is not None):
         whole = read_verdicts(f"{inside}\n{outside}", num_steps)
-        if whole is not None and (found is None or whole.fault is None):
+        if whole is not None and (verdicts is None or whole.fault is None):
             return whole
-    return found or StepVerdicts((None,) * num_steps, Fault.NO_VERDICTS, "no verdicts")
+    return verdicts or StepVerdicts((None,) * num_steps, Fault.NO_VERDICTS, "no verdicts")
 
 
 def _of_first_error(text: str, outside: str, num_steps: int, parser: str) -> StepVerdicts:
@@ -69,8 +69,8 @@ def _of_first_error(text: str, outside: str, num_steps: int, parser: str) -> Ste
         first = FIRST_INDEX[parser]
         analysed = {int(match[1]) - first for match in _ANALYSIS.finditer(outside)}
         verdicts = [says if i in analysed else None for i, says in enumerate(verdicts)]
-    found = (*verdicts, *[None] * (num_steps - len(verdicts)))
+    padded = (*verdicts, *[None] * (num_steps - len(verdicts)))
     if None in verdicts:
         reason = f"no analysis of step {verdicts.index(None) + 1}"
-        return StepVerdicts(found, Fault.MISSING, reason)
-    return StepVerdicts(found)
+        return StepVerdicts(padded, Fault.MISSING, reason)
+    return StepVerdicts(padded)

@@ -51,7 +51,7 @@ class CriticPolicySettings(PolicySettings):
 
 
 class CriticSettings(Settings):
-    """What a critic is asked about a solution, and for how many votes."""
+    """Prompt, policy and votes of a critic."""
 
     prompt: str = Field("processbench", min_length=1)
     """A built-in prompt (`processbench`, `lessons`, `step_verdicts`, `thinkprm`), or a template
@@ -216,10 +216,10 @@ class CriticJudge(Judge):
             is_retry = votes.retry
             numbers = unanswered if is_retry else range(len(seen), len(seen) + count)
             budget = settings.max_tokens * (RETRY_BUDGET if is_retry else 1)
-            found = await asyncio.gather(
+            sampled = await asyncio.gather(
                 *(ask(prompt, number=number, max_tokens=budget) for number in numbers)
             )
-            read = [self._vote(answer, item) for answer in found]
+            read = [self._vote(answer, item) for answer in sampled]
             unanswered = [
                 number
                 for number, vote in zip(numbers, read, strict=True)
@@ -231,7 +231,7 @@ class CriticJudge(Judge):
                 else:
                     seen.append(vote)
                 votes.record(vote)
-            answers += found
+            answers += sampled
         return _opinion(votes.result(), seen, answers, len(item.steps))
 
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
@@ -247,7 +247,7 @@ class CriticJudge(Judge):
         seed = sampling_seed(self.seed, name, str(max_tokens), number)
         try:
             with settings_of(POLICY):
-                found = await self._engine.sample(ids, (), seed=seed, max_tokens=max_tokens)
+                completion = await self._engine.sample(ids, (), seed=seed, max_tokens=max_tokens)
         except EngineDied:
             raise
         except RequestFailed as error:
@@ -256,9 +256,11 @@ class CriticJudge(Judge):
             prompt=name,
             number=number,
             max_tokens=max_tokens,
-            text=in_section(found.text, POLICY) if found.finish_reason == "failed" else found.text,
-            finish_reason=found.finish_reason,
-            num_tokens=found.num_tokens,
+            text=in_section(completion.text, POLICY)
+            if completion.finish_reason == "failed"
+            else completion.text,
+            finish_reason=completion.finish_reason,
+            num_tokens=completion.num_tokens,
         )
 
     def state(self) -> RunnerState:

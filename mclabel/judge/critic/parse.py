@@ -50,7 +50,7 @@ _MAX_REASON = 40
 
 @dataclass(frozen=True)
 class Vote:
-    """What one answer of a critic says about a solution."""
+    """One answer of a critic about a solution."""
 
     first_error: int | None
     """Index of the first wrong step from 0. None: no error if the vote is known, else nothing."""
@@ -134,16 +134,16 @@ _NONE = frozenset(
         *("无", "无错误", "没有错误"),
     )
 )
-"""What some critics write into the box in place of -1."""
+"""Words that some critics write into the box in place of -1."""
 
 
 def _parse_index(text: str, num_steps: int, truncated: bool) -> Vote | None:
     """The index in the last box; earlier ones may quote the solution. None: there is no box."""
-    found = boxes(text)
-    if not found:
+    answer_boxes = boxes(text)
+    if not answer_boxes:
         return None
-    last = found[-1]
-    if truncated and any(one.isalnum() for one in text[last.end :]):
+    last = answer_boxes[-1]
+    if truncated and any(character.isalnum() for character in text[last.end :]):
         return _unknown("truncated")
     if last.content in _NONE and not last.is_negated:
         return _NO_ERROR
@@ -247,7 +247,7 @@ RETRY_BUDGET = 2
 
 @dataclass(frozen=True)
 class Result:
-    """What a critic's votes say together."""
+    """Common result of a critic's votes."""
 
     counts: Mapping[int | None, int]
     """Known votes by their first error from 0; None stands for no error, and comes first."""
@@ -256,7 +256,7 @@ class Result:
     is_decided: bool
     """True if the voting has ended with one location ahead, of `least` known votes or more."""
     first_error: int | None
-    """Where most votes see the first error. None: no error if decided, else nothing."""
+    """Step that most votes name. None: no error if decided, else nothing."""
 
 
 class Votes:
@@ -352,12 +352,12 @@ class Votes:
 
     def _fewest_to_decide(self) -> int:
         """The fewest new votes after which a decision is possible, 0 if none are left."""
-        left = self._num_left()
+        num_left = self._num_left()
         missing = max(self._least - self._num_known, 1)
         if len(self._counts) <= 1:
-            return min(missing, left)
-        to_lead = (left - self._leader()[1]) // 2 + 1
-        return min(max(missing, to_lead), left)
+            return min(missing, num_left)
+        to_lead = (num_left - self._leader()[1]) // 2 + 1
+        return min(max(missing, to_lead), num_left)
 
     def _leader(self) -> tuple[int | None, int]:
         """The location with most votes, and by how many it leads; 0 in a tie or without votes."""

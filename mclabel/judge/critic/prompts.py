@@ -1,4 +1,4 @@
-r"""What a critic is asked: templates, and how the texts of a solution are put into them.
+r"""Prompts of critics: templates, and how the texts of a solution are put into them.
 
 Each built-in template but the last follows a published way of asking in words of its own:
 
@@ -105,7 +105,7 @@ def own_template(text: str, parser: str) -> Template:
 
 def missing_placeholders(text: str) -> str | None:
     """Return what a template's text lacks, as a message; None if it lacks nothing."""
-    missing = [one for one in ("{problem}", "{steps}") if one not in text]
+    missing = [placeholder for placeholder in ("{problem}", "{steps}") if placeholder not in text]
     if not missing:
         return None
     return (

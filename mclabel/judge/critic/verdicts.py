@@ -38,7 +38,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class StepVerdicts:
-    """What a text says of each step of a solution."""
+    """Verdicts of a text on each step of a solution."""
 
     verdicts: tuple[bool | None, ...]
     """One a step: True for correct, False for incorrect, None where it says nothing, or both."""
@@ -63,17 +63,17 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
     """
     text = _CODE.sub(_without_code, text)
     marks = _marks(text)
-    found = list(_assigned(text, [mark for mark in marks if not mark.is_on_whole]))
-    if not found:
+    assigned = list(_assigned(text, [mark for mark in marks if not mark.is_on_whole]))
+    if not assigned:
         return None
-    said: dict[int, set[bool]] = {}
-    for numbers, says in found:
+    by_number: dict[int, set[bool]] = {}
+    for numbers, says in assigned:
         for number in numbers:
-            said.setdefault(number, set()).add(says)
+            by_number.setdefault(number, set()).add(says)
     numbers_of_steps = range(FIRST_STEP, FIRST_STEP + num_steps)
-    verdicts = tuple(_agreed(said.get(number, set())) for number in numbers_of_steps)
+    verdicts = tuple(_agreed(by_number.get(number, set())) for number in numbers_of_steps)
     whole = [mark.says for mark in marks if mark.is_on_whole]
-    return StepVerdicts(verdicts, *_fault(verdicts, said, whole))
+    return StepVerdicts(verdicts, *_fault(verdicts, by_number, whole))
 
 
 def judges_whole(text: str) -> bool:
@@ -86,23 +86,23 @@ def _agreed(verdicts: set[bool]) -> bool | None:
 
 
 def _fault(
-    verdicts: tuple[bool | None, ...], said: dict[int, set[bool]], whole: list[bool]
+    verdicts: tuple[bool | None, ...], by_number: dict[int, set[bool]], whole: list[bool]
 ) -> tuple[Fault | None, str]:
     """Return what is wrong with verdicts, and where."""
-    if _NOWHERE in said:
+    if _NOWHERE in by_number:
         return Fault.BEFORE_FIRST, "verdict before the first step"
-    for number, says in said.items():
+    for number, says in by_number.items():
         if len(says) > 1:
             return Fault.CONTRADICTION, f"contradictory verdicts on step {number}"
     num_steps = len(verdicts)
-    for number in (min(said), max(said)):
+    for number in (min(by_number), max(by_number)):
         if not FIRST_STEP <= number < FIRST_STEP + num_steps:
             return Fault.MORE_STEPS, f"index {number} of {num_steps} steps"
     until = verdicts.index(False) if False in verdicts else num_steps
     if None in verdicts[:until]:
         number = verdicts.index(None) + FIRST_STEP
-        is_short = len(said) < num_steps and max(said) < number
-        words = f"verdicts on {len(said)} of {num_steps} steps"
+        is_short = len(by_number) < num_steps and max(by_number) < number
+        words = f"verdicts on {len(by_number)} of {num_steps} steps"
         return Fault.MISSING, words if is_short else f"no verdict on step {number}"
     if whole and whole[-1] != (False not in verdicts):
         return Fault.CONTRADICTION, "verdict on the whole contradicts the steps"
@@ -182,7 +182,7 @@ _OVERALL = re.compile(
     r"[ \t*:：,]{0,4}(?:is)?[ \t:]{0,3}[$*(\[\\]{0,4}$",
     re.IGNORECASE,
 )
-"""What stands before a verdict on the whole solution; a final one may be on its last step."""
+"""Words before a verdict on the whole solution; a final verdict may be on its last step."""
 _ASKED = re.compile(
     rf"\bis (?:the |this |now ){{0,3}}(?:step|paragraph)(?: {_NUMERAL})? correct[ \t]{{0,2}}"
     r"(?:\(yes/no\))?[ \t]{0,2}[?:：][ \t*:$]{0,6}(yes|no)\b",
@@ -225,7 +225,7 @@ class _Mark:
     start: int
     says: bool
     numbers: range | None
-    """Of the steps that its sentence names; None if it names none."""
+    """Numbers of the steps that its sentence names; None if it names none."""
     is_asked: bool = False
     """True if it answers the question if the step is correct."""
     is_final: bool = False
@@ -235,7 +235,7 @@ class _Mark:
 
 
 def _headings(text: str) -> Iterator[_Heading]:
-    found = [
+    headings = [
         _Heading(
             match.start(),
             _numbers(*match.groups()[1:6]),
@@ -245,22 +245,24 @@ def _headings(text: str) -> Iterator[_Heading]:
     ]
     for match in _TAGGED.finditer(text):
         number = int(match["tag"] or match["said"])
-        found.append(_Heading(match.start(), range(number, number + 1), is_clear=True))
-    return iter(sorted(found, key=lambda one: one.start))
+        headings.append(_Heading(match.start(), range(number, number + 1), is_clear=True))
+    return iter(sorted(headings, key=lambda heading: heading.start))
 
 
 def _marks(text: str) -> list[_Mark]:
     """The verdicts of a text in order."""
-    found = [
+    marks = [
         _Mark(match.start(), match[1].lower() in _YES, None, is_on_whole=True)
         for match in _WHOLE.finditer(text)
     ]
     spoken = [(box, _says(box.content)) for box in boxes(text)]
-    known = [(box, says) for box, says in spoken if says is not None]
-    ends = [box.end for box, _ in known]
-    starts = [box.start for box, _ in known]
-    for place, (box, says) in enumerate(known):
-        after = place + 1 < len(known) and _EITHER.fullmatch(text, box.end, starts[place + 1])
+    verdict_boxes = [(box, says) for box, says in spoken if says is not None]
+    ends = [box.end for box, _ in verdict_boxes]
+    starts = [box.start for box, _ in verdict_boxes]
+    for place, (box, says) in enumerate(verdict_boxes):
+        after = place + 1 < len(verdict_boxes) and _EITHER.fullmatch(
+            text, box.end, starts[place + 1]
+        )
         before = place > 0 and _EITHER.fullmatch(text, ends[place - 1], box.start)
         window = text[max(0, box.start - _BEFORE) : box.start].rpartition("\n")[2]
         if after or before:
@@ -273,14 +275,14 @@ def _marks(text: str) -> list[_Mark]:
             is_final=overall is not None,
             is_on_whole=overall is not None and overall["whole"] is not None,
         )
-        found.append(mark)
+        marks.append(mark)
     for match in _ASKED.finditer(text):
         numbers = None if match[1] is None else _numbers(match[1])
-        found.append(_Mark(match.start(), match[2].lower() in _YES, numbers, is_asked=True))
+        marks.append(_Mark(match.start(), match[2].lower() in _YES, numbers, is_asked=True))
     for match in _STATED.finditer(text):
         if (stated := _says(match[1].lower())) is not None:
-            found.append(_Mark(match.start(), stated, None))
-    return sorted(found, key=lambda mark: mark.start)
+            marks.append(_Mark(match.start(), stated, None))
+    return sorted(marks, key=lambda mark: mark.start)
 
 
 def _says(content: str) -> bool | None:

@@ -54,7 +54,7 @@ class Result:
     side: Side
     about: bool
     first: int
-    """Of its signs."""
+    """Index of the first of its signs."""
     last: int
     """Behind its signs."""
     is_continued: bool
@@ -129,7 +129,7 @@ class Flag:
     end: int
     """Characters of the step's text, `end` exclusive."""
     equality: str
-    """What stands there, of limited length."""
+    """Text of the equality, of limited length."""
     reason: str
     """In plain English."""
 
@@ -153,8 +153,12 @@ def check_steps(problem: str, steps: Sequence[str]) -> list[Flag]:
     for number, text in enumerate(steps[:MAX_STEPS]):
         step = _read(number, text[:MAX_STEP_LENGTH], steps)
         if step.relations:
-            found = [*_false_alternatives(step), *_restated(step, before), *_unsolved(step, before)]
-            flags += sorted(_without_repeats(found), key=lambda flag: flag.start)
+            flagged = [
+                *_false_alternatives(step),
+                *_restated(step, before),
+                *_unsolved(step, before),
+            ]
+            flags += sorted(_without_repeats(flagged), key=lambda flag: flag.start)
         before = step
     return flags
 
@@ -212,8 +216,8 @@ def _false_alternatives(step: _Step) -> list[Flag]:
 def _or_before(text: str, start: int) -> int | None:
     """Return where the alternative before an equality ends, None if there is none."""
     at = max(0, start - _DENIED_JUST_BEFORE)
-    found = _ENDS_WITH_OR.search(text, at, start)
-    return None if found is None else len(text[: found.start()].rstrip(_SEPARATORS))
+    match = _ENDS_WITH_OR.search(text, at, start)
+    return None if match is None else len(text[: match.start()].rstrip(_SEPARATORS))
 
 
 def _false(step: _Step) -> Iterator[Flag]:
@@ -234,7 +238,7 @@ def _false(step: _Step) -> Iterator[Flag]:
 
 def _restated(step: _Step, before: _Step | None) -> Iterator[Flag]:
     """Results of a step that are another value than the same name had just before."""
-    for earlier, later, between in _neighbours(step, before, lambda one: one.results):
+    for earlier, later, between in _neighbours(step, before, lambda side: side.results):
         if is_restated(earlier, later, between):
             reason = _why_false(step, earlier.side, later.side, about=earlier.about or later.about)
             if reason and not _is_denied(step, later.side.start, later.side.end):
@@ -251,7 +255,7 @@ def _unsolved(step: _Step, before: _Step | None) -> Iterator[Flag]:
             continue
         if stand_together(between, later.letter):
             pairs = product(claims.equations, others.equations)
-            reasons = [follows(one, other) for one, other in pairs]
+            reasons = [follows(equation, other) for equation, other in pairs]
             reason = reasons[0] if all(reasons) else None
             if reason and not _is_denied(step, later.left.start, later.right.end):
                 yield step.flag(later.left.start, later.right.end, reason)
@@ -295,14 +299,14 @@ def _claims_of(step: _Step) -> list[_Claims]:
 
 
 def _neighbours(
-    step: _Step, before: _Step | None, found: Callable[[_Step], Sequence[_Found]]
+    step: _Step, before: _Step | None, select: Callable[[_Step], Sequence[_Found]]
 ) -> Iterator[tuple[_Found, _Found, Sequence[Sign]]]:
     """Return what was found in a step with what was found before it, and the signs between the
     two.
     """
-    here: Sequence[_Found] = found(step)
+    here: Sequence[_Found] = select(step)
     if before is not None and here:
-        for last in found(before)[-1:]:
+        for last in select(before)[-1:]:
             tail: Sequence[Sign] = before.signs[last.last :]
             yield last, here[0], (*tail, *step.signs[: here[0].first])
     for earlier, later in pairwise(here):
@@ -366,8 +370,8 @@ def divided_with_remainder(left: Side, right: Side, behind: str) -> str | None:
     """Return whether an equality is a division with a remainder, and why it is false.
 
     Args:
-        left: of the equality.
-        right: of the equality.
+        left: left side of the equality.
+        right: right side of the equality.
         behind: the text behind the right side.
 
     Returns:

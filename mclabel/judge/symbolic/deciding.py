@@ -42,11 +42,11 @@ _PI_ROUNDED = Fraction(1, 400)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of an equality that was decided."""
+    """Result of deciding an equality."""
 
     holds: bool
     difference: Fraction | None = None
-    """Of the exact values, where both are rational."""
+    """Difference of the exact values, if both are rational."""
     reason: str = ""
     """In plain English, where it is false."""
 
@@ -57,7 +57,7 @@ def decide(left: Side, right: Side, *, about: bool, rounds: bool) -> Outcome | N
     Args:
         left: with at least one operation; a bare number is a unit's or a name's (`30 minutes =
             30/60`) and is not decided.
-        right: of the equality.
+        right: right side of the equality.
         about: the relation is "about equal", not "equal".
         rounds: whole numbers may stand for fractions here.
     """
@@ -112,7 +112,9 @@ def _holds_otherwise(left: Side, right: Side) -> bool:
 def _decide_irrational(
     left: Side, right: Side, a: Value, b: Value, *, about: bool
 ) -> Outcome | None:
-    """Of sides with roots, logarithms or pi: a clear distance of their real values is needed."""
+    """Decide an equality with roots, logarithms or pi, which needs a clear distance of the real
+    values.
+    """
     allow(_MAX_UNITS_OF_WORK)
     try:
         if algebra.same_form(a, b):
@@ -165,7 +167,7 @@ def _rounding(
 
 
 def _relative_error(decimal: str) -> Fraction:
-    """Of a number that may have been rounded to the places it has."""
+    """Return the relative error of a number that may have been rounded to its places."""
     places = len(decimal.partition(".")[2])
     value = abs(Fraction(decimal))
     if places < 2 or not value:

@@ -28,10 +28,11 @@ class SymbolicJudge(Judge):
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
         """Check the steps, in a thread."""
-        found = await self._desk.run(lambda: check_steps(item.problem, item.steps))
+        flagged = await self._desk.run(lambda: check_steps(item.problem, item.steps))
         self._num_chars += item.num_chars
         flags = tuple(
-            Flag(step=one.step, start=one.start, end=one.end, reason=one.reason) for one in found
+            Flag(step=place.step, start=place.start, end=place.end, reason=place.reason)
+            for place in flagged
         )
         first = min((flag.step for flag in flags), default=None)
         return Opinion(

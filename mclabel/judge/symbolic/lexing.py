@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 MAX_DIGITS = 40
-"""Of a number; longer ones are not read."""
+"""Maximum number of digits of a number; longer ones are not read."""
 
 
 class Kind(Enum):
-    """What a sign is to a formula."""
+    """Kind of a sign in a formula."""
 
     NUMBER = auto()
     OPERATOR = auto()
     OPEN = auto()
     CLOSE = auto()
     COMMAND = auto()
-    """Of LaTeX, with arguments behind it."""
+    """A command of LaTeX, followed by arguments."""
     CONSTANT = auto()
     RELATION = auto()
     """Equal or about equal."""
@@ -35,7 +35,7 @@ class Kind(Enum):
     STOP = auto()
     """The end of a sentence, a line, an item of a list; an inequality."""
     UNKNOWN = auto()
-    """What no formula here contains: nothing next to it is decided."""
+    """A sign that no formula here contains: nothing next to it is decided."""
 
 
 @dataclass(slots=True)
@@ -149,8 +149,8 @@ def _sign(match: re.Match[str], group: str, math: bool, before: list[Sign]) -> S
     match group:
         case "number":
             digits = text.replace("{,}", "").replace("\\!", "").replace(",", "")
-            known = Kind.NUMBER if len(digits) <= MAX_DIGITS else Kind.UNKNOWN
-            return Sign(known, digits, start, end)
+            kind = Kind.NUMBER if len(digits) <= MAX_DIGITS else Kind.UNKNOWN
+            return Sign(kind, digits, start, end)
         case "content" | "written":
             return _written(match["content"], start, end)
         case "degree":

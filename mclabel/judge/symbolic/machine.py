@@ -20,7 +20,7 @@ from mclabel.judge.symbolic.vocabulary import (
 )
 
 MAX_SIGNS = 80
-"""Of one side."""
+"""Maximum number of signs of one side."""
 MAX_DEPTH = 12
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _BEHIND_UNITS = (
@@ -50,10 +50,12 @@ class Machine:
         self.product_at: int | None = None
         """Place where a fraction stands behind a number in LaTeX."""
         self.fraction: str | None = None
-        """Of a mixed number at the start."""
+        """Fraction of a mixed number at the start."""
         self.side = Side(signs[start].start, signs[start].end)
         self.slash: Sign | None = None
-        """Of a division that has begun, behind which a product without a sign has two meanings."""
+        """Sign of a division that has begun; a product without a sign after it has two
+        meanings.
+        """
 
     def run(self) -> Side:
         """Read on to the end of the formula.
@@ -197,7 +199,7 @@ class Machine:
         """`3 1/2`: a proper fraction behind a whole number and a space."""
         following = self.signs[self.at + 1 : self.at + 3]
         whole = self.parts[-1]
-        slash = [one.text for one in following[:1]] == ["/"]
+        slash = [next_sign.text for next_sign in following[:1]] == ["/"]
         if sign.glued or not slash or len(following) < 2 or self.parts[-2:-1] in (["/"], ["^"]):
             raise Unread
         below = following[1]

@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[0-9.]+")
 _MAX_BETWEEN = 60
 """Signs between two equations."""
 _MAX_BITS = 200
-"""Of a coefficient."""
+"""Maximum number of bits of a coefficient."""
 _CONSTANTS = frozenset("ei")
 _ROUNDED = Fraction(1, 50)
 """Relative distance between a solution and one that may be rounded."""
@@ -53,7 +53,7 @@ class Equation:
     left: Side
     right: Side
     first: int
-    """Of its signs."""
+    """Index of the first of its signs."""
     last: int
     """Behind its signs."""
     is_continued: bool
@@ -168,7 +168,7 @@ def _coefficients(left: Side, right: Side, letter: str) -> Quadratic | None:
         return None
     if difference.den is not UNIT:
         return None
-    found = [Fraction(0)] * 3
+    coefficients = [Fraction(0)] * 3
     for mono, coefficient in difference.num.items():
         power = 0
         if mono != NO_ATOMS:
@@ -176,11 +176,11 @@ def _coefficients(left: Side, right: Side, letter: str) -> Quadratic | None:
             if more or name != letter or exponent not in (1, 2):
                 return None
             power = int(exponent)
-        found[2 - power] = Fraction(coefficient)
-    if not (found[0] or found[1]):
+        coefficients[2 - power] = Fraction(coefficient)
+    if not (coefficients[0] or coefficients[1]):
         return None
-    sizes = (max(abs(n.numerator), n.denominator).bit_length() for n in found)
-    return (found[0], found[1], found[2]) if max(sizes) <= _MAX_BITS else None
+    sizes = (max(abs(n.numerator), n.denominator).bit_length() for n in coefficients)
+    return (coefficients[0], coefficients[1], coefficients[2]) if max(sizes) <= _MAX_BITS else None
 
 
 def _value(coefficients: Quadratic, x: Fraction) -> Fraction:
@@ -214,7 +214,7 @@ def _is_rounded(first: Equation, second: Equation, root: Fraction) -> bool:
 
 
 def _have_decimals(*equations: Equation) -> bool:
-    return any(side.decimals for one in equations for side in (one.left, one.right))
+    return any(side.decimals for equation in equations for side in (equation.left, equation.right))
 
 
 def _written(equation: Equation) -> str:

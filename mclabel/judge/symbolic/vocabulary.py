@@ -57,7 +57,7 @@ SOLVING = _words(
     "operation inside parentheses unknown number with continue need will calculate calculating "
     "result"
 )
-"""What may stand between an equation and the next one of its solution."""
+"""Words that may stand between an equation and the next one of its solution."""
 ROUNDED = re.compile(
     r"\bround|\bwhole\b|\binteger|\bnearest\b|\bfull\b|\bcomplete|\bfloor|\bceil|\bapprox"
     r"|\babout\b|\bremainder|\bquotient|\bestimat|\broughly\b|\bleft over\b|\bleftover|\bpartial\b"
