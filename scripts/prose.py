@@ -16,16 +16,22 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "mclabel"
 FINISHED = (
+    "annotate",
     "checkers",
+    "cli",
     "core",
     "data",
     "engines",
     "judge",
     "labeling",
+    "prm",
+    "quickstart",
+    "report",
     "run",
     "search",
     "select",
     "serving",
+    "show",
 )
 """Packages that follow the rules."""
 FRAGMENT = re.compile(r"\s*(Of|What|That|By|Who|Whether|As|How|Where|When)\b")

@@ -48,7 +48,9 @@ class Event:
     ms: Annotated[int, Field(ge=0, le=MAX_MS)]
     """Milliseconds that the solution was in sight."""
     at: Annotated[int, Field(ge=0, le=MAX_AT)]
-    """When it was made, in milliseconds since 1970, by the person's clock. Decides nothing."""
+    """Time of the event by the person's clock, in milliseconds since 1970. Nothing depends on
+    it.
+    """
     revision: Annotated[int, Field(ge=1, le=MAX_REVISION)]
     """Counts the opinions of this person on this solution, from 1. From 2 on, the labels of the
     run had been shown."""

@@ -72,19 +72,19 @@ def export_people(
         )
     check_free(out, EXPORT, "-o ")
     annotated, form = Annotated.read(folder), _FORMS[to]
-    said = [(item, event) for item in annotated.items for event in annotated.all_said(item)]
-    if not said:
+    opinions = [(item, event) for item in annotated.items for event in annotated.all_said(item)]
+    if not opinions:
         raise DataError(
             f"{folder}: nobody has submitted a solution yet, so there are no rows. Label some on "
             "the page of `mclabel annotate` first"
         )
     place = output_folder(out, "-o ")
-    rows = [form.row(item, event) for item, event in said]
+    rows = [form.row(item, event) for item, event in opinions]
     partial = place / f"{form.file}.partial"
     form.write(partial, rows)
     partial.rename(place / form.file)
-    num_people = len({event.person for _, event in said})
-    card = _card(form, to, len(said), num_people)
+    num_people = len({event.person for _, event in opinions})
+    card = _card(form, to, len(opinions), num_people)
     (place / CARD).write_text(card, encoding="utf-8")
     url = None if push_to_hub is None else push_folder(place, push_to_hub, [form.file, CARD])
     return ExportReport(

@@ -63,7 +63,7 @@ class Annotated:
     def all_said(self, item: Item) -> list[Event]:
         """The last opinions on an item, the overseer's at the end."""
         people = [*item.people, OVERSEER]
-        return [e for one in people if (e := self.latest.get((one, item.id))) is not None]
+        return [e for person in people if (e := self.latest.get((person, item.id))) is not None]
 
     def said(self, item: Item) -> list[Event]:
         """Those that count: the overseer's alone where there is one."""
@@ -73,13 +73,13 @@ class Annotated:
     @property
     def disagreements(self) -> list[tuple[Item, list[Event]]]:
         """Items on which people differ, gold left out; open ones first."""
-        found = []
+        disagreements = []
         for item in self.items:
             events = self.all_said(item)
             answers = {answer_of(event) for event in events if event.person != OVERSEER}
             if item.gold is None and len(answers) > 1:
-                found.append((item, events))
-        return sorted(found, key=lambda one: one[1][-1].person == OVERSEER)
+                disagreements.append((item, events))
+        return sorted(disagreements, key=lambda pair: pair[1][-1].person == OVERSEER)
 
 
 def answer_of(event: Event) -> str:
@@ -91,15 +91,16 @@ def answer_of(event: Event) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonSummary:
-    """What one person has done."""
+    """Work of one person."""
 
     name: str
     num_done: int
     num_items: int
     """Solutions to label, done or not."""
     num_unsure: int
-    """Of those done: without a first error, as the person was unsure, gave up or found the problem
-    bad."""
+    """Number of these without a first error, because the person was unsure, gave up or found
+    the problem bad.
+    """
     median_s: float | None
     """Median seconds a solution was in sight."""
     hidden: Rate
@@ -133,8 +134,8 @@ class Summary:
 
     def lines(self) -> Iterator[str]:
         """Lines to print on a terminal."""
-        for one in self.people:
-            yield from one.lines()
+        for person in self.people:
+            yield from person.lines()
         if not self.num_twice:
             yield "No solution has a first error by two people yet."
             return
@@ -146,12 +147,12 @@ class Summary:
 
 def summarise(annotated: Annotated) -> Summary:
     """Count and compare. Agreement is without gold, and without the overseer."""
-    said: dict[str, list[Hashable]] = defaultdict(list)
+    by_solution: dict[str, list[Hashable]] = defaultdict(list)
     gold = {item.id for item in annotated.items if item.gold is not None}
     for (person, solution), event in sorted(annotated.latest.items()):
         if event.is_sure and person != OVERSEER and solution not in gold:
-            said[solution].append(event.first_error)
-    twice = [ratings for ratings in said.values() if len(ratings) > 1]
+            by_solution[solution].append(event.first_error)
+    twice = [ratings for ratings in by_solution.values() if len(ratings) > 1]
     weights = resample_weights(len(twice), 0)
     same = np.array([float(len(set(ratings)) == 1) for ratings in twice])
     table, statistic = nominal_alpha(twice)
@@ -188,8 +189,9 @@ class PeoplesTruth:
     """The first errors that people named, and how many solutions have none."""
 
     judged: tuple[JudgedSolution, ...]
-    """By item. Where two people differ, both first errors are accepted, until the overseer settles
-    it; of gold that was drawn, those of the gold."""
+    """Judged solutions, by item. If two people differ, both first errors are accepted until the
+    overseer settles it; a drawn gold item has the first errors of the gold.
+    """
     num_unsure: int
     """Solutions that were submitted without a first error: unsure, given up, bad problem."""
     num_open: int

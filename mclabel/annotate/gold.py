@@ -56,25 +56,25 @@ def read_gold(path: str | Path) -> list[GoldLine]:
     Raises:
         DataError: names a line that is none, or two that are the same.
     """
-    found: dict[object, GoldLine] = {}
+    gold_lines: dict[object, GoldLine] = {}
     for place, row in file_rows(str(path)):
         try:
             line = read_record(GoldLine, dict(row))
             fault = line.fault
         except ValueError as error:
             fault = str(error)
-        if fault is None and (key := line.solution_id or (line.problem, line.steps)) in found:
+        if fault is None and (key := line.solution_id or (line.problem, line.steps)) in gold_lines:
             fault = "is of the same solution as an earlier line. Give each one once"
         if fault is not None:
             raise DataError(f"--gold {place}: {fault}. docs/annotate.md shows lines of gold")
-        found[key] = line
-    if not found:
+        gold_lines[key] = line
+    if not gold_lines:
         raise DataError(f"--gold {path}: holds no lines. docs/annotate.md shows lines of gold")
-    return list(found.values())
+    return list(gold_lines.values())
 
 
 def gold_digest(lines: Sequence[GoldLine]) -> str:
-    """By which gold is known again."""
+    """Return a digest by which the same gold is recognised."""
     return content_id("gold", [{**vars(line), "steps": list(line.steps)} for line in lines])
 
 
@@ -98,7 +98,7 @@ def with_gold(
         DataError: gold is of a solution or step that the run does not have.
     """
     drawn = {item.id: item for item in items}
-    wanted = {one.solution_id for one in lines}
+    wanted = {solution_id.solution_id for solution_id in lines}
     named = {row.solution.id: row for row in rows() if row.solution.id in wanted}
     gold: dict[str, Item] = {}
     for line in lines:
@@ -110,7 +110,7 @@ def with_gold(
             )
         gold[item.id] = replace(item, gold=line.errors, people=())
     others = [item for item in items if item.id not in gold]
-    given: dict[str, list[str]] = {one: [] for one in gold}
+    given: dict[str, list[str]] = {solution_id: [] for solution_id in gold}
     for person in settings.people:
         num_own = sum(person in item.people for item in others)
         num_hidden = round(settings.gold_share / (1 - settings.gold_share) * num_own)
@@ -156,7 +156,7 @@ def _own_id(digest: str) -> str:
 
 
 def _ranked(gold: Iterable[str], person: str, settings: Settings) -> list[str]:
-    return sorted(gold, key=lambda one: content_id("gold", settings.seed, person, one))
+    return sorted(gold, key=lambda gold_id: content_id("gold", settings.seed, person, gold_id))
 
 
 def queues(items: Sequence[Item], settings: Settings) -> dict[str, tuple[str, ...]]:
@@ -179,7 +179,9 @@ def _mixed(own: list[str], gold: list[str], person: str, settings: Settings) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """How often a person's first opinion on gold was right, with its Clopper-Pearson interval."""
+    """Share of a person's first opinions on gold that are right, with its Clopper-Pearson
+    interval.
+    """
 
     num: int
     num_right: int

@@ -49,7 +49,7 @@ class Item:
     probability: float | None
     """Chance of being drawn from the run, in (0, 1]; None of gold that was not drawn."""
     people: tuple[str, ...]
-    """Who labels it."""
+    """Names of the people who label it."""
     gold: tuple[int | None, ...] | None = None
     """The first errors that are known to be reasonable, None for none; None where it is no gold."""
 
@@ -76,7 +76,7 @@ class Settings:
     """The way that a folder of annotations was begun; it goes on with the same."""
 
     id: str
-    """Of the folder, at random: browsers keep what they could not send under it."""
+    """Random id of the folder; browsers keep unsent opinions under it."""
     run: str
     """Folder or URL of the run."""
     run_id: str
@@ -144,14 +144,14 @@ def draw_items(
         drawn = _drawn(rows(), settings)
     else:
         drawn = _selected(rows(), selected, settings.run)
-    order = sorted(drawn, key=lambda one: content_id("order", settings.seed, one))
+    order = sorted(drawn, key=lambda item_id: content_id("order", settings.seed, item_id))
     people = dict(zip(order, _people(len(order), settings), strict=True))
     items = {
         row.solution.id: item_of(row, *drawn[row.solution.id], people[row.solution.id])
         for row in rows()
         if row.solution.id in drawn
     }
-    return [items[one] for one in order]
+    return [items[item_id] for item_id in order]
 
 
 def _drawn(rows: Iterable[LabeledSolution], settings: Settings) -> dict[str, tuple[str, float]]:
@@ -167,9 +167,9 @@ def _drawn(rows: Iterable[LabeledSolution], settings: Settings) -> dict[str, tup
     counts = _allocate({name: len(ids) for name, ids in strata.items()}, settings.sample)
     drawn: dict[str, tuple[str, float]] = {}
     for name, ids in strata.items():
-        ranked = sorted(ids, key=lambda one: content_id("draw", settings.seed, one))
+        ranked = sorted(ids, key=lambda item_id: content_id("draw", settings.seed, item_id))
         label = ", ".join(name) or "all"
-        drawn |= {one: (label, counts[name] / len(ids)) for one in ranked[: counts[name]]}
+        drawn |= {item_id: (label, counts[name] / len(ids)) for item_id in ranked[: counts[name]]}
     return drawn
 
 
@@ -182,19 +182,19 @@ def _selected(
             selected.check_text(row.solution.id, row.problem.text, row.solution.text)
             there.add(row.solution.id)
     selected.check_found(there, run)
-    return {one: (SELECTED, chance) for one, chance in selected.probabilities.items()}
+    return {item_id: (SELECTED, chance) for item_id, chance in selected.probabilities.items()}
 
 
-def check_same(wanted: Mapping[str, Any], known: Settings, folder: str) -> None:
+def check_same(wanted: Mapping[str, Any], recorded: Settings, folder: str) -> None:
     """Refuse to go on with a folder under other settings than it was begun with.
 
     Raises:
         ConfigError: names what differs.
     """
     differ = [
-        f"{name}={str(value)[:80]!r}, was {str(getattr(known, name))[:80]!r}"
+        f"{name}={str(value)[:80]!r}, was {str(getattr(recorded, name))[:80]!r}"
         for name, value in wanted.items()
-        if value != getattr(known, name)
+        if value != getattr(recorded, name)
     ]
     if differ:
         raise ConfigError(
@@ -213,10 +213,10 @@ def _stratum(row: LabeledSolution) -> tuple[str, ...]:
 
 def _coarser(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str, ...], list[str]]:
     """Strata without their last property."""
-    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    strata_ids: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name, ids in strata.items():
-        found[name[:-1]] += ids
-    return found
+        strata_ids[name[:-1]] += ids
+    return strata_ids
 
 
 def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[str, ...], int]:
@@ -240,15 +240,15 @@ def _people(num_items: int, settings: Settings) -> list[tuple[str, ...]]:
     """Return who labels each item; those that two people label come spread over the whole order."""
     people, num = settings.people, len(settings.people)
     share = settings.overlap if num > 1 else 0.0
-    found, num_twice = [], 0
+    by_item, num_twice = [], 0
     for index in range(num_items):
         first = index % num
         given = [people[first]]
         if math.floor((index + 1) * share + 0.5) > num_twice:
             given.append(people[(first + 1 + num_twice % (num - 1)) % num])
             num_twice += 1
-        found.append(tuple(given))
-    return found
+        by_item.append(tuple(given))
+    return by_item
 
 
 def item_of(

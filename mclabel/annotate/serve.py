@@ -139,15 +139,15 @@ def _with_digests(
     """
     if OVERSEER in given.get("people", ()):
         raise ConfigError(f"--people {OVERSEER}: is the name of whoever runs this. Give another")
-    found = dict(given)
+    content = dict(given)
     if lines:
-        found["gold"] = gold_digest(lines)
+        content["gold"] = gold_digest(lines)
     if selected is not None:
-        if "sample" in found:
+        if "sample" in content:
             raise ConfigError("--sample: --select names the solutions already. Leave one out")
-        found["sample"] = len(selected.texts)
-        found["select"] = content_id(dict(selected.texts), dict(selected.probabilities))
-    return found
+        content["sample"] = len(selected.texts)
+        content["select"] = content_id(dict(selected.texts), dict(selected.probabilities))
+    return content
 
 
 def _begun(
@@ -181,7 +181,11 @@ def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolu
     """
     digests = {item.id: item.digest for item in items if is_of_run(item)}
     rows = {row.solution.id: row for row in read_labels(run.store) if row.solution.id in digests}
-    changed = [one for one in digests if one not in rows or text_digest(rows[one]) != digests[one]]
+    changed = [
+        solution_id
+        for solution_id in digests
+        if solution_id not in rows or text_digest(rows[solution_id]) != digests[solution_id]
+    ]
     if changed:
         raise DataError(
             f"{run.location}: {len(changed)} of the {len(items)} solutions that {out} labels are "
@@ -233,8 +237,8 @@ class Annotations:
         """The summary as JSON; rates on gold for the overseer alone, as they show what is gold."""
         content = asdict(self.summary())
         if person != OVERSEER:
-            for one in content["people"]:
-                del one["hidden"]
+            for summary in content["people"]:
+                del summary["hidden"]
         return content
 
     def overview(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:

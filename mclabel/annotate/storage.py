@@ -57,7 +57,7 @@ _CHANGED = (
 
 @dataclass(frozen=True, kw_only=True)
 class LineEnd:
-    """How far a file of lines goes."""
+    """End of a file of lines."""
 
     num: int = 0
     """Number of lines."""
@@ -86,7 +86,7 @@ class StoredFolder:
     events: Sequence[Event]
     """In the order in which they were recorded."""
     events_end: LineEnd
-    """Of the whole lines of events."""
+    """End of the whole lines of events."""
     events_size: int
     """Bytes of these lines."""
 
@@ -125,11 +125,11 @@ def verify_annotations(folder: str) -> Verification:
     """Read a folder, and list everything that is wrong with it."""
     reading = _Reading(Path(folder))
     reading.read()
-    found = Verification(run=folder, holds="annotations", notes=reading.notes)
-    found.num_solutions, found.num_opinions = reading.num_items, reading.num_events
+    verification = Verification(run=folder, holds="annotations", notes=reading.notes)
+    verification.num_solutions, verification.num_opinions = reading.num_items, reading.num_events
     for fault in reading.faults:
-        found.add(fault)
-    return found
+        verification.add(fault)
+    return verification
 
 
 def write_folder(folder: Path, settings: Settings, items: Sequence[Item]) -> StoredFolder:
@@ -204,10 +204,10 @@ class EventLog:
             ShardError: it could not be written. It can be added again.
         """
         with self._lock:
-            known = self._events.get(event.id)
-            if known == event:
+            recorded = self._events.get(event.id)
+            if recorded == event:
                 return False
-            if known is not None:
+            if recorded is not None:
                 raise DataError(f"id={event.id!r}: is the id of another event. Reload the page")
             before = self._last.get((event.person, event.solution))
             wanted = 1 if before is None else before.revision + 1
@@ -339,9 +339,9 @@ class _Reading:
     def _lines(self, name: str, parse: Callable[[Any], Any]) -> _Lines | None:
         if (raw := self._content(name)) is None:
             return None
-        found, before = _Lines(), ""
+        result, before = _Lines(), ""
         *lines, rest = raw.split(b"\n")
-        found.size, found.rest = len(raw) - len(rest), len(rest)
+        result.size, result.rest = len(raw) - len(rest), len(rest)
         for number, line in enumerate(lines, 1):
             parts = _LINE.fullmatch(line)
             check = "" if parts is None else parts[1].decode()
@@ -349,15 +349,15 @@ class _Reading:
                 content = json.loads(line)
                 if isinstance(content, dict):
                     content.pop(_CHECK, None)
-                found.records.append((number, parse(content)))
+                result.records.append((number, parse(content)))
             except (ValueError, RecursionError, DataError) as error:
                 self._fault(name, number, f"cannot be used: {error}")
             else:
                 if parts is None or check != _check_of(before, parts[2]):
                     self._fault(name, number, _CHANGED)
-            found.checks.append(check)
+            result.checks.append(check)
             before = check
-        return found
+        return result
 
     def _check_ends(self, manifest: Manifest, items: _Lines, events: _Lines) -> None:
         """Compare the numbers of lines and their digests with those of the manifest."""
@@ -380,23 +380,23 @@ class _Reading:
                 )
 
     def _items(self, settings: Settings, lines: _Lines) -> dict[str, Item]:
-        found: dict[str, Item] = {}
+        items: dict[str, Item] = {}
         for number, item in lines.records:
-            if item.id in found:
+            if item.id in items:
                 self._fault(ITEMS, number, f"id={item.id[:80]!r}: an earlier line has this id")
-            elif unknown := [one for one in item.people if one not in settings.people]:
-                known = ", ".join(settings.people)[:200]
-                fault = f"people: {unknown[0][:80]!r} is not among those of {MANIFEST} ({known})"
+            elif unknown := [person for person in item.people if person not in settings.people]:
+                people = ", ".join(settings.people)[:200]
+                fault = f"people: {unknown[0][:80]!r} is not among those of {MANIFEST} ({people})"
                 self._fault(ITEMS, number, fault)
-            found[item.id] = item
-        return found
+            items[item.id] = item
+        return items
 
     def _events(self, items: Mapping[str, Item], lines: _Lines) -> list[Event]:
-        found: dict[str, Event] = {}
+        events: dict[str, Event] = {}
         last: dict[tuple[str, str], Event] = {}
         for number, event in lines.records:
             key, item = (event.person, event.solution), items.get(event.solution)
-            if event.id in found:
+            if event.id in events:
                 fault: str | None = f"id={event.id!r}: an earlier line has this id"
             elif item is None:
                 fault = f"solution={event.solution[:80]!r}: is not in {ITEMS}"
@@ -404,8 +404,8 @@ class _Reading:
                 fault = event_fault(event, item, last.get(key))
             if fault is not None:
                 self._fault(EVENTS, number, fault)
-            found[event.id] = last[key] = event
-        return list(found.values())
+            events[event.id] = last[key] = event
+        return list(events.values())
 
 
 def _parse_item(content: Any) -> Item:

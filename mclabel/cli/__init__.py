@@ -24,7 +24,7 @@ class _Commands(click.Group):
         """Takes `--traceback` wherever it stands."""
         if TRACEBACK in args:
             show_tracebacks()
-            args = [one for one in args if one != TRACEBACK]
+            args = [argument for argument in args if argument != TRACEBACK]
         return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

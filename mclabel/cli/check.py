@@ -64,11 +64,11 @@ def check(
     if completion is not None:
         text = _text(completion)
         answer = extract_answer(text)
-        found = best_grade([grade_completion(text, one)[1] for one in golds])
+        best = best_grade([grade_completion(text, gold_text)[1] for gold_text in golds])
     else:
         assert answer is not None
-        found = best_grade([grade(answer, one) for one in golds])
-    graded = {"answer": answer, **asdict(found)}
+        best = best_grade([grade(answer, gold_text) for gold_text in golds])
+    graded = {"answer": answer, **asdict(best)}
     if not result(graded):
         click.echo(json.dumps(graded, ensure_ascii=False))
 

@@ -31,9 +31,9 @@ _GIB = 2**30
 @json_option
 def doctor() -> None:
     """Show versions, devices, disks, and what is not installed."""
-    found = examine()
-    if not result(found):
-        click.echo("\n".join(_lines(found)))
+    facts = examine()
+    if not result(facts):
+        click.echo("\n".join(_lines(facts)))
 
 
 def examine() -> dict[str, Any]:
@@ -47,7 +47,7 @@ def examine() -> dict[str, Any]:
         "place": str(Path(__file__).parents[1]),
         "pages": str(bundled_folder("docs")),
         "system": platform.platform(terse=True),
-        "packages": {one: known for one in _PACKAGES if (known := _version(one)) is not None},
+        "packages": {one: version for one in _PACKAGES if (version := _version(one)) is not None},
         "devices": _devices(),
         "ray": _ray(),
         "disks": {str(place): _disk(place) for place in (Path.cwd(), Path("/dev/shm"))},
@@ -65,26 +65,26 @@ def _version(package: str) -> str | None:
 
 
 def _missing(modules: Iterable[str]) -> list[str]:
-    return [one for one in modules if not is_installed(one)]
+    return [name for name in modules if not is_installed(name)]
 
 
 def _devices() -> dict[str, Any]:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = num_cores()
-    found: dict[str, Any] = {"cores": cores, "memory_gib": round(pages / _GIB, 1)}
-    found |= {"cuda": None, "gpus": [], "error": None}
+    facts: dict[str, Any] = {"cores": cores, "memory_gib": round(pages / _GIB, 1)}
+    facts |= {"cuda": None, "gpus": [], "error": None}
     if _missing(["torch"]):
-        return found | {"error": "torch is not installed"}
+        return facts | {"error": "torch is not installed"}
     try:
         import torch
 
-        found["cuda"] = torch.version.cuda
+        facts["cuda"] = torch.version.cuda
         for number in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(number)
-            found["gpus"].append({"name": gpu.name, "memory_gib": round(gpu.total_memory / _GIB)})
+            facts["gpus"].append({"name": gpu.name, "memory_gib": round(gpu.total_memory / _GIB)})
     except (ImportError, OSError, RuntimeError) as error:  # of a broken build or driver
-        found["error"] = " ".join(f"torch fails: {error}".split())
-    return found
+        facts["error"] = " ".join(f"torch fails: {error}".split())
+    return facts
 
 
 def _ray() -> dict[str, Any]:
@@ -128,29 +128,31 @@ def _checker() -> str | None:
     return (done.stderr.strip().splitlines() or ["?"])[-1] if done.returncode else None
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    devices, ray = found["devices"], found["ray"]
-    gpus = [f"{one['name']} ({one['memory_gib']} GiB)" for one in devices["gpus"]]
+def _lines(facts: dict[str, Any]) -> list[str]:
+    devices, ray = facts["devices"], facts["ray"]
+    gpus = [f"{entry['name']} ({entry['memory_gib']} GiB)" for entry in devices["gpus"]]
     cuda = f"{', '.join(gpus)}, CUDA {devices['cuda']}" if gpus else "no GPU that torch sees"
     disks = [
-        f"{place}: {one['free_gib']} of {one['all_gib']} GiB free" if one else f"{place}: none"
-        for place, one in found["disks"].items()
+        f"{place}: {entry['free_gib']} of {entry['all_gib']} GiB free"
+        if entry
+        else f"{place}: none"
+        for place, entry in facts["disks"].items()
     ]
-    missing = [f"{name} ({EXTRAS[name].purpose})" for name in found["missing"]]
-    remedy = f"in a clone of mclabel, such as: pip install '.[{next(iter(found['missing']), '')}]'"
+    missing = [f"{name} ({EXTRAS[name].purpose})" for name in facts["missing"]]
+    remedy = f"in a clone of mclabel, such as: pip install '.[{next(iter(facts['missing']), '')}]'"
     rows = {
-        "mclabel": f"{found['versions']['mclabel'] or 'not installed'}, in {found['place']}",
-        "pages": f"{found['pages']}, which messages name docs",
-        "python": f"{found['versions']['python']}, {found['system']}",
-        "packages": ", ".join(f"{name} {known}" for name, known in found["packages"].items()),
+        "mclabel": f"{facts['versions']['mclabel'] or 'not installed'}, in {facts['place']}",
+        "pages": f"{facts['pages']}, which messages name docs",
+        "python": f"{facts['versions']['python']}, {facts['system']}",
+        "packages": ", ".join(f"{name} {version}" for name, version in facts["packages"].items()),
         "devices": f"{devices['error'] or cuda}; {devices['cores']} cores, "
         f"{devices['memory_gib']} GiB of memory",
         "ray": f"{ray['address']}: answers: {ray['answers']}"
         if ray["address"]
         else "no cluster known here",
         "disks": "; ".join(disks),
-        "sandbox": found["sandbox"] or "works",
-        "checker": found["checker"] or "its workers start",
+        "sandbox": facts["sandbox"] or "works",
+        "checker": facts["checker"] or "its workers start",
         "missing": f"{', '.join(missing)}, which you install {remedy}" if missing else "no extra",
     }
     return [f"{name:9} {text}" for name, text in rows.items()]

@@ -91,8 +91,8 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
             "samples could not be scored": report.num_unscored,
             "samples could not be graded": report.num_ungraded,
         }
-        if said := "; ".join(f"{count:,} {what}" for what, count in counts.items() if count):
-            console.print(f"{said}.", highlight=False)
+        if summary := "; ".join(f"{count:,} {noun}" for noun, count in counts.items() if count):
+            console.print(f"{summary}.", highlight=False)
         console.print(f"Figures: {checked.out}/best_of_n.json, plot: {checked.out}/best_of_n.png")
     _fail_if_nothing(report.no_result)
 
@@ -251,13 +251,13 @@ def eval_processbench(
     from mclabel.show.progress import StageProgress
 
     if opinions:
-        found = processbench_of_opinions(files, opinions, out=out, seed=seed, strict=strict)
+        figures = processbench_of_opinions(files, opinions, out=out, seed=seed, strict=strict)
     elif run is not None:
-        found = processbench_of_labels(files, run, out=out, seed=seed, strict=strict)
+        figures = processbench_of_labels(files, run, out=out, seed=seed, strict=strict)
     else:
         assert model is not None
         with StageProgress(errors, "score", "distinct solutions") as progress:
-            found = processbench_of_prm(
+            figures = processbench_of_prm(
                 files,
                 model,
                 threshold=threshold,
@@ -268,7 +268,7 @@ def eval_processbench(
                 trust_remote_code=trust_remote_code,
                 strict=strict,
             )
-    _print_figures(found, [processbench_grid(found)], shape)
+    _print_figures(figures, [processbench_grid(figures)], shape)
 
 
 @evaluate.command(name="processbench-golds")

@@ -205,10 +205,10 @@ def _with_first_solution(
 
 
 def _say_changes(changes: InputChanges) -> None:
-    """How the input differs from what the run was begun with."""
-    said = [
-        f"{count:,} problems {what}"
-        for count, what in (
+    """Print how the input differs from the input with which the run began."""
+    changed = [
+        f"{count:,} problems {description}"
+        for count, description in (
             (changes.num_added, "were added"),
             (changes.num_changed, "have changed and are labelled again"),
             (changes.num_gone, "were removed and are no longer read"),
@@ -216,8 +216,8 @@ def _say_changes(changes: InputChanges) -> None:
         )
         if count
     ]
-    if said:
-        text = f"Since the run began: {'; '.join(said)}."
+    if changed:
+        text = f"Since the run began: {'; '.join(changed)}."
         print_lines(text)
 
 
@@ -228,7 +228,9 @@ def _selected(manifest: str, overrides: Sequence[str]) -> list[str]:
     keys = [f"solutions.select={json.dumps(manifest)}"]
     pool = read_selected(manifest).about["pool"]
     key = "solutions.path" if pool["kind"] == "file" else "solutions.run"
-    if not any(one.startswith(("solutions.path=", "solutions.run=")) for one in overrides):
+    if not any(
+        override.startswith(("solutions.path=", "solutions.run=")) for override in overrides
+    ):
         keys.append(f"{key}={json.dumps(pool['place'])}")
     return keys
 
@@ -254,13 +256,13 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
             )
         say_left_out(report.num_rejected, REJECTED, config.out)
         _say_health(config.out)
-    found = None
+    estimate = None
     if "://" in config.out or Path(config.out).is_dir():
-        found = forecast(config, accept_changes=accept_changes)
-    if found is None:
+        estimate = forecast(config, accept_changes=accept_changes)
+    if estimate is None:
         show([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
-        show(found.lines())
+        show(estimate.lines())
     result(
         {
             "out": config.out,
@@ -268,7 +270,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
             "models": seen.models,
             "engine": planned.resources,
             "pilot": report,
-            "forecast": found,
+            "forecast": estimate,
         }
     )
 

@@ -58,7 +58,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     )
     rows = list(islice(chosen, limit))
     truths = [exact_first_error(row) if has_exact_truth([row]) else "" for row in rows]
-    if result({"solutions": [_with_truth(*one) for one in zip(rows, truths, strict=True)]}):
+    if result({"solutions": [_with_truth(*pair) for pair in zip(rows, truths, strict=True)]}):
         return
     for row, truth in zip(rows, truths, strict=True):
         show_solution(console, row, truth)
@@ -67,8 +67,8 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
 
 
 def _with_truth(row: LabeledSolution, truth: int | str | None) -> dict[str, Any]:
-    known = truth != ""
-    return {**asdict(row), "has_truth": known, "true_first_error": truth if known else None}
+    has_truth = truth != ""
+    return {**asdict(row), "has_truth": has_truth, "true_first_error": truth if has_truth else None}
 
 
 def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> None:
@@ -76,17 +76,17 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
     from mclabel.judge.opinions import judged_solutions, show_judged
 
     chosen = (
-        one
-        for one in judged_solutions(run)
-        if problem in (None, one.id, one.problem_id)
-        and not (wrong and one.opinion.first_error is None)
+        solution
+        for solution in judged_solutions(run)
+        if problem in (None, solution.id, solution.problem_id)
+        and not (wrong and solution.opinion.first_error is None)
     )
-    found = list(islice(chosen, limit))
-    if result({"solutions": found}):
+    shown_solutions = list(islice(chosen, limit))
+    if result({"solutions": shown_solutions}):
         return
-    for one in found:
-        show_judged(console, one)
-    if not found:
+    for solution in shown_solutions:
+        show_judged(console, solution)
+    if not shown_solutions:
         console.print("No solution matches.")
 
 
@@ -145,8 +145,8 @@ def labels(shards: str) -> None:
     console.print(counts_table(rows, cost))
     if groups:
         console.print(rich_table(quality_grid(groups)))
-    if (what := described(rows)) is not None and groups:
-        console.print(DESCRIBED[what])
+    if (scope := described(rows)) is not None and groups:
+        console.print(DESCRIBED[scope])
     if health is not None:
         console.print(rich_table(health_grid(health)))
         for line in finding_lines(health):
@@ -319,45 +319,45 @@ def verify(run: str) -> None:
     from mclabel.show.solutions import shown
 
     if is_annotations(run):
-        found = verify_annotations(run)
+        verification = verify_annotations(run)
     else:
         with StageProgress(errors, "verify", "shards") as stage:
-            found = check(Store(run), on_progress=stage.update)
-    if not result({**asdict(found), "is_sound": found.is_sound}):
-        console.print(_counts(found))
-        for note in found.notes:
+            verification = check(Store(run), on_progress=stage.update)
+    if not result({**asdict(verification), "is_sound": verification.is_sound}):
+        console.print(_counts(verification))
+        for note in verification.notes:
             print_lines(f"note: {note}")
-        for one in found.damage:
-            console.print(Text(shown(str(one)), style="red"), soft_wrap=True)
-        if found.num_damaged > len(found.damage):
-            console.print(f"… {found.num_damaged:,} in all", highlight=False)
-    if not found.is_sound:
+        for fault in verification.damage:
+            console.print(Text(shown(str(fault)), style="red"), soft_wrap=True)
+        if verification.num_damaged > len(verification.damage):
+            console.print(f"… {verification.num_damaged:,} in all", highlight=False)
+    if not verification.is_sound:
         sys.exit(EXIT_DAMAGED)
 
 
-def _counts(found: Verification) -> Table:
+def _counts(verification: Verification) -> Table:
     """Return what was read, and whether it is sound."""
     from mclabel.run.verify.single_files import TRAINING
 
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    said = "sound" if found.is_sound else f"{found.num_damaged:,} damaged"
-    table.add_row("verdict", said, style="bold" if found.is_sound else "bold red")
-    if found.holds == TRAINING:
-        table.add_row("files of the model and of checkpoints", f"{found.num_files:,}")
+    verdict = "sound" if verification.is_sound else f"{verification.num_damaged:,} damaged"
+    table.add_row("verdict", verdict, style="bold" if verification.is_sound else "bold red")
+    if verification.holds == TRAINING:
+        table.add_row("files of the model and of checkpoints", f"{verification.num_files:,}")
         return table
-    if found.holds == "annotations":
-        table.add_row("solutions", f"{found.num_solutions:,}")
-        table.add_row("opinions", f"{found.num_opinions:,}")
+    if verification.holds == "annotations":
+        table.add_row("solutions", f"{verification.num_solutions:,}")
+        table.add_row("opinions", f"{verification.num_opinions:,}")
         return table
-    for what, count in (
-        ("blocks", found.num_blocks),
-        (f"{found.holds} shards", found.num_shards),
-        ("solutions", found.num_solutions),
-        ("rollouts", found.num_rollouts),
-        ("priors", found.num_priors),
-        ("journals", found.num_journals),
+    for noun, count in (
+        ("blocks", verification.num_blocks),
+        (f"{verification.holds} shards", verification.num_shards),
+        ("solutions", verification.num_solutions),
+        ("rollouts", verification.num_rollouts),
+        ("priors", verification.num_priors),
+        ("journals", verification.num_journals),
     ):
-        table.add_row(what, f"{count:,}")
+        table.add_row(noun, f"{count:,}")
     return table

@@ -18,10 +18,10 @@ SEED = click.IntRange(0)
 
 def _names(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Modules and names, or a usage error."""
-    for one in given:
-        if not all(part.isidentifier() for part in one.replace(":", ".", 1).split(".")):
+    for name in given:
+        if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")):
             raise click.BadParameter(
-                f"{one!r} is neither a module, such as my_package, nor a name in one, such as "
+                f"{name!r} is neither a module, such as my_package, nor a name in one, such as "
                 "my_package.grading:is_right.",
                 ctx,
                 param,
@@ -60,7 +60,7 @@ def settings(name: str) -> Callable[[F], F]:
     """The argument KEY=VALUE of a verb without a file, and the option `--keys`.
 
     Args:
-        name: as of `configuration`.
+        name: name of the configuration, as in `configuration`.
     """
 
     def keys(ctx: click.Context, param: click.Parameter, started: str) -> list[CompletionItem]:
@@ -157,7 +157,9 @@ class Defaulted(click.Option):
     """An option without a default for its verb (None: not given), which names one in its help."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """As every option's, without the brackets that click puts around such a text."""
+        """Return the record of every option without the brackets that click puts around such a
+        text.
+        """
         record = super().get_help_record(ctx)
         shown = self.show_default
         return record and (record[0], record[1].replace(f"default: ({shown})", f"default: {shown}"))

@@ -113,12 +113,12 @@ _MAX_COUNTED = 100_000
 """Most rows left out that are counted by reason, for which they are held in memory."""
 
 
-def say_left_out(count: int, what: str, out: str) -> None:
+def say_left_out(count: int, noun: str, out: str) -> None:
     """Say how many rows or items were left out, and where the reasons are.
 
     Args:
         count: count of them; nothing is said of none.
-        what: what became of them, such as `problems were left out`.
+        noun: what became of them, such as `problems were left out`.
         out: folder or URL of the output.
     """
     if count:
@@ -130,7 +130,7 @@ def say_left_out(count: int, what: str, out: str) -> None:
             reasons = Counter(reject.reason for reject in read_rejects(Store(out))).most_common()
             kinds = f" ({', '.join(f'{number:,} {reason}' for reason, number in reasons)})"
         errors.print(
-            f"{count:,} {what}{kinds}; the reasons are in {out}/rejects.jsonl",
+            f"{count:,} {noun}{kinds}; the reasons are in {out}/rejects.jsonl",
             style="yellow",
             markup=False,
             highlight=False,
@@ -204,8 +204,11 @@ def clear_exits() -> Iterator[None]:
         except Exception as error:
             if (stop := signalled()) is not None:  # of an import, say, that the stop has cut short
                 fail(f"{stop.message}. While ending: {_one_line(error)}", stop.exit_code)
-            if isinstance(error, ModuleNotFoundError) and (told := lacking(error.name)) is not None:
-                fail(told, EXIT_USER_ERROR)
+            if (
+                isinstance(error, ModuleNotFoundError)
+                and (message := lacking(error.name)) is not None
+            ):
+                fail(message, EXIT_USER_ERROR)
             error.add_note(_whose_fault())
             raise
 
@@ -216,7 +219,7 @@ def show_tracebacks() -> None:
 
 
 class _Shown:
-    """What this process prints of an error."""
+    """Errors that this process has printed."""
 
     tracebacks = False
 

@@ -51,13 +51,13 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
     check_installed()
     with StageProgress(console, "rl", "steps") as progress:
         model = run_rl(checked, lambda step, total, line: progress.update(step, total, detail=line))
-    found = rl_report(checked.out)
+    report = rl_report(checked.out)
     hacked = {
-        name: {"before": one.before, "after": one.after, "change": one.change}
-        for name, one in found.hacked.items()
+        name: {"before": change.before, "after": change.after, "change": change.change}
+        for name, change in report.hacked.items()
     }
-    result({"model": str(model), "measured": found.measured, "hacked": hacked})
-    print_lines(*found.lines())
+    result({"model": str(model), "measured": report.measured, "hacked": hacked})
+    print_lines(*report.lines())
     print_lines(
         f"Policy: {model}. Sample from it: policy.model={model}",
     )

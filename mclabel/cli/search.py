@@ -76,16 +76,16 @@ def search(
     with job_progress(console, "search", "problems") as progress:
         report = run_search(checked, progress, accept_changes=accept_changes)
     say_left_out(report.num_rejected, "problems were left out", checked.out)
-    found = search_report(checked.out)
-    result({"out": checked.out, "job": report, **asdict(found)})
+    outcome = search_report(checked.out)
+    result({"out": checked.out, "job": report, **asdict(outcome)})
     fail_if_stopped(report)
-    if found.figures is None:
+    if outcome.figures is None:
         fail(
             f"no problem could be searched: all were left out. {checked.out}/rejects.jsonl has the "
             "reasons",
             EXIT_NOTHING,
         )
-    print_lines(*found.lines())
+    print_lines(*outcome.lines())
     print_lines(f"The chosen answers are in {checked.out.rstrip('/')}/{ANSWERS}.")
 
 

@@ -59,17 +59,17 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
         )
     checked = load_config(TrainConfig, config, overrides, allow=allow)
     if look:
-        found = preflight(checked)
-        if not result(found):
-            click.echo("\n".join(found.lines(examples=True)))
-        found.check_differ()
+        preflight_report = preflight(checked)
+        if not result(preflight_report):
+            click.echo("\n".join(preflight_report.lines(examples=True)))
+        preflight_report.check_differ()
         return
 
     with StageProgress(console, "train", "steps", opening=READING) as progress:
         report = run_train(
             checked,
             lambda step, total, loss: progress.update(step, total, detail=loss),
-            lambda found: click.echo("\n".join(found.lines(examples=False))),
+            lambda preflight_report: click.echo("\n".join(preflight_report.lines(examples=False))),
         )
     result(report)
     console.print(
@@ -205,13 +205,13 @@ def _check_format(to: str) -> None:
     """Refuse a name that stands for no format, with all that do: two are of no rows."""
     from mclabel.data.exchange.formats import format_names
 
-    known = [PARQUET, *format_names(), VERIFIER_CHAINS]
-    if ":" not in to and to not in known:
-        near = get_close_matches(to, known, n=1, cutoff=0.5)
+    formats = [PARQUET, *format_names(), VERIFIER_CHAINS]
+    if ":" not in to and to not in formats:
+        near = get_close_matches(to, formats, n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(
             f"--to {to}: is not a format. {meant[:1].upper()}{meant[1:]}Choose one of "
-            f"{', '.join(known)}, or module:Class of your own"
+            f"{', '.join(formats)}, or module:Class of your own"
         )
 
 
@@ -354,8 +354,8 @@ def score(
             click.echo(f"row {reject.row} ({reject.reason}): {bounded(reject.detail)}", err=True)
         return
     job = report.job
-    found = {"num_scored": report.num_scored, "num_unknown": report.num_unknown}
-    result({"out": out, "job": job, **found})
+    figures = {"num_scored": report.num_scored, "num_unknown": report.num_unknown}
+    result({"out": out, "job": job, **figures})
     fail_if_stopped(job)
     click.echo(f"{report.num_scored} solutions scored, written to {out}")
     if report.num_unknown:

@@ -170,13 +170,13 @@ def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
 def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
     from mclabel.prm.training.preflight import preflight as check_examples
 
-    found = check_examples(
+    report = check_examples(
         examples,
         target=scorer.config.target,
         step_id=scorer.step_id,
         decode=scorer.text.decode,
     )
-    return replace(found, fitting=_fitting(scorer.config))
+    return replace(report, fitting=_fitting(scorer.config))
 
 
 def _fitting(config: TrainConfig) -> str:

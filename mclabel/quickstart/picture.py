@@ -37,13 +37,13 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
     colours = colormaps["RdYlGn"]
     with plot_style():
         figure = Figure(figsize=(12.5, 6.2), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
-        _draw_solutions(left, _examples(rows), colours)
+        left_axes, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
+        _draw_solutions(left_axes, _examples(rows), colours)
         handles, words = draw(right, plot)
         right.set_title(plot.title, loc="left")
         right.legend(handles, words, loc="lower right")
         values = ScalarMappable(cmap=colours)
-        scale = figure.colorbar(values, ax=left, location="bottom", shrink=0.6, pad=0.02)
+        scale = figure.colorbar(values, ax=left_axes, location="bottom", shrink=0.6, pad=0.02)
         scale.ax.grid(visible=False)
         scale.set_label("step value: share of rollouts from here that end right")
         save_figure(figure, path)
@@ -86,14 +86,14 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
         )
         y -= 1
         for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True)):
-            known = label.value is not None
+            is_known = label.value is not None
             box = {
-                "facecolor": colours(label.value) if known else "lightgrey",
+                "facecolor": colours(label.value) if is_known else "lightgrey",
                 "edgecolor": "none",
                 "pad": 2.5,
             }
-            number = f"{label.value:.2f}" if known else " ? "
-            ink = "white" if known and not 0.12 < (label.value or 0) < 0.88 else "black"
+            number = f"{label.value:.2f}" if is_known else " ? "
+            ink = "white" if is_known and not 0.12 < (label.value or 0) < 0.88 else "black"
             axes.text(
                 0, y, number, fontsize=9, va="center", family="monospace", bbox=box, color=ink
             )

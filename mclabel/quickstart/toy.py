@@ -77,7 +77,7 @@ SCORERS: dict[str, list[str]] = {
     "orm": ["target=outcome"],
     "exact": ["target=exact"],
 }
-"""What is trained, by name: overrides of configs/train/quickstart.yaml."""
+"""Scorers to train, by name, with overrides of configs/train/quickstart.yaml."""
 SHOWN = {
     "random": "random",
     MAJORITY: "majority",
@@ -366,16 +366,16 @@ def train_beside(configs: Mapping[str, TrainConfig], on_progress: OnTraining) ->
                 assert isinstance(ready, Connection)
                 name = names[ready]
                 try:
-                    said = ready.recv()
+                    message = ready.recv()
                 except EOFError:
                     processes[name].join()
                     raise TrainingError(_died(name, processes[name].exitcode)) from None
-                if isinstance(said, MclabelError):
-                    raise said
-                if said is None:
+                if isinstance(message, MclabelError):
+                    raise message
+                if message is None:
                     del names[ready]
                 else:
-                    on_progress(name, *said)
+                    on_progress(name, *message)
     finally:
         for process in processes.values():
             process.terminate()
@@ -390,18 +390,18 @@ def _died(name: str, code: int | None) -> str:
     )
 
 
-def _train(config: TrainConfig, said: Connection) -> None:
+def _train(config: TrainConfig, connection: Connection) -> None:
     """Runs in the process: says how far it is, and None or an error at its end."""
     from mclabel.prm.job import train
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     try:
-        train(config, lambda step, total, loss: said.send((step, total)))
-        said.send(None)
+        train(config, lambda step, total, loss: connection.send((step, total)))
+        connection.send(None)
     except MclabelError as error:
-        said.send(error)
+        connection.send(error)
     except BrokenPipeError:  # the parent is gone, and nobody waits for the training
         os._exit(1)
     except Exception as error:
         traceback.print_exc()
-        said.send(TrainingError(f"{config.out}: {type(error).__name__}: {error}"))
+        connection.send(TrainingError(f"{config.out}: {type(error).__name__}: {error}"))

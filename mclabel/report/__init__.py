@@ -1,1 +1,1 @@
-"""What a person looks at: the HTML report and the viewer."""
+"""Pages for people: the HTML report and the viewer."""

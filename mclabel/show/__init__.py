@@ -1,1 +1,1 @@
-"""How figures and texts are drawn: grids, progress, plots."""
+"""Drawing of figures and texts: grids, progress, plots."""

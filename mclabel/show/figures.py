@@ -33,15 +33,17 @@ if TYPE_CHECKING:
 
 
 INK = "#7a7a7a"
-"""Of text and axes in files; in a page they have the ink of its theme."""
+"""Colour of text and axes in files; in a page they have the ink of its theme."""
 HUES = ("#2f81d8", "#c9700c", "#2a9461", "#c04fa0", "#8a6fd6", "#a08016")
-"""Of series, at least 3:1 against white and against a dark page; with INK nothing else is used."""
+"""Colours of series, at least 3:1 against white and against a dark page; only INK is used
+beside them.
+"""
 LIGHT_PAGE, DARK_PAGE = "#ffffff", "#0d1117"
 BAND_ALPHA = 0.22
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", ":", "-.")
 FILLS = (0.85, 0.4, 0.65, 0.2)
-"""How much of its colour a bar has, so that neighbours differ without colours too."""
+"""Opacity of a bar's colour, so that neighbours differ without colours, too."""
 WIDTH = 10.5
 """Inches, as all lengths here; 72 units of a page's drawing each."""
 MAX_NAME = 60
@@ -49,12 +51,12 @@ MAX_NAME = 60
 MAX_WIDTH = 100
 """Characters in a line of a table."""
 MAX_TICKS = 40
-"""Of more that are numbers, some have no name."""
+"""Maximum number of named ticks; of more numbers, some have no name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """What has one name and one colour."""
+    """Values with one name and one colour."""
 
     name: str
     """In the legend; empty for none."""
@@ -101,7 +103,7 @@ class Plot:
 
 
 def row_height(num_rows: int, num_groups: int = 1) -> float:
-    """Of a plot with rows."""
+    """Return the height of a plot with rows."""
     return 0.9 + max(3, num_rows) * max(0.3, 0.14 * num_groups)
 
 
@@ -194,39 +196,43 @@ def draw(axes: Axes, plot: Plot) -> tuple[list[Any], list[str]]:
     Returns:
         What the legend shows, and its words.
     """
-    bars = [one for one in plot.series if one.kind == "bars"]
-    others = [one for one in plot.series if one.kind != "bars"]
-    drawn = [_line(axes, one, along_x=bool(plot.rows)) for one in others]
+    bars = [series for series in plot.series if series.kind == "bars"]
+    others = [series for series in plot.series if series.kind != "bars"]
+    drawn = [_line(axes, series, along_x=bool(plot.rows)) for series in others]
     drawn += _bars(axes, bars, is_stacked=plot.is_stacked)
     _axes(axes, plot)
     shown = zip((*others, *bars), drawn, strict=True)
-    named = [(handle, plain(one.name)) for one, handle in shown if one.name]
+    named = [(handle, plain(series.name)) for series, handle in shown if series.name]
     return [handle for handle, _ in named], [words for _, words in named]
 
 
-def _line(axes: Axes, one: Series, *, along_x: bool) -> Any:
-    x, y, low, high = (np.array(c, dtype=np.float64) for c in (one.x, one.y, one.low, one.high))
-    number = one.hue or 0
-    colour = INK if one.hue is None else HUES[number % len(HUES)]
+def _line(axes: Axes, series: Series, *, along_x: bool) -> Any:
+    x, y, low, high = (
+        np.array(c, dtype=np.float64) for c in (series.x, series.y, series.low, series.high)
+    )
+    number = series.hue or 0
+    colour = INK if series.hue is None else HUES[number % len(HUES)]
     middle = x if along_x else y
     ends = None
-    if one.is_band:
+    if series.is_band:
         axes.fill_between(x, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
     elif len(low):
         ends = [np.maximum(middle - low, 0), np.maximum(high - middle, 0)]
-    dash = one.dash or DASHES[number // len(HUES) % len(DASHES)]
-    has_marker = one.hue is not None and not one.is_thin and (len(x) <= 60 or one.kind != "line")
+    dash = series.dash or DASHES[number // len(HUES) % len(DASHES)]
+    has_marker = (
+        series.hue is not None and not series.is_thin and (len(x) <= 60 or series.kind != "line")
+    )
     return axes.errorbar(
         x,
         y,
         xerr=ends if along_x else None,
         yerr=None if along_x else ends,
-        linestyle="none" if one.kind == "points" else dash,
+        linestyle="none" if series.kind == "points" else dash,
         marker=MARKERS[number % len(MARKERS)] if has_marker else None,
         markersize=5,
-        markerfacecolor="none" if one.is_hollow else None,
+        markerfacecolor="none" if series.is_hollow else None,
         color=colour,
-        linewidth=0.8 if one.is_thin else 1.7,
+        linewidth=0.8 if series.is_thin else 1.7,
         elinewidth=1.3,
         capsize=2,
     )
@@ -236,12 +242,12 @@ def _bars(axes: Axes, bars: Sequence[Series], *, is_stacked: bool) -> list[Any]:
     """At every place the bars of all series, one on the other or side by side."""
     drawn: list[Any] = []
     base = np.zeros(len(bars[0].x) if bars else 0)
-    for number, one in enumerate(bars):
-        x, y = (np.array(column, dtype=np.float64) for column in (one.x, one.y))
+    for number, series in enumerate(bars):
+        x, y = (np.array(column, dtype=np.float64) for column in (series.x, series.y))
         step = float(np.diff(x).min()) if len(x) > 1 else 1.0
         width = 0.84 * step / (1 if is_stacked else len(bars))
         shift = 0.0 if is_stacked else (number - (len(bars) - 1) / 2) * width
-        hue = one.hue or 0
+        hue = series.hue or 0
         colour, fill = HUES[hue % len(HUES)], FILLS[hue % len(FILLS)]
         drawn.append(
             axes.bar(x + shift, y, width, base, facecolor=(colour, fill), edgecolor=colour)
@@ -258,7 +264,7 @@ def _axes(axes: Axes, plot: Plot) -> None:
         axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
         axes.xaxis.set_minor_locator(ticker.NullLocator())
-    elif all(isinstance(x, int) for one in plot.series for x in one.x):
+    elif all(isinstance(x, int) for series in plot.series for x in series.x):
         axes.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True))
     if plot.ticks:
         every = -(-len(plot.ticks) // MAX_TICKS)
@@ -286,7 +292,7 @@ def _axes(axes: Axes, plot: Plot) -> None:
 def _figure(plot: Plot) -> Figure:
     from matplotlib.figure import Figure
 
-    names = [plain(one.name) for one in plot.series if one.name]
+    names = [plain(series.name) for series in plot.series if series.name]
     width, height = plot.size
     num_columns = max(1, min(len(names), int(width * 11 / (8 + max(map(len, names), default=0)))))
     height += 0.2 * (-(-len(names) // num_columns) + plot.legend_title.count("\n"))
@@ -327,11 +333,11 @@ class Grid:
 
     title: str
     header: tuple[str, ...]
-    """Of the columns; the first names the rows."""
+    """Titles of the columns; the first names the rows."""
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     conclusion: str = ""
-    """What the table shows, in a sentence or two."""
+    """Conclusion from the table, in a sentence or two."""
 
 
 def rich_table(grid: Grid) -> Group:
@@ -377,7 +383,7 @@ def _longest(*cells: str) -> int:
 
 
 def markdown(grids: Sequence[Grid]) -> str:
-    """As GitHub's Markdown, one after the other."""
+    """Return the grids as GitHub's Markdown, one after the other."""
     return "\n".join(map(_markdown, grids))
 
 

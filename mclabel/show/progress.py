@@ -22,7 +22,7 @@ from mclabel.run.tally import JobState
 
 PLAIN_S = 10.0  # between two plain lines
 READING = "reading inputs, loading libraries"
-"""What every job begins with, which takes seconds."""
+"""First stage of every job, which takes seconds."""
 
 
 class StageProgress:
@@ -107,9 +107,13 @@ class StageProgress:
         self._done, self._total, self._before, self._detail = done, total, before, detail
         self._eta_s = eta_s
         if self._bar is not None:
-            left = self._left_s()
+            seconds_left = self._left_s()
             least = 0 if done == total else 1
-            eta = "-" if left is None else str(timedelta(seconds=max(least, round(left))))
+            eta = (
+                "-"
+                if seconds_left is None
+                else str(timedelta(seconds=max(least, round(seconds_left))))
+            )
             self._bar.update(self._task, completed=done, total=total, detail=detail, eta=eta)
         elif time.monotonic() - self._shown >= PLAIN_S:
             self._shown = time.monotonic()
@@ -118,8 +122,12 @@ class StageProgress:
     def _line(self) -> None:
         if not self._total:
             return
-        elapsed, left = time.monotonic() - self._started, self._left_s()
-        eta = "" if left is None or self._done == self._total else f", eta {max(1, left):.0f} s"
+        elapsed, seconds_left = time.monotonic() - self._started, self._left_s()
+        eta = (
+            ""
+            if seconds_left is None or self._done == self._total
+            else f", eta {max(1, seconds_left):.0f} s"
+        )
         detail = f", {self._detail}" if self._detail else ""
         self._console.print(
             f"{self._stage}: {self._done}/{self._total} {self._unit}, {elapsed:.0f} s{eta}{detail}",
@@ -166,25 +174,25 @@ def _detail(state: JobState, rates: JobRates) -> str:
     words = state.words
     parts = [f"{state.num_workers} {'engine' if state.num_workers == 1 else 'engines'}"]
     if rates.tokens_per_s is not None:
-        for name, what in words.rates.items():
-            parts.append(f"{rates.counters_per_s[name]:,.0f} {what}/s")
+        for name, noun in words.rates.items():
+            parts.append(f"{rates.counters_per_s[name]:,.0f} {noun}/s")
         parts.append(f"{rates.tokens_per_s:,.0f} tokens/s")
     slots = f" of {state.num_slots:,}" if state.num_slots else ""
     parts.append(f"{state.num_live:,}{slots} live")
     if rates.slots_used is not None:
         parts.append(f"{rates.slots_used:.0%} of slots used")
-    for name, what in words.shown_shares.items():
+    for name, noun in words.shown_shares.items():
         share = state.gauges[name]
         if share is not None:
-            parts.append(f"{what} {share:.0%}")
+            parts.append(f"{noun} {share:.0%}")
     counts = [
-        *((state.counters[name], what) for name, what in words.shown_counters.items()),
+        *((state.counters[name], noun) for name, noun in words.shown_counters.items()),
         (state.num_starting, "starting"),
         (state.num_replayed, "replayed"),
         (state.num_failures, "engines lost"),
         (state.num_silent, "silent"),
     ]
-    parts += [f"{count:,} {what}" for count, what in counts if count]
+    parts += [f"{count:,} {noun}" for count, noun in counts if count]
     if state.gpu_hours:
         parts.append(f"{state.gpu_hours:.2f} GPU-h")
     return ", ".join(parts)

@@ -85,24 +85,25 @@ def shown(text: str) -> str:
 
 def step_text(text: str, style: str, places: Sequence[Place]) -> Text:
     """A step with the places in it underlined, and below it what is wrong with each."""
-    body, left = step_body(text)
-    found = Text(shown(body), style=style)
+    body, indent = step_body(text)
+    styled = Text(shown(body), style=style)
     for place in places:
         # control characters take more room where they are shown
         start, end = (
-            len(shown(body[: min(max(0, at - left), MAX_SHOWN)])) for at in (place.start, place.end)
+            len(shown(body[: min(max(0, at - indent), MAX_SHOWN)]))
+            for at in (place.start, place.end)
         )
-        found.stylize("bold underline", start, end)
+        styled.stylize("bold underline", start, end)
     for place in places:
-        found.append(f"\n  {shown(place.words)}", style="magenta")
-    return found
+        styled.append(f"\n  {shown(place.words)}", style="magenta")
+    return styled
 
 
 def _consensus_line(consensus: Consensus) -> Text:
     line = Text(f"{shown(rule_name(consensus))}: ")
     line.append(kept_word(consensus), style="green" if consensus.kept else "bold yellow")
-    told = ", ".join(f"{source}: {words}" for source, words in opinions_words(consensus))
-    return line.append(f"  {shown(told)}", style="dim")
+    described = ", ".join(f"{source}: {words}" for source, words in opinions_words(consensus))
+    return line.append(f"  {shown(described)}", style="dim")
 
 
 def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
@@ -172,7 +173,7 @@ class Place:
     end: int
     """Character behind it, `start` where it is between two characters."""
     words: str
-    """Who points at what, and why."""
+    """Source and reason of the mark."""
 
 
 def opinion_words(opinion: SourceOpinion) -> str:
@@ -187,13 +188,13 @@ def opinion_words(opinion: SourceOpinion) -> str:
 
 def opinions_words(consensus: Consensus) -> list[tuple[str, str]]:
     """Sources and what each says, in order, the last for those that are too many to show."""
-    found = [
-        (_line(one.source, MAX_NAME), opinion_words(one))
-        for one in consensus.opinions[:MAX_OPINIONS]
+    lines = [
+        (_line(opinion.source, MAX_NAME), opinion_words(opinion))
+        for opinion in consensus.opinions[:MAX_OPINIONS]
     ]
-    if (left := len(consensus.opinions) - MAX_OPINIONS) > 0:
-        found.append(("others", f"{left:,} not shown"))
-    return found
+    if (num_hidden := len(consensus.opinions) - MAX_OPINIONS) > 0:
+        lines.append(("others", f"{num_hidden:,} not shown"))
+    return lines
 
 
 def rule_name(consensus: Consensus) -> str:
@@ -210,14 +211,14 @@ def places_by_step(
     consensus: Consensus | None, steps: Sequence[Step]
 ) -> Mapping[int, Sequence[Place]]:
     """Places by the index of their step, from left to right; of too many, the first and a count."""
-    found: dict[int, list[Place]] = defaultdict(list)
+    by_step: dict[int, list[Place]] = defaultdict(list)
     for opinion in () if consensus is None else consensus.opinions:
         for flag in opinion.flags:
             if 0 <= flag.step < len(steps):
-                found[flag.step].append(_place(opinion.source, flag, steps[flag.step].text))
+                by_step[flag.step].append(_place(opinion.source, flag, steps[flag.step].text))
     return {
         step: _first(sorted(places, key=lambda place: (place.start, place.end)))
-        for step, places in found.items()
+        for step, places in by_step.items()
     }
 
 
@@ -239,8 +240,8 @@ def _place(source: str, flag: Flag, text: str) -> Place:
 
 def _first(places: list[Place]) -> list[Place]:
     """The first MAX_PLACES, and how many are left out."""
-    left = len(places) - MAX_PLACES
-    rest = [Place(start=0, end=0, words=f"{left:,} more not shown")] if left > 0 else []
+    num_hidden = len(places) - MAX_PLACES
+    rest = [Place(start=0, end=0, words=f"{num_hidden:,} more not shown")] if num_hidden > 0 else []
     return places[:MAX_PLACES] + rest
 
 

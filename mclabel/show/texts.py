@@ -49,9 +49,9 @@ DESCRIBED = {
     "figures describe the selection alone. Select with uniform_share above 0 for figures of the "
     "pool.",
 }
-"""What the quality of selected solutions' labels says, by `label_quality.described`."""
+"""Remarks on the label quality of selected solutions, by `label_quality.described`."""
 SELECTED = "Of the solutions that were selected, without weights, and not of their pool."
-"""What other figures of such solutions say."""
+"""Remark on other figures of such solutions."""
 _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
 
 
@@ -61,9 +61,9 @@ def step_body(text: str) -> tuple[str, int]:
     Returns:
         The text that is shown, and the number of characters that are left out before it.
     """
-    found = _BLANK_LINES.match(text)
-    left = found.end() if found else 0
-    return text[left:].rstrip(), left
+    blank = _BLANK_LINES.match(text)
+    start = blank.end() if blank else 0
+    return text[start:].rstrip(), start
 
 
 def cut(answer: str) -> str:

@@ -23,7 +23,7 @@ from mclabel.prm.examples.encode import EncodedSolution
 # and give what they would give one by one (tree attention, arXiv 2305.09781).
 
 MAX_NODES = 512
-"""Of a tree: its attention is quadratic."""
+"""Maximum number of nodes of a tree, whose attention is quadratic."""
 MIN_SAVING = 0.4
 """Share of the tokens that a tree must save to be worth its attention."""
 
@@ -87,13 +87,13 @@ def tree_groups(
     """
     group: list[EncodedSolution] = []
     nodes = tokens = 0
-    for one in solutions:
-        fresh = len(one.ids) - (_common(group[-1].ids, one.ids) if group else 0)
+    for solution in solutions:
+        fresh = len(solution.ids) - (_common(group[-1].ids, solution.ids) if group else 0)
         if group and nodes + fresh > MAX_NODES:
             yield group, nodes <= (1 - MIN_SAVING) * tokens
-            group, nodes, tokens, fresh = [], 0, 0, len(one.ids)
-        group.append(one)
-        nodes, tokens = nodes + fresh, tokens + len(one.ids)
+            group, nodes, tokens, fresh = [], 0, 0, len(solution.ids)
+        group.append(solution)
+        nodes, tokens = nodes + fresh, tokens + len(solution.ids)
     if group:
         yield group, nodes <= (1 - MIN_SAVING) * tokens
 
@@ -126,7 +126,7 @@ class StepBatch:
     positions: Tensor
     """[batch, steps], `PADDING` where a solution has fewer steps."""
     tree: TokenTree | None = None
-    """What the network computes instead, where solutions begin alike."""
+    """Tree that the network computes instead if solutions begin alike."""
 
     def to(self, device: torch.device) -> StepBatch:
         """The same on another device."""
@@ -193,7 +193,7 @@ def map_solutions(
         on_progress: called with distinct solutions done and in all.
     """
     distinct = sorted(set(encoded), key=lambda e: e.ids)
-    found: dict[EncodedSolution, T] = {}
+    by_solution: dict[EncodedSolution, T] = {}
 
     def run(group: tuple[list[EncodedSolution], bool]) -> Sequence[T]:
         batch = make_batch(group[0], as_tree=group[1])
@@ -203,9 +203,9 @@ def map_solutions(
     groups = _batches(distinct, trees=takes_masks(network))
     with side_by_side(network, threads) as each:
         for (group, _), results in zip(groups, each(run, groups), strict=True):
-            found.update(zip(group, results, strict=True))
-            on_progress(len(found), len(distinct))
-    return [found[one] for one in encoded]
+            by_solution.update(zip(group, results, strict=True))
+            on_progress(len(by_solution), len(distinct))
+    return [by_solution[solution] for solution in encoded]
 
 
 @contextmanager
@@ -250,12 +250,12 @@ def _batches(
 ) -> list[tuple[list[EncodedSolution], bool]]:
     """Batches of bounded size, and whether each is computed as a tree."""
     groups = list(tree_groups(distinct)) if trees else [(list(distinct), False)]
-    rest = [one for group, is_tree in groups if not is_tree for one in group]
-    rest.sort(key=lambda one: len(one.ids))
+    rest = [solution for group, is_tree in groups if not is_tree for solution in group]
+    rest.sort(key=lambda solution: len(solution.ids))
     plain: list[list[EncodedSolution]] = []
-    for one in rest:
-        if plain and len(one.ids) * (len(plain[-1]) + 1) <= BATCH_TOKENS:
-            plain[-1].append(one)
+    for solution in rest:
+        if plain and len(solution.ids) * (len(plain[-1]) + 1) <= BATCH_TOKENS:
+            plain[-1].append(solution)
         else:
-            plain.append([one])
+            plain.append([solution])
     return [group for group in groups if group[1]] + [(group, False) for group in plain]

@@ -89,43 +89,43 @@ def make_examples(
         DataError: no example is left to train on, or an evaluation set cannot be read; if strict, a
             solution or a row of an evaluation set cannot be used.
     """
-    found = Examples()
+    examples = Examples()
 
     def count_unread(why: str) -> None:
         if settings.strict:
             raise DataError(f"evaluation: {why}")
-        found.num_unread += 1
+        examples.num_unread += 1
 
     leaks = leak_keys(settings.evaluation, count_unread)
     for row in rows:
-        if settings.limit is not None and len(found.train) == settings.limit:
+        if settings.limit is not None and len(examples.train) == settings.limit:
             break
         if leaks and leak_key(row.problem.text) in leaks:
-            found.num_leaked += 1
+            examples.num_leaked += 1
             continue
         if not row.is_kept:
-            found.num_not_kept += 1
+            examples.num_not_kept += 1
             continue
         targets = step_targets(row, settings.target)
         if all(t is None for t in targets):
-            found.num_unlabeled += 1
+            examples.num_unlabeled += 1
             continue
         try:
             encoded = encoder.labeled(row, cut=settings.too_long == "cut")
         except DataError as error:
             if settings.strict:
                 raise
-            found.num_too_long += isinstance(error, TooLongError)
-            found.num_refused += not isinstance(error, TooLongError)
-            found.first_refused = found.first_refused or str(error)
+            examples.num_too_long += isinstance(error, TooLongError)
+            examples.num_refused += not isinstance(error, TooLongError)
+            examples.first_refused = examples.first_refused or str(error)
             continue
         num_kept = len(encoded.positions)
         if all(t is None for t in targets[:num_kept]):
-            found.num_too_long += 1
+            examples.num_too_long += 1
             continue
-        found.num_cut += num_kept < len(targets)
+        examples.num_cut += num_kept < len(targets)
         held_out = is_held_out(row.problem.text, settings.validation)
-        (found.validation if held_out else found.train).append(
+        (examples.validation if held_out else examples.train).append(
             Example(
                 problem_id=row.problem.id,
                 encoded=encoded,
@@ -134,19 +134,23 @@ def make_examples(
                 right=_RIGHT[row.solution.outcome],
             )
         )
-    if not found.train:
-        raise DataError(_nothing_left(found, settings.target))
-    return found
+    if not examples.train:
+        raise DataError(_nothing_left(examples, settings.target))
+    return examples
 
 
-def _nothing_left(found: Examples, target: str) -> str:
-    left_out = found.num_refused + found.num_too_long
-    why = f", {left_out} are refused, the first because {found.first_refused}" if left_out else ""
-    leaked = f", {found.num_leaked} are in an evaluation set" if found.num_leaked else ""
-    leaked += f", a consensus does not keep {found.num_not_kept}" if found.num_not_kept else ""
+def _nothing_left(examples: Examples, target: str) -> str:
+    left_out = examples.num_refused + examples.num_too_long
+    why = (
+        f", {left_out} are refused, the first because {examples.first_refused}" if left_out else ""
+    )
+    leaked = f", {examples.num_leaked} are in an evaluation set" if examples.num_leaked else ""
+    leaked += (
+        f", a consensus does not keep {examples.num_not_kept}" if examples.num_not_kept else ""
+    )
     return (
-        f"no labels left to train on: {found.num_unlabeled} solutions have no {target} label, "
-        f"{len(found.validation)} are kept for validation{leaked}{why}. Label more problems, or "
+        f"no labels left to train on: {examples.num_unlabeled} solutions have no {target} label, "
+        f"{len(examples.validation)} are kept for validation{leaked}{why}. Label more problems, or "
         "choose another target"
     )
 

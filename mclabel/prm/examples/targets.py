@@ -1,4 +1,4 @@
-"""What a scorer learns from a labelled solution: a target, and a weight, for every step.
+"""Targets and weights of the steps of labelled solutions, from which a scorer learns.
 
 Shards store counts and verdicts; every view of them that a scorer can be trained on is derived
 here, when it is read. A target is None for a step without a label.
@@ -36,7 +36,7 @@ class Target:
     has_neutral: bool = False
     """Three classes, of which 0.5 is one, in place of a chance."""
     is_change: bool = False
-    """What a step adds; 0.5 is a step that changes nothing."""
+    """True if the target is the change by a step; 0.5 is a step that changes nothing."""
 
 
 def target_of(name: str) -> Target:
@@ -44,8 +44,8 @@ def target_of(name: str) -> Target:
 
     A plain function from a labelled solution to targets is one, too.
     """
-    found = find_component("targets", name)
-    return found if isinstance(found, Target) else Target(derive=found)
+    component = find_component("targets", name)
+    return component if isinstance(component, Target) else Target(derive=component)
 
 
 def step_targets(row: LabeledSolution, target: str) -> Targets:
@@ -65,14 +65,14 @@ def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
         ComponentError: weights of somebody's own fail, or are something else.
     """
     weigh, boundary = find_component("weights", weights), Boundary("weights", weights)
-    found: tuple[float, ...] = boundary.call(
+    row_weights: tuple[float, ...] = boundary.call(
         "weights", weigh, row, must=Many[Chance], rule=_not_one_each
     )
-    return found
+    return row_weights
 
 
-def _not_one_each(found: Sequence[object], row: LabeledSolution) -> str | None:
-    return miscounted("numbers for", found, "step", len(row.steps))
+def _not_one_each(values: Sequence[object], row: LabeledSolution) -> str | None:
+    return miscounted("numbers for", values, "step", len(row.steps))
 
 
 def _soft_labels(row: LabeledSolution) -> Targets:

@@ -46,7 +46,7 @@ class NewTokens:
 
 
 Row = list[NewTokens]
-"""What continues one beginning."""
+"""Tokens that continue one beginning."""
 
 
 class CachedBody:
@@ -97,10 +97,10 @@ class CachedBody:
         again = NewTokens(ids=first[1:half], past=[short], num_past=1, beginning=3)
         [(ended, _), _, (repeated, _)] = body.run([[rest], [again, again]])
         wanted = out.last_hidden_state[0]
-        found = torch.cat([begun, ended, repeated])
+        states = torch.cat([begun, ended, repeated])
         wanted = torch.cat([wanted, wanted[1:half]])
-        allowed = max(PROBED_ERROR, 16 * torch.finfo(found.dtype).eps) * float(wanted.abs().max())
-        return body if float((found - wanted).abs().max()) <= allowed else None
+        allowed = max(PROBED_ERROR, 16 * torch.finfo(states.dtype).eps) * float(wanted.abs().max())
+        return body if float((states - wanted).abs().max()) <= allowed else None
 
     def batches(self, asked: Sequence[NewTokens], *, num_workers: int) -> list[list[Row]]:
         """Batches of similar rows.
@@ -110,7 +110,7 @@ class CachedBody:
             num_workers: number of batches that will run side by side.
         """
         rows = sorted(_rows(asked), key=_new_and_past)
-        most = -(-sum(len(one.ids) for one in asked) // num_workers)
+        most = -(-sum(len(request.ids) for request in asked) // num_workers)
         allowed = MAX_PADDING.get(self._network.device.type, MAX_PADDING_ELSEWHERE)
         batches: list[list[Row]] = []
         num_new = longest = 0
@@ -152,8 +152,8 @@ class CachedBody:
         results = []
         for index, row in enumerate(rows):
             start = 0
-            for one in row:
-                end = start + len(one.ids)
+            for request in row:
+                end = start + len(request.ids)
                 place = index * length + num_past
                 new = kept[:, place + start : place + end].clone()
                 results.append((out.last_hidden_state[index, start:end], new))
@@ -173,7 +173,9 @@ class _Shape:
 
     @classmethod
     def of(cls, cache: DynamicCache) -> Self | None:
-        """That of a cache that was filled; None if its layers differ, or are no plain attention."""
+        """Return the layout of a filled cache; None if its layers differ, or are no plain
+        attention.
+        """
         layers = [layer for layer in cache.layers if type(layer) is DynamicLayer]
         parts = [part for layer in layers for part in (layer.keys, layer.values)]
         keys = [part for part in parts if part is not None and part.shape[2] == NUM_PROBED]
@@ -236,20 +238,20 @@ class _GridLayer(DynamicLayer):
 def _rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
     """Return what continues the same beginning, together."""
     alike: defaultdict[Hashable, Row] = defaultdict(list)
-    for one in asked:
-        alike[one.beginning].append(one)
+    for request in asked:
+        alike[request.beginning].append(request)
     for all_of_one in alike.values():
         row: Row = []
-        for one in sorted(all_of_one, key=lambda one: len(one.ids)):
-            if row and sum(len(other.ids) for other in row) + len(one.ids) > ROW_TOKENS:
+        for request in sorted(all_of_one, key=lambda request: len(request.ids)):
+            if row and sum(len(other.ids) for other in row) + len(request.ids) > ROW_TOKENS:
                 yield row
                 row = []
-            row.append(one)
+            row.append(request)
         yield row
 
 
 def _new_and_past(row: Row) -> tuple[int, int]:
-    return sum(len(one.ids) for one in row), row[0].num_past
+    return sum(len(request.ids) for request in row), row[0].num_past
 
 
 def _layout(rows: Sequence[Row], num_past: int, num_new: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -257,12 +259,14 @@ def _layout(rows: Sequence[Row], num_past: int, num_new: int) -> tuple[Tensor, T
     ids, depth = torch.zeros(2, len(rows), num_new, dtype=torch.long)
     owner = torch.full((len(rows), num_new), -1)
     for index, row in enumerate(rows):
-        flat = [token for one in row for token in one.ids]
+        flat = [token for request in row for token in request.ids]
         ids[index, : len(flat)] = torch.tensor(flat)
         start = 0
-        for number, one in enumerate(row):
-            end = start + len(one.ids)
-            depth[index, start:end] = torch.arange(one.num_past, one.num_past + len(one.ids))
+        for number, request in enumerate(row):
+            end = start + len(request.ids)
+            depth[index, start:end] = torch.arange(
+                request.num_past, request.num_past + len(request.ids)
+            )
             owner[index, start:end] = number
             start = end
     # Padding sees what it likes, for a token that sees nothing would be NaN.

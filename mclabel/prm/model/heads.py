@@ -140,7 +140,9 @@ class LikelihoodHead(StepModel):
 
 NUM_FEATURES = 4
 MIN_LOGPROB = -10.0
-"""Of one token; less is clamped, so that one token of another vocabulary does not drown all."""
+"""Least log-probability of a token; lower ones are clamped, so that one token of another
+vocabulary does not dominate.
+"""
 MIN_SUM = -40.0
 ROWS = 4096  # positions whose logits are held at a time
 
@@ -195,7 +197,7 @@ def likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
 
 
 def features_at(logprobs: Tensor, positions: Tensor) -> Tensor:
-    """As `likelihood_features`, of steps that end at `positions` [batch, steps]."""
+    """Return `likelihood_features` of steps that end at `positions` [batch, steps]."""
     logprobs = logprobs.clamp(min=MIN_LOGPROB)
     there = positions != PADDING
     ends = torch.where(there, positions, logprobs.shape[1] - 1)
@@ -229,14 +231,14 @@ class TokenHead(StepModel):
         """
         super().__init__()
         self.network = network
-        found = getattr(network, "score", None) or getattr(network, "classifier", None)
-        if not isinstance(found, nn.Linear):
+        classifier = getattr(network, "score", None) or getattr(network, "classifier", None)
+        if not isinstance(classifier, nn.Linear):
             raise EngineError(
                 f"{type(network).__name__}: its classification head is not a single linear layer. "
                 "Choose another base"
             )
         # In float32 on a body of any type, as vLLM has it: scores rest on differences of logits.
-        self.head = [found.float()]  # in a list, or its weights would be registered twice
+        self.head = [classifier.float()]  # in a list, or its weights would be registered twice
 
     @classmethod
     def start(
@@ -298,8 +300,8 @@ class TokenHead(StepModel):
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """The base, and the head."""
         body = list(getattr(self.network, self.network.base_model_prefix).parameters())
-        known = {id(p) for p in body}
-        return body, [p for p in self.parameters() if id(p) not in known]
+        body_ids = {id(p) for p in body}
+        return body, [p for p in self.parameters() if id(p) not in body_ids]
 
     def head_modules(self) -> list[nn.Module]:
         """The linear layer of the classes."""
@@ -332,8 +334,8 @@ def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) 
         norm = weight[step_id].float().norm()
         if step_id < rows and bool(usual / 3 < norm) and bool(norm < 3 * usual):
             return "kept the embedding of the step token as it is"
-        known = weight[: min(rows, vocabulary)].float()
-        usable = known.isfinite().all(dim=1)
+        vectors = weight[: min(rows, vocabulary)].float()
+        usable = vectors.isfinite().all(dim=1)
         usable[step_id : step_id + 1] = False
-        weight[step_id] = known[usable].mean(0).to(weight.dtype)
+        weight[step_id] = vectors[usable].mean(0).to(weight.dtype)
     return "set the embedding of the step token to the mean of the vocabulary's"

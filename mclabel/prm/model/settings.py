@@ -14,7 +14,7 @@ from mclabel.engines.devices import has_bfloat16
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What must be known of a head before its network is loaded."""
+    """Properties of a head that are needed before its network is loaded."""
 
     model: str
     """`module:Class` of its step model."""
@@ -24,8 +24,9 @@ class Head:
     reads_logprobs: bool
     """It reads the base's log-probabilities, and hidden states if asked."""
     runner: Literal["pooling", "generate"]
-    """Of vLLM, which serves it: by its logits of every token, or by log-probabilities to which a
-    client applies the head."""
+    """Runner of vLLM that serves it: by the logits of every token, or by log-probabilities to
+    which a client applies the head.
+    """
 
 
 HEADS: Mapping[str, Head] = {
@@ -46,8 +47,9 @@ HEADS: Mapping[str, Head] = {
 file names is not run."""
 
 HEAD_FILE = "likelihood_head/head.safetensors"
-"""Of head=likelihood; in a folder of its own: servers load every file of weights beside a model's
-configuration."""
+"""File of head=likelihood; in a folder of its own, because servers load every file of weights
+beside a model's configuration.
+"""
 
 
 HeadName = Annotated[str, OneOf(tuple(HEADS))]

@@ -97,7 +97,7 @@ class AdaptedPRM(ABC):
 
         Args:
             path: folder or Hugging Face name.
-            layout: as of the class.
+            layout: layout, as in the class.
             device: torch device; `auto` takes cuda where there is a GPU.
             trust_remote_code: run Python code that comes with it.
 
@@ -115,7 +115,7 @@ class AdaptedPRM(ABC):
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> list[list[float]]:
-        """As `PRM.score`: for every solution one number in [0, 1] a step.
+        """Score solutions as `PRM.score` does: for every solution a number in [0, 1] per step.
 
         Steps are given as texts, or are the lines or paragraphs of a text; line ends around them do
         not count.
@@ -124,7 +124,7 @@ class AdaptedPRM(ABC):
             DataError: no steps, or a text that holds the format's own marks.
         """
         pairs = zip(problems, solutions, strict=True)
-        return self.score_encoded([self.encode(problem, one) for problem, one in pairs])
+        return self.score_encoded([self.encode(problem, solution) for problem, solution in pairs])
 
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
@@ -144,16 +144,16 @@ class AdaptedPRM(ABC):
                     f"{place}: {len(steps)} steps, which cannot fit in the model's limit of "
                     f"{limit} tokens"
                 )
-            one = self.encode_steps(problem, steps)
+            encoded = self.encode_steps(problem, steps)
         except TooLongError:
             raise
         except DataError as error:
             raise DataError(f"{place}: {error}") from error
-        if len(one.ids) > limit:
+        if len(encoded.ids) > limit:
             raise TooLongError(
-                f"{place}: {len(one.ids)} tokens, more than the model's limit of {limit}"
+                f"{place}: {len(encoded.ids)} tokens, more than the model's limit of {limit}"
             )
-        return one
+        return encoded
 
     def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
         """The scores of encoded solutions."""
@@ -161,7 +161,9 @@ class AdaptedPRM(ABC):
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             logits = batch.run(self.network, lambda out: out.logits)
             scores = self.read(at_steps(logits, batch).float()).tolist()
-            return [row[: len(one.positions)] for row, one in zip(scores, group, strict=True)]
+            return [
+                row[: len(solution.positions)] for row, solution in zip(scores, group, strict=True)
+            ]
 
         return map_solutions(
             encoded,
@@ -233,11 +235,11 @@ class _HeadPRM(AdaptedPRM):
         names = self.network.config.id2label
         if set(names) == {0, 1} and not self._is_set:
             return _classes_by_name(names)
-        known = {str(index): index for index in names} | {
+        class_indices = {str(index): index for index in names} | {
             str(name): index for index, name in names.items()
         }
-        if self._is_set and {good, bad} <= known.keys():
-            return known[good], known[bad]
+        if self._is_set and {good, bad} <= class_indices.keys():
+            return class_indices[good], class_indices[bad]
         if len(names) < 2:
             raise DataError(
                 "its head has one class, and steps are scored by a good class against a bad one. "

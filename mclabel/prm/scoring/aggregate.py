@@ -67,7 +67,7 @@ class UnscoredError(DataError):
 
 
 class StepEstimates(NamedTuple):
-    """What a scorer says of the steps of one solution."""
+    """Scores of the steps of one solution."""
 
     scores: list[float]
     """One per step: the probability that it is sound."""
@@ -82,7 +82,7 @@ def check_scores(
 
     Args:
         model: its name, for the message.
-        scores: of each solution; one that has none is left to the caller.
+        scores: scores of each solution; one without scores is left to the caller.
         places: names of the solutions.
 
     Raises:

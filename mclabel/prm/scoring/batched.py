@@ -71,11 +71,11 @@ class BatchedScorer:
             )
         finally:
             self._batches.num_coming -= 1
-        found = await self._batches.score(encoded)
-        if isinstance(found, UnscoredError):
-            raise found
-        self._num_steps += len(found.scores)
-        return found, found.num_tokens or len(encoded.ids)
+        estimates = await self._batches.score(encoded)
+        if isinstance(estimates, UnscoredError):
+            raise estimates
+        self._num_steps += len(estimates.scores)
+        return estimates, estimates.num_tokens or len(encoded.ids)
 
     def state(self) -> RunnerState:
         """The solutions that are scored now, and tokens and steps scored."""
@@ -125,7 +125,7 @@ class BatchedScorer:
 # wait are taken in their order, which keeps the solutions of a problem together.
 
 Found = Union["StepEstimates", UnscoredError]
-"""What a scorer gives of a solution."""
+"""Result of a scorer for a solution."""
 Score = Callable[[Sequence["EncodedSolution"]], Sequence[Found]]
 MAX_SOLUTIONS = 256
 """Solutions of a batch, at most."""
@@ -185,7 +185,7 @@ class ScoreBatches:
                 solutions = [encoded for encoded, _ in batch]
                 self.num_live = len(batch)
                 try:
-                    found = await loop.run_in_executor(self._pool, self._compute, solutions)
+                    results = await loop.run_in_executor(self._pool, self._compute, solutions)
                 except BadAnswer as error:  # to one of them
                     if len(batch) > 1:
                         self._alone.extend(batch)
@@ -198,7 +198,7 @@ class ScoreBatches:
                             turn.set_exception(error)
                     continue
                 self.num_tokens += sum(len(encoded.ids) for encoded in solutions)
-                for (_, turn), scores in zip(batch, found, strict=True):
+                for (_, turn), scores in zip(batch, results, strict=True):
                     if not turn.done():
                         turn.set_result(scores)
         finally:

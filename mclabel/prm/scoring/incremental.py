@@ -32,7 +32,7 @@ from mclabel.prm.scoring.scorer import Scorer
 
 @dataclass(frozen=True, kw_only=True)
 class _Computed:
-    """What later tokens need of a prefix's own tokens."""
+    """State of a prefix's own tokens that later tokens need."""
 
     cache: Tensor
     """Keys and values, as of `CachedBody`."""
@@ -44,7 +44,7 @@ class _Computed:
     @property
     def num_bytes(self) -> int:
         """Memory of the tensors."""
-        return sum(one.nbytes for one in (self.cache, self.state, self.logprobs))
+        return sum(tensor.nbytes for tensor in (self.cache, self.state, self.logprobs))
 
 
 class ScoredPrefix:
@@ -71,9 +71,9 @@ class ScoredPrefix:
         self.parent = parent
         """The prefix that it continues; None of a problem alone."""
         self.scores = scores
-        """Of all its steps, in [0, 1], as `PRM.score_encoded` gives them."""
+        """Scores of all its steps, in [0, 1], as `PRM.score_encoded` gives them."""
         self.positions = positions
-        """Of all its steps, as of `EncodedSolution`."""
+        """Positions of all its steps, as in `EncodedSolution`."""
         self.num_tokens: int = len(ids) + (0 if parent is None else parent.num_tokens)
         """Number of its tokens, the prompt's included, as the PRM reads them."""
         self.num_prompt: int = len(ids) if parent is None else parent.num_prompt
@@ -128,7 +128,7 @@ class IncrementalPRM:
         Args:
             prm: `is_incremental`.
             threads: on a CPU; None for those of the PRM.
-            max_bytes: of all keys and values that are kept from one `extend` to the next.
+            max_bytes: maximum bytes of keys and values kept from one `extend` to the next.
 
         Raises:
             EngineError: its architecture cannot be computed incrementally.
@@ -193,13 +193,13 @@ class IncrementalPRM:
         restored = self._restore([prefix for prefix, _, _ in places])
         results: dict[int, ScoredPrefix | DataError] = {**refused}
         self.last_computed = [0] * len(asked)
-        found = self._compute([_Job(*key) for key in places])
-        for (prefix, ids, _), at, longer in zip(places, places.values(), found, strict=True):
+        computed = self._compute([_Job(*key) for key in places])
+        for (prefix, ids, _), at, longer in zip(places, places.values(), computed, strict=True):
             results.update(dict.fromkeys(at, longer))
             num_restored = restored.pop(prefix, 0)
             self.last_computed[at[0]] = len(ids) + num_restored
             self.num_cached += prefix.num_tokens - num_restored
-        self._keep(found)
+        self._keep(computed)
         return [results[place] for place in range(len(asked))]
 
     def _restore(self, prefixes: Sequence[ScoredPrefix]) -> dict[ScoredPrefix, int]:
@@ -212,16 +212,16 @@ class IncrementalPRM:
         num_restored: Counter[ScoredPrefix] = Counter()
         seen: set[ScoredPrefix] = set()
         for prefix in prefixes:
-            for depth, one in enumerate(prefix._path()):
-                if one._computed is None and one not in seen:
-                    missing[depth][one] = None
-                    num_restored[prefix] += len(one._ids)
-                    seen.add(one)
+            for depth, ancestor in enumerate(prefix._path()):
+                if ancestor._computed is None and ancestor not in seen:
+                    missing[depth][ancestor] = None
+                    num_restored[prefix] += len(ancestor._ids)
+                    seen.add(ancestor)
         for depth in sorted(missing):
             those = list(missing[depth])
-            again = self._compute([_Job(one.parent, one._ids, ()) for one in those])
-            for one, found in zip(those, again, strict=True):
-                one._computed = found._computed
+            again = self._compute([_Job(ancestor.parent, ancestor._ids, ()) for ancestor in those])
+            for ancestor, restored in zip(those, again, strict=True):
+                ancestor._computed = restored._computed
         return num_restored
 
     def _keep(self, prefixes: Sequence[ScoredPrefix]) -> None:
@@ -229,15 +229,15 @@ class IncrementalPRM:
         if self._max_bytes == inf:
             return
         for prefix in prefixes:
-            for one in reversed(prefix._path()):  # the last to go is what all others need
-                self._sizes.pop(one, None)
-                self._sizes[one] = one._kept.num_bytes
+            for ancestor in reversed(prefix._path()):  # the last to go is what all others need
+                self._sizes.pop(ancestor, None)
+                self._sizes[ancestor] = ancestor._kept.num_bytes
         total = sum(list(self._sizes.values()))
-        for one, size in list(self._sizes.items()):
+        for ancestor, size in list(self._sizes.items()):
             if total <= self._max_bytes:
                 break
-            one._computed = None
-            del self._sizes[one]
+            ancestor._computed = None
+            del self._sizes[ancestor]
             total -= size
 
     def _compute(self, jobs: Sequence[_Job]) -> list[ScoredPrefix]:
@@ -245,19 +245,19 @@ class IncrementalPRM:
         network = self._model.network
         job_of = {job.new_tokens: job for job in jobs}
         batches = self._body.batches(list(job_of), num_workers=num_workers(network, self._threads))
-        found: dict[_Job, ScoredPrefix] = {}
+        by_job: dict[_Job, ScoredPrefix] = {}
 
         @torch.no_grad()
         def run(rows: list[Row]) -> dict[_Job, ScoredPrefix]:
-            group = [job_of[one] for row in rows for one in row]
+            group = [job_of[request] for row in rows for request in row]
             return dict(zip(group, self._score(group, self._body.run(rows)), strict=True))
 
         if batches:
             with side_by_side(network, self._threads) as each:
                 for results in each(run, batches):
-                    found.update(results)
+                    by_job.update(results)
         self.num_computed += sum(len(job.ids) for job in jobs)
-        return [found[job] for job in jobs]
+        return [by_job[job] for job in jobs]
 
     def _score(
         self, jobs: Sequence[_Job], computed: Sequence[tuple[Tensor, Tensor]]
@@ -326,7 +326,7 @@ class _Job:
         self.old_scores = () if prefix is None else prefix.scores
         self.new_tokens = NewTokens(
             ids=ids,
-            past=[one._kept.cache for one in self.path],
+            past=[ancestor._kept.cache for ancestor in self.path],
             num_past=self.num_before,
             beginning=object() if prefix is None else prefix,
         )
@@ -340,7 +340,7 @@ def _starts(jobs: Sequence[_Job]) -> list[int]:
 def _new_features(jobs: Sequence[_Job], logprobs: Sequence[Tensor]) -> Tensor:
     """Likelihood features of the new steps of all [steps, features]."""
     whole = [
-        torch.cat([*(one._kept.logprobs for one in job.path), new])
+        torch.cat([*(prefix._kept.logprobs for prefix in job.path), new])
         for job, new in zip(jobs, logprobs, strict=True)
     ]
     ends = [

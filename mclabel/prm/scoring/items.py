@@ -34,7 +34,7 @@ class SolutionItem:
     steps: str | tuple[str, ...]
     """The solution with a step a line, or the texts of its steps."""
     is_separated: bool = False
-    """As in `GivenSolution`."""
+    """True if the steps are given one by one, as in `GivenSolution`."""
 
     @property
     def num_chars(self) -> int:
@@ -94,18 +94,18 @@ class Solutions:
         return self._count
 
     def __iter__(self) -> Iterator[SolutionItem]:
-        for found in self._rows():
-            if isinstance(found, SolutionItem):
-                yield found
+        for item in self._rows():
+            if isinstance(item, SolutionItem):
+                yield item
             elif self._strict:
-                number, why = found
+                number, why = item
                 raise DataError(f"{row_place(self.source, number)}: {why.detail}")
 
     def rejects(self) -> Iterator[Reject]:
         """The rows that were left out, in order."""
-        for found in self._rows():
-            if not isinstance(found, SolutionItem):
-                number, why = found
+        for item in self._rows():
+            if not isinstance(item, SolutionItem):
+                number, why = item
                 yield Reject(row=number, source=self.source, reason=why.reason, detail=why.detail)
 
 
@@ -121,19 +121,19 @@ def none_left(source: str, rejects: Sequence[Reject]) -> str:
 def file_items(source: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
     """The rows of a file: a solution, or a row's number and why it is rejected."""
     for number, row in scan_rows(source):
-        found = (
+        item = (
             row
             if isinstance(row, RejectReason)
             else row_item(number, row_place(source, number), row)
         )
-        yield (number, found) if isinstance(found, RejectReason) else found
+        yield (number, item) if isinstance(item, RejectReason) else item
 
 
 def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
     """The solution in a row, or why there is none.
 
     Args:
-        number: of the row, from 1.
+        number: number of the row, from 1.
         place: names it in messages.
         row: as it was read.
     """

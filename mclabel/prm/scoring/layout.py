@@ -1,4 +1,4 @@
-"""How other people's PRMs lay out a solution, where a checkpoint departs from its format."""
+"""Layouts of solutions for other people's PRMs, if a checkpoint departs from its format."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from mclabel.data.exchange.published import SHEPHERD_TAG
 
 _NUMBERED = re.compile(r"\s*step\s*\d+\s*[:.]", re.IGNORECASE)
 Split = Literal["line", "paragraph"]
-"""As other people's PRMs were trained: every line that is not blank, or every paragraph."""
+"""Splits with which other people's PRMs were trained: every line that is not blank, or every
+paragraph.
+"""
 OUR_SPLIT = f"line, rules {SPLITTER_VERSION}"
-"""By line with the rules of `mclabel.data.boundaries`, as labels are made; a run records it."""
+"""Split of labels made by mclabel: by line with the rules of `mclabel.data.boundaries`; a run
+records it.
+"""
 MAX_CHARS = 100
 QWEN_STEP = "<extra_0>"
 
@@ -31,7 +35,7 @@ class LayoutSettings(Settings):
     numbering: bool | None = None
     """Put "Step k: " before steps; null: for math-shepherd only."""
     split: Split | None = None
-    """Where steps end in a solution given as one text; null: as the format has it."""
+    """Split of a solution that is given as one text; null: that of the format."""
     classes: tuple[str, str] | None = None
     """Good and bad class: tokens for math-shepherd and rlhflow, indices or label names for trl
     and qwen."""

@@ -1,4 +1,4 @@
-"""What is saved beside a scorer's weights, so that it scores as it was trained."""
+"""The file beside a scorer's weights, so that it scores as it was trained."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMAT = 1
 
 
 class PrmManifest(Settings):
-    """What a saved PRM needs beside its weights to score as it was trained."""
+    """Everything that a saved PRM needs beside its weights to score as it was trained."""
 
     kind: Literal["prm", "orm"]
     """An `orm` was trained on outcomes alone: only its last score means something."""
@@ -124,7 +124,7 @@ def scorer_fingerprint(path: str | Path) -> str:
     """A hash that changes with a scorer's weights, its head's among them.
 
     Args:
-        path: as of `model_folder`.
+        path: folder of the scorer, as in `model_folder`.
     """
     folder = model_folder(path)
     parts = [folder, (folder / HEAD_FILE).parent]

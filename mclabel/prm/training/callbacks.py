@@ -1,4 +1,4 @@
-"""What happens beside training: progress, the log, validation and early stopping by it."""
+"""Callbacks of training: progress, the log, validation and early stopping."""
 
 from __future__ import annotations
 
@@ -133,8 +133,10 @@ class Validation:
     calibration_error: float | None
     """Mean distance between scores and targets over ten bins of equal count (ECE)."""
     pair_accuracy: float | None
-    """Of right and wrong solutions of one problem: how often the right one's last step scores
-    higher, ties counting half. What choosing among solutions needs; a pooled AUC hides it."""
+    """Share of pairs of a right and a wrong solution of one problem in which the right one's
+    last step scores higher; ties count half. Choosing among solutions needs this; a pooled
+    AUC hides it.
+    """
 
 
 def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
@@ -145,7 +147,7 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
 
     def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Tensor]:
         rows = model(batch).float().cpu()
-        return [row[: len(one.positions)] for one, row in zip(group, rows, strict=True)]
+        return [row[: len(solution.positions)] for solution, row in zip(group, rows, strict=True)]
 
     outputs = map_solutions(
         [e.encoded for e in chosen],

@@ -1,4 +1,5 @@
-"""What training writes to go on after a kill: trained weights and the optimizer's state.
+"""Checkpoints, with which training continues after a kill: trained weights and the optimizer's
+state.
 
 Files hold whole tensors, also of a model that is split over workers. Workers call these functions
 alike, and read from a folder that all of them see.
@@ -40,12 +41,12 @@ logger = logging.getLogger(__name__)
 
 def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint that is marked as whole; torn ones are removed."""
-    found = _checkpoints(folder)
-    for path in found:
+    checkpoints = _checkpoints(folder)
+    for path in checkpoints:
         if not (path / COMPLETE).is_file():
             logger.warning("%s: was not written to its end, so it is removed", path)
             shutil.rmtree(path, ignore_errors=True)
-    whole_ones = [path for path in found if (path / COMPLETE).is_file()]
+    whole_ones = [path for path in checkpoints if (path / COMPLETE).is_file()]
     return whole_ones[-1] if whole_ones else None
 
 
@@ -142,7 +143,7 @@ def resuming(folder: Path, *names: str) -> Iterator[None]:
 
 
 class WholeCheckpoints:
-    """What a `Trainer` does about checkpoints: it marks whole ones, and names what is damaged."""
+    """Checkpoints of a `Trainer`: marks whole ones, and names damaged ones."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         trainer = cast(Trainer, self)
@@ -171,8 +172,8 @@ def _checkpoints(folder: Path) -> list[Path]:
     """The folders of checkpoints, whole or not, by their steps."""
     if not folder.is_dir():
         return []
-    found = [path for path in folder.iterdir() if step_of(path) is not None and path.is_dir()]
-    return sorted(found, key=lambda path: step_of(path) or 0)
+    folders = [path for path in folder.iterdir() if step_of(path) is not None and path.is_dir()]
+    return sorted(folders, key=lambda path: step_of(path) or 0)
 
 
 def _remedy(folder: Path) -> str:
@@ -228,7 +229,7 @@ def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
 
 
 def _loading(model: StepModel) -> StateDictOptions:
-    """Of whole tensors, which the first worker reads and gives to the others their parts of.
+    """Return options for whole tensors, which the first worker reads and distributes.
 
     Not strict: fixed weights are not there, and weights that got no gradient have no state.
     """

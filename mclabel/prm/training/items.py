@@ -63,7 +63,7 @@ class Item:
 
     example: Example
     observed: Tensor | None
-    """What a frozen body gives for its steps [steps, width]."""
+    """States of a frozen body for its steps [steps, width]."""
     factors: tuple[float, float] | None
     """Factors of the weights of wrong and of sound steps."""
 

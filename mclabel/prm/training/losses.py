@@ -68,18 +68,18 @@ def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
     """
     loss, boundary = find_component("losses", name), Boundary("losses", name)
     rule = None if boundary.ours else _fault
-    found: Tensor = boundary.call("loss", loss, log_odds, targets, rule=rule)
-    return found
+    losses: Tensor = boundary.call("loss", loss, log_odds, targets, rule=rule)
+    return losses
 
 
-def _fault(found: object, log_odds: Tensor, targets: Tensor) -> str | None:
-    if not isinstance(found, Tensor):
-        return f"gave {shown(found)}, must give a tensor"
-    if found.shape != log_odds.shape:
+def _fault(losses: object, log_odds: Tensor, targets: Tensor) -> str | None:
+    if not isinstance(losses, Tensor):
+        return f"gave {shown(losses)}, must give a tensor"
+    if losses.shape != log_odds.shape:
         return (
-            f"gave a tensor of shape {tuple(found.shape)} for {len(log_odds)} steps, must give "
+            f"gave a tensor of shape {tuple(losses.shape)} for {len(log_odds)} steps, must give "
             "one number per step, not their mean or sum"
         )
-    if not found.dtype.is_floating_point or (torch.is_grad_enabled() and not found.requires_grad):
-        return f"gave {found.dtype} without a gradient, must be computed from the log-odds"
-    return None if bool(found.isfinite().all()) else "gave numbers that are not finite"
+    if not losses.dtype.is_floating_point or (torch.is_grad_enabled() and not losses.requires_grad):
+        return f"gave {losses.dtype} without a gradient, must be computed from the log-odds"
+    return None if bool(losses.isfinite().all()) else "gave numbers that are not finite"

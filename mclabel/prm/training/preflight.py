@@ -48,7 +48,7 @@ class Preflight:
     shown: tuple[str, ...]
     """Some examples, token by token."""
     fitting: str | None = None
-    """What is trained, at which rates, where and in which precision, if that is known."""
+    """Description of the trained weights, rates, device and precision, if that is known."""
 
     def lines(self, *, examples: bool) -> Iterator[str]:
         """For a terminal.
@@ -184,8 +184,8 @@ def _check(example: Example, step_id: int | None) -> None:
         raise DataError(f"problem {example.problem_id}: positions {encoded.positions} do not rise")
     if step_id is None:
         return
-    found = tuple(i for i, token in enumerate(encoded.ids) if token == step_id)
-    inside = tuple(i for i in found if i >= encoded.num_prompt)
+    places = tuple(i for i, token in enumerate(encoded.ids) if token == step_id)
+    inside = tuple(i for i in places if i >= encoded.num_prompt)
     if inside != encoded.positions:
         raise DataError(
             f"problem {example.problem_id}: step tokens at {inside}, labels at {encoded.positions}"

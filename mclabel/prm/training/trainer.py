@@ -161,7 +161,7 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         super().__init__(model=model, optimizers=(optimizer, None), **arguments)
 
     def create_accelerator_and_postprocess(self) -> None:
-        """What wraps the model: nothing that averages gradients, if they are split already."""
+        """Wrap the model without averaging gradients, if they are split already."""
         super().create_accelerator_and_postprocess()
         if self._sharded:
             self.accelerator.prepare_model = partial(

@@ -32,14 +32,16 @@ def label_plots(
 
 def _quality(facts: Sequence[dict[str, Any]]) -> Plot:
     """Label quality with intervals, a colour a run."""
-    known = {run["name"]: run["quality"] for run in facts if run["quality"] is not None}
+    qualities = {run["name"]: run["quality"] for run in facts if run["quality"] is not None}
     titles = [title.strip() for title in QUALITY_ROWS]
     series = []
-    for hue, (name, quality) in enumerate(known.items()):
-        beside = (hue - (len(known) - 1) / 2) * 0.6 / len(known)
-        found = [getattr(quality, key) for key in QUALITY_ROWS.values()]
-        value, low, high = ([getattr(e, end) for e in found] for end in ("value", "low", "high"))
-        rows = [place + beside for place in range(len(found))]
+    for hue, (name, quality) in enumerate(qualities.items()):
+        beside = (hue - (len(qualities) - 1) / 2) * 0.6 / len(qualities)
+        estimates = [getattr(quality, key) for key in QUALITY_ROWS.values()]
+        value, low, high = (
+            [getattr(e, end) for e in estimates] for end in ("value", "low", "high")
+        )
+        rows = [place + beside for place in range(len(estimates))]
         series.append(
             Series(name=name, x=value, y=rows, low=low, high=high, kind="points", hue=hue)
         )
@@ -49,7 +51,7 @@ def _quality(facts: Sequence[dict[str, Any]]) -> Plot:
         series=series,
         x_range=(0, 1.02),
         rows=titles,
-        size=(WIDTH, row_height(len(titles), len(known))),
+        size=(WIDTH, row_height(len(titles), len(qualities))),
     )
 
 

@@ -33,15 +33,15 @@ def evaluation_data(run: Run) -> dict[str, Any]:
         )
     config = (read_json(run.store, PROVENANCE) or {}).get("config", {})
     accuracy = {
-        method: {int(n): estimate(one) for n, one in by_size.items()}
+        method: {int(n): estimate(figures) for n, figures in by_size.items()}
         for method, by_size in result["accuracy"].items()
     }
     choice = main_choice(result)
     head = {method: accuracy[method] for method in choice["methods"]}
     main = {method: accuracy[method] for method in main_methods(accuracy)}
     pairs = {k: estimate(e) for k, e in result["pair_accuracy"].items() if e["value"] is not None}
-    found = result["over_optimisation"]
-    falls = {name: estimate(one["fall"]) for name, one in found.items()}
+    over_optimised = result["over_optimisation"]
+    falls = {name: estimate(figures["fall"]) for name, figures in over_optimised.items()}
     size = result["num_samples"]
     title, axis = "Does more choice help?", f"change from the best N to N={size}"
     return {
@@ -53,13 +53,13 @@ def evaluation_data(run: Run) -> dict[str, Any]:
         "over_optimisation": [
             {
                 "scorer": name,
-                "best N": str(one["best_size"]),
-                "accuracy at best N": one["best"],
-                f"N={size}": one["last"],
-                "change": "-" if one["best_size"] == size else difference_text(one["fall"]),
+                "best N": str(figures["best_size"]),
+                "accuracy at best N": figures["best"],
+                f"N={size}": figures["last"],
+                "change": "-" if figures["best_size"] == size else difference_text(figures["fall"]),
                 "problems fooled": report["num_fooled"][name],
             }
-            for name, one in found.items()
+            for name, figures in over_optimised.items()
         ],
         "groups": _groups(result),
         "fooled": {
@@ -111,7 +111,7 @@ def _accuracy(
         rows.append(
             {
                 "method": method,
-                **{f"N={n}": one for n, one in by_size.items()},
+                **{f"N={n}": value for n, value in by_size.items()},
                 f"N={last}: vs majority": "" if less is None else difference_text(less),
                 "p-value": "" if less is None else f"{less['p_value']:.3f}",
             }
@@ -136,13 +136,13 @@ def _groups(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 def _rows_plot(
     title: str,
     label: str,
-    found: Mapping[str, Estimate],
+    estimates: Mapping[str, Estimate],
     x_range: tuple[float, float] | None = None,
 ) -> Plot:
     """A figure with its interval in each row, the highest first, and a line at zero."""
-    names = sorted(found, key=lambda name: -(found[name].value or 0.0))
+    names = sorted(estimates, key=lambda name: -(estimates[name].value or 0.0))
     value, low, high = (
-        [getattr(found[name], end) for name in names] for end in ("value", "low", "high")
+        [getattr(estimates[name], end) for name in names] for end in ("value", "low", "high")
     )
     zero = Series(name="", x=[0, 0], y=[-0.6, len(names) - 0.4], dash=":", is_thin=True)
     places = range(len(names))

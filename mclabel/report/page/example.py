@@ -26,13 +26,13 @@ from mclabel.show.solutions import (
 from mclabel.show.texts import cut, step_body
 
 MIN_STEPS, MAX_STEPS = 3, 9
-"""Of a solution that is quick to read."""
+"""Limits on the number of steps of a solution that is quick to read."""
 MAX_CHARACTERS = 1500
-"""Of its text."""
+"""Maximum number of characters of its text."""
 MAX_SHOWN = 14
 """Steps; of a longer solution those around its first error."""
 _BEFORE = 8
-"""Of them before the first error."""
+"""Maximum number of steps shown before the first error."""
 
 _WORDS = {True: "sound", False: "wrong", None: "no verdict"}
 
@@ -72,11 +72,11 @@ class Example:
         return None if not values or None in values else values[0] - values[1]  # type: ignore[operator]
 
 
-def more_telling(one: Example | None, other: Example) -> Example:
+def more_telling(best: Example | None, other: Example) -> Example:
     """The one of two that is shown: the higher rank, then the lower id, in whatever order met."""
-    if one is None:
+    if best is None:
         return other
-    return min(one, other, key=lambda each: ([-part for part in each.rank], each.row.solution.id))
+    return min(best, other, key=lambda each: ([-part for part in each.rank], each.row.solution.id))
 
 
 def example_data(example: Example) -> dict[str, Any]:
@@ -154,9 +154,9 @@ def _step(example: Example, number: int, places: Sequence[Place]) -> dict[str, A
 
 def _pieces(text: str, places: Sequence[Place]) -> list[tuple[str, str]]:
     """The parts of a step's text, with the words of the places that cover them."""
-    body, left = step_body(text)
+    body, indent = step_body(text)
     moved = [
-        replace(place, start=max(0, place.start - left), end=max(0, place.end - left))
+        replace(place, start=max(0, place.start - indent), end=max(0, place.end - indent))
         for place in places
     ]
     parts = pieces(body[:MAX_CELL], moved)
@@ -204,12 +204,12 @@ def trees_data(store: Store) -> list[dict[str, Any]]:
     Returns:
         Nothing of a run that is no search.
     """
-    found: dict[str, StoredTree] = {}
+    by_kind: dict[str, StoredTree] = {}
     for tree in read_trees(store) if has_trees(store) else ():
-        found.setdefault(_kind(tree), tree)
-        if len(found) == len(KINDS):
+        by_kind.setdefault(_kind(tree), tree)
+        if len(by_kind) == len(KINDS):
             break
-    return [_tree(kind, found[kind]) for kind in KINDS if kind in found]
+    return [_tree(kind, by_kind[kind]) for kind in KINDS if kind in by_kind]
 
 
 def _kind(tree: StoredTree) -> str:
@@ -255,11 +255,11 @@ def _tree(kind: str, tree: StoredTree) -> dict[str, Any]:
 
 def _path(name: str, nodes: Mapping[str, StoredNode]) -> list[str]:
     """Ids from the first node to the named one."""
-    found = []
+    names = []
     while name:
-        found.append(name)
+        names.append(name)
         name = nodes[name].parent
-    return found[::-1]
+    return names[::-1]
 
 
 def _kept(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:

@@ -41,7 +41,7 @@ SPENT = ("elapsed_s", "gpu_hours", "num_failures", "num_replayed")
 
 
 class GatheredRun:
-    """What stays of a labelling run after one pass."""
+    """Facts of a labelling run that are kept after one pass."""
 
     def __init__(self, run: Run) -> None:
         """Read the run.
@@ -79,14 +79,14 @@ class GatheredRun:
         self, rows: Iterator[LabeledSolution], steps: list[tuple[float, ...]]
     ) -> Iterator[LabeledSolution]:
         for row in rows:
-            known = has_exact_truth([row])
-            truth = exact_first_error(row) if known else None
-            if known:
+            has_truth = has_exact_truth([row])
+            truth = exact_first_error(row) if has_truth else None
+            if has_truth:
                 self.truths[row.solution.id] = truth
             if row.is_decided:
                 same = content_id("same", row.problem.text, row.solution.text)
                 self.first_errors[same] = row.first_error
-            example = Example(row=row, has_truth=known, truth=truth)
+            example = Example(row=row, has_truth=has_truth, truth=truth)
             self.example = more_telling(self.example, example)
             self._rollouts[row.problem.id] = row.root.num_rollouts
             self._rollouts |= {step.prefix_id: step.counts.num_rollouts for step in row.steps}
@@ -95,7 +95,7 @@ class GatheredRun:
             drawn = row.solution.origin == "sampled" and not row.chosen_by_outcome
             values = [step.estimate for step in row.steps[:-1]]
             for number, value in enumerate(values):
-                sound = float(truth is None or number < truth) if known else np.nan
+                sound = float(truth is None or number < truth) if has_truth else np.nan
                 place = number / len(values)
                 steps.append((np.nan if value is None else value, place, right, sound, drawn))
             draws = [v for v in values if v is not None] if drawn and not np.isnan(right) else []
@@ -175,14 +175,14 @@ class GatheredRun:
         }
 
     def _group(self, rows: Sequence[LabeledSolution]) -> dict[str, Any]:
-        known = all(row.solution.id in self.truths for row in rows)
+        are_known = all(row.solution.id in self.truths for row in rows)
         return {
             "num_problems": len({row.problem.id for row in rows}),
             "num_solutions": len(rows),
             "outcomes": Counter(str(row.solution.outcome) for row in rows),
             "num_with_error": sum(row.first_error is not None for row in rows),
             "quality": label_quality(rows, lambda row: self.truths[row.solution.id])
-            if known
+            if are_known
             else None,
         }
 
@@ -201,14 +201,14 @@ class GatheredRun:
 def agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
     """Return how far each two runs agree on the solutions that both have decided."""
     rows = []
-    for one, other in combinations(runs, 2):
-        both = one.first_errors.keys() & other.first_errors.keys()
-        pairs = [(one.first_errors[key], other.first_errors[key]) for key in both]
+    for first, other in combinations(runs, 2):
+        both = first.first_errors.keys() & other.first_errors.keys()
+        pairs = [(first.first_errors[key], other.first_errors[key]) for key in both]
         either = [pair for pair in pairs if pair != (None, None)]
         same = sum(a == b for a, b in either)
         rows.append(
             {
-                "runs": f"{one.run.name}, {other.run.name}",
+                "runs": f"{first.run.name}, {other.run.name}",
                 "distinct solutions decided in both": len(pairs),
                 "same first error": 1 - (len(either) - same) / len(pairs) if pairs else None,
                 "where either has one": same / len(either) if either else None,

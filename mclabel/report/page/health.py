@@ -66,7 +66,7 @@ def health_data(store: Store) -> dict[str, Any] | None:
 
 
 def _rows(health: Health) -> Iterator[tuple[str, ...]]:
-    found: dict[str, Finding] = {finding.check: finding for finding in health.findings}
+    by_check: dict[str, Finding] = {finding.check: finding for finding in health.findings}
     for name, figure in health.figures.items():
         check = CHECKS[name]
         yield (
@@ -75,7 +75,7 @@ def _rows(health: Health) -> Iterator[tuple[str, ...]]:
             f"{figure.total:,}",
             f"{check.warning:.0%}",
             "-" if check.error is None else f"{check.error:.1%}".replace(".0%", "%"),
-            found[name].severity if name in found else "",
+            by_check[name].severity if name in by_check else "",
         )
     low, high = SOMETIMES
     name, rated = f"problems solved {low:.0%} to {high:.0%} of the time", health.solved_sometimes

@@ -57,7 +57,7 @@ def environment() -> Environment:
     )
     texts = (percent, percent_range, points, points_range, amount, duration, plural)
     filters = (*texts, shown, cut, differing, numbers, column_kinds, breakable, scaled)
-    made.filters |= {one.__name__: one for one in filters}
+    made.filters |= {function.__name__: function for function in filters}
     made.tests |= {
         "estimate": lambda content: isinstance(content, Estimate),
         "unclear": lambda e: e.low is not None and e.low <= 0 <= e.high,

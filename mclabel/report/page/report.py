@@ -63,11 +63,15 @@ def report_data(runs: Sequence[Run]) -> dict[str, Any]:
         "tables": label_tables(labels),
         "label_plots": label_plots(gathered, labels) if labels else {},
         "agreement": agreement(gathered),
-        "trees": {name: found for name, found in trees.items() if found},
+        "trees": {name: drawn for name, drawn in trees.items() if drawn},
         "evaluations": {run.name: evaluation_data(run) for run in chosen},
         "scorers": scorers,
-        "scorer_figures": side_by_side({name: one["figures"] for name, one in scorers.items()}),
-        "scorer_settings": configurations({name: one["config"] for name, one in scorers.items()}),
+        "scorer_figures": side_by_side(
+            {name: scorer["figures"] for name, scorer in scorers.items()}
+        ),
+        "scorer_settings": configurations(
+            {name: scorer["config"] for name, scorer in scorers.items()}
+        ),
         "loss_plot": loss_plot(trained),
         "policies": [policy_data(run) for run in reinforced],
         "policy_plots": policy_plots(reinforced),

@@ -28,7 +28,7 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Args:
         runs: as `GatheredRun.facts` gives them.
     """
-    known = {run["name"]: run["quality"] for run in runs if run["quality"] is not None}
+    qualities = {run["name"]: run["quality"] for run in runs if run["quality"] is not None}
     return {
         "short": [
             {
@@ -49,7 +49,7 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             {
                 name: {"problems": quality.num_problems, "solutions": quality.num_solutions}
                 | {title.strip(): getattr(quality, key) for title, key in QUALITY_ROWS.items()}
-                for name, quality in known.items()
+                for name, quality in qualities.items()
             }
         ),
         "kinds": {
@@ -64,7 +64,9 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def side_by_side(columns: Mapping[str, Mapping[str, object]]) -> Rows:
     """Rows that compare runs, from a column for each; what no run has is left out."""
     names = dict.fromkeys(name for column in columns.values() for name in column)
-    rows = [{"": name} | {run: one.get(name) for run, one in columns.items()} for name in names]
+    rows = [
+        {"": name} | {run: values.get(name) for run, values in columns.items()} for name in names
+    ]
     return [row for row in rows if any(row[run] is not None for run in columns)]
 
 

@@ -85,13 +85,13 @@ def policy_data(run: Run) -> dict[str, Any]:
         "signs": [
             {
                 "run": run.name,
-                "figure": one.sign.words,
-                "before": one.before,
-                "after": one.after,
-                "change": difference_text(asdict(one.change)),
-                "a sign that the reward is hacked": "yes" if one.is_bad else "no",
+                "figure": change.sign.words,
+                "before": change.before,
+                "after": change.after,
+                "change": difference_text(asdict(change.change)),
+                "a sign that the reward is hacked": "yes" if change.is_bad else "no",
             }
-            for one in (changes(first, last).values() if first and last and is_compared else ())
+            for change in (changes(first, last).values() if first and last and is_compared else ())
         ],
         # the same problems before and after, those first whose outcome has changed
         "pairs": sorted(pairs, key=lambda pair: pair[0]["outcome"] == pair[1]["outcome"])[
@@ -114,19 +114,19 @@ def policy_plots(runs: Sequence[Run]) -> dict[str, Plot]:
         f"{prefix}-{name}": _plot(title, axis, curves)
         for prefix, source, plots in (("rl", measured, PLOTS), ("rl-log", logged, LOGGED))
         for name, (title, axis) in plots.items()
-        if (curves := {run: found[name] for run, found in source.items() if name in found})
+        if (curves := {run: by_name[name] for run, by_name in source.items() if name in by_name})
     }
 
 
 def _curves(lines: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
     """Steps and values of each figure."""
-    found: dict[str, Curve] = {}
+    by_name: dict[str, Curve] = {}
     for line in lines:
         for name, value in line.items():
-            steps, values = found.setdefault(name, ([], []))
+            steps, values = by_name.setdefault(name, ([], []))
             steps.append(line["step"])
             values.append(value)
-    return found
+    return by_name
 
 
 def _plot(title: str, axis: str, curves: Mapping[str, Curve]) -> Plot:
@@ -159,8 +159,8 @@ def scorer_data(run: Run) -> dict[str, Any]:
 def loss_plot(runs: Sequence[Run]) -> Plot:
     """Training loss, a colour a scorer."""
     curves = {run.name: _curves(e for e in _log(run) if "loss" in e).get("loss") for run in runs}
-    known = {name: curve for name, curve in curves.items() if curve}
-    return _plot("Training loss", "loss, mean of ten steps", known)
+    nonempty = {name: curve for name, curve in curves.items() if curve}
+    return _plot("Training loss", "loss, mean of ten steps", nonempty)
 
 
 def _log(run: Run) -> list[dict[str, Any]]:

@@ -76,7 +76,7 @@ class Details:
         Raises:
             DataError: there is none.
         """
-        known, row = self._row(run, solution_id)
+        indexed, row = self._row(run, solution_id)
         posterior, consensus = row["posterior"], consensus_of(row["consensus"])
         return {
             "solution_id": solution_id,
@@ -90,25 +90,25 @@ class Details:
             "origin": row["origin"],
             "finish_reason": row["finish_reason"],
             "first_error": row["first_error"],
-            "decided": known["decided"],
-            "truth": known["truth"],
-            "has_truth": known["has_truth"],
+            "decided": indexed["decided"],
+            "truth": indexed["truth"],
+            "has_truth": indexed["has_truth"],
             "is_code": is_code(claimed_config(self._index.runs[run].store, MANIFEST) or {}),
-            "meta": {name: known[name] for name in GROUP_KEYS if known[name] is not None},
+            "meta": {name: indexed[name] for name in GROUP_KEYS if indexed[name] is not None},
             "root": row["root"],
             "siblings": row["siblings"],
             "root_value": row["root_value"],
             "priors": row["priors"],
             "values_of": row["values_of"],
-            "completers": [one["name"] for one in row["completers"]],
+            "completers": [completer["name"] for completer in row["completers"]],
             "consensus": None if consensus is None else _told(consensus),
             "num_steps": len(row["steps"]),
             "sources": list(dict.fromkeys(step["source"] for step in row["steps"])),
             "steps": _steps(row, 0),
             "no_error": None if posterior is None else posterior[-1],
-            "rollouts_kept": self._rollouts_name(run, known["shard"]) is not None,
+            "rollouts_kept": self._rollouts_name(run, indexed["shard"]) is not None,
             "samples": self._samples(run, row["problem_id"]),
-            "others": self._others(run, known["key"], known["id"]),
+            "others": self._others(run, indexed["key"], indexed["id"]),
         }
 
     def steps(self, run: int, solution_id: str, offset: int) -> dict[str, Any]:
@@ -203,52 +203,52 @@ class Details:
         _, row = self._row(run, solution_id)
         return row["problem"], [step["text"] for step in row["steps"]]
 
-    def more(self, run: int, solution_id: str, what: str, offset: int) -> dict[str, Any]:
+    def more(self, run: int, solution_id: str, place: str, offset: int) -> dict[str, Any]:
         """The part of a text from `offset` on.
 
         Args:
             run: index of the run.
             solution_id: in it.
-            what: `problem`, `answer`, `prediction`, `step.3`, or `rollout.3.12` for the rollout
+            place: `problem`, `answer`, `prediction`, `step.3`, or `rollout.3.12` for the rollout
                 of index 12 of step 3.
             offset: in characters.
 
         Raises:
             DataError: there is no such text.
         """
-        kind, *numbers = what.split(".")
+        kind, *numbers = place.split(".")
         if not all(map(is_number, numbers)):
-            raise DataError(f"what={what[:80]!r}: no such text")
+            raise DataError(f"what={place[:80]!r}: no such text")
         match kind, [int(number) for number in numbers]:
             case "problem" | "answer" | "prediction", []:
                 text = self._row(run, solution_id)[1][kind]
             case "step", [step]:
-                text = _at(self._row(run, solution_id)[1]["steps"], step, what)["text"]
+                text = _at(self._row(run, solution_id)[1]["steps"], step, place)["text"]
             case "rollout", [step, index]:
                 _, table = self._rollouts(run, solution_id, step)
                 rows = table.filter(pc.equal(table.column("index"), index)).to_pylist()
-                text = _at(rows, 0, what)["text"]
+                text = _at(rows, 0, place)["text"]
             case _:
-                raise DataError(f"what={what!r}: no such text")
+                raise DataError(f"what={place!r}: no such text")
         return cut((text or "")[max(0, offset) :]) | {"length": len(text or "")}  # type: ignore[operator]
 
     def _row(self, run: int, solution_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what the index knows of a solution, and its row."""
-        found = self._index.query(
+        matches = self._index.query(
             f"SELECT id, shard, row, decided, truth, has_truth, key, {', '.join(GROUP_KEYS)} "
             "FROM solutions WHERE run = ? AND solution_id = ?",
             [run, solution_id],
         )
-        if not found:
+        if not matches:
             raise DataError(f"no solution {solution_id[:80]!r} in this run")
-        table = self._table(run, found[0]["shard"], "labels")
-        return found[0], table.slice(found[0]["row"], 1).to_pylist()[0]
+        table = self._table(run, matches[0]["shard"], "labels")
+        return matches[0], table.slice(matches[0]["row"], 1).to_pylist()[0]
 
     def _rollouts(self, run: int, solution_id: str, step: int) -> tuple[dict[str, Any], pa.Table]:
         """The solution's row, and the rollouts of one step's prefix in order."""
-        known, row = self._row(run, solution_id)
+        indexed, row = self._row(run, solution_id)
         prefix = _at(row["steps"], step, f"step={step}")["prefix_id"]
-        name = self._rollouts_name(run, known["shard"])
+        name = self._rollouts_name(run, indexed["shard"])
         if name is None:
             raise DataError("this run has kept no rollouts (keep_rollouts=false)")
         table = self._table(run, name, "rollouts")
@@ -260,10 +260,10 @@ class Details:
         return row, table.filter(same).sort_by(by)
 
     def _rollouts_name(self, run: int, shard: str) -> str | None:
-        found = self._index.query(
+        matches = self._index.query(
             "SELECT rollouts FROM shards WHERE run = ? AND name = ?", [run, shard]
         )
-        name: str | None = found[0]["rollouts"]
+        name: str | None = matches[0]["rollouts"]
         return name
 
     def _table(self, run: int, name: str, kind: Any) -> pa.Table:
@@ -297,7 +297,7 @@ def _steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
             "text": cut(steps[number]["text"]),
             **{name: steps[number][name] for name in _STEP_FIELDS},
             "chance": None if posterior is None else posterior[number],
-            "by_completer": [one["steps"][number] for one in row["completers"]],
+            "by_completer": [completer["steps"][number] for completer in row["completers"]],
             "places": [asdict(place) for place in places.get(number, ())],
         }
         for number in range(max(0, offset), min(len(steps), max(0, offset) + MAX_STEPS))
@@ -329,7 +329,7 @@ def _answers(table: pa.Table) -> list[tuple[tuple[str | None, str], int]]:
     return Counter(pairs).most_common()
 
 
-def _at(rows: Sequence[Mapping[str, Any]], number: int, what: str) -> Mapping[str, Any]:
+def _at(rows: Sequence[Mapping[str, Any]], number: int, place: str) -> Mapping[str, Any]:
     if not 0 <= number < len(rows):
-        raise DataError(f"{what}: there is none")
+        raise DataError(f"{place}: there is none")
     return rows[number]

@@ -280,7 +280,7 @@ _DECIDED = f"""
 outcome IN ('{Outcome.RIGHT}', '{Outcome.WRONG}') AND len(steps) > 0 AND (first_error IS NOT NULL
     OR len(list_filter(steps[:-2], lambda s: s.hard IS NOT TRUE)) = 0)
 """
-"""As `LabeledSolution.is_decided` has it, over the columns of a labels shard."""
+"""`LabeledSolution.is_decided` in SQL, over the columns of a labels shard."""
 
 INSERT = f"""
 INSERT INTO solutions
@@ -336,26 +336,30 @@ def prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
 
     meta = [json.loads(text) for text in table.column("meta").to_pylist()]
     answers = table.column("answer").to_pylist()
-    known = [carries_truth(one) for one in meta]
+    have_truth = [carries_truth(fields) for fields in meta]
     truths = [
-        true_first_error(one, [step["text"] for step in steps]) if knows else None
-        for knows, one, steps in zip(known, meta, table.column("steps").to_pylist(), strict=True)
+        true_first_error(fields, [step["text"] for step in steps]) if knows else None
+        for knows, fields, steps in zip(
+            have_truth, meta, table.column("steps").to_pylist(), strict=True
+        )
     ]
     columns = {
         "run": pa.array([run] * table.num_rows, pa.uint8()),
         "shard": pa.array([shard] * table.num_rows, pa.string()),
         "truth": pa.array(truths, pa.int32()),
-        "has_truth": pa.array(known, pa.bool_()),
+        "has_truth": pa.array(have_truth, pa.bool_()),
         "kept": pc.struct_field(table.column("consensus"), "kept"),
         **{
-            name: pa.array([one.get(name, "")[:MAX_FACET] or None for one in meta], pa.string())
+            name: pa.array(
+                [fields.get(name, "")[:MAX_FACET] or None for fields in meta], pa.string()
+            )
             for name in GROUP_KEYS
         },
     }
     columns["answer_type"] = pa.array(
         [
-            one.get("answer_type", "")[:MAX_FACET] or answer_kind(answer)
-            for one, answer in zip(meta, answers, strict=True)
+            fields.get("answer_type", "")[:MAX_FACET] or answer_kind(answer)
+            for fields, answer in zip(meta, answers, strict=True)
         ],
         pa.string(),
     )

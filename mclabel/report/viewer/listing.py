@@ -48,7 +48,7 @@ ERRORS = {
     "none": "first_error IS NULL AND decided",
     "undecided": "first_error IS NULL AND NOT decided",
 }
-"""What can be known of a first error but its place: each solution is one of these."""
+"""Kinds of knowledge about a first error without its place; each solution has one."""
 
 SORTS = {
     "": "id",
@@ -75,7 +75,7 @@ def is_number(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked for."""
+    """A query of the list."""
 
     run: int = 0
     words: str = ""
@@ -85,7 +85,7 @@ class Question:
     """One of `ERRORS`, or the 0-based index of the first error."""
     mark: str = ""
     width: float = 0.0
-    """Of the widest interval, at least."""
+    """Minimum width of the widest interval."""
     sort: str = ""
     facets: tuple[tuple[str, str], ...] = field(default=())
 
@@ -160,8 +160,8 @@ class Listing:
     def _ids(self, question: Question) -> NDArray[np.int32]:
         where, arguments = question.where()
         sql = f"SELECT id FROM solutions WHERE {where} ORDER BY {SORTS[question.sort]}"
-        found: NDArray[np.int32] = self._index.column(sql, arguments)
-        return found
+        ids: NDArray[np.int32] = self._index.column(sql, arguments)
+        return ids
 
     def page(self, question: Question, offset: int, limit: int) -> dict[str, Any]:
         """`total` and the `rows` from `offset` on.
@@ -252,7 +252,7 @@ MAX_PART_STEPS = 20_000
 """Summaries that are kept."""
 
 _NAMES = {-1: "none", -2: "undecided"}
-"""What is counted beside places."""
+"""Names of the values that are counted beside places."""
 
 _EXPORTED = (
     "id, problem_id, solution_id, sample_index, outcome, first_error, decided, truth, has_truth, "
@@ -329,9 +329,9 @@ class Selection:
         }
 
 
-def _place(column: str, known: str) -> str:
+def _place(column: str, condition: str) -> str:
     """SQL: an index up to one after MAX_PLACE, or one of `_NAMES`."""
-    none = f"CASE WHEN {known} THEN -1 ELSE -2 END"
+    none = f"CASE WHEN {condition} THEN -1 ELSE -2 END"
     place = f"least({column}, {MAX_PLACE + 1})"  # passes over NULL
     return f"(CASE WHEN {column} IS NULL THEN {none} ELSE {place} END)::TINYINT"
 

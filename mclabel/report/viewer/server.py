@@ -145,14 +145,14 @@ def serve(
         ShardError: a place is no run, or its shards are of another version.
         ConfigError: the port is in use.
     """
-    found = find_runs(places)
-    runs = [run for run in found if run.kind == "labels"]
+    outputs = find_runs(places)
+    runs = [run for run in outputs if run.kind == "labels"]
     if not runs:
         raise ShardError(f"{', '.join(places)}: holds no labels. Give the `out` of `mclabel label`")
     listening = listen_here(port, PORT)
     for run in runs:
         _check_version(run)
-    scorers = Scorers({run.name: run.location for run in found if is_finished_prm(run)})
+    scorers = Scorers({run.name: run.location for run in outputs if is_finished_prm(run)})
     index = Index(runs)
     follower = Follower(index)
     try:
@@ -177,7 +177,7 @@ def _check_version(run: Run) -> None:
 
 
 MAX_CHARACTERS = 200_000
-"""Of a solution that is scored."""
+"""Maximum number of characters of a solution that is scored."""
 
 
 class Scorers:
@@ -193,7 +193,9 @@ class Scorers:
         self._pool: ProcessPoolExecutor | None = None
 
     def scores(self, problem: str, steps: list[str]) -> dict[str, Any]:
-        """By PRM: its `kind`, and a score a step or the `reason` why there are none."""
+        """Return for each PRM its `kind`, and a score per step or the `reason` why there are
+        none.
+        """
         if sum(map(len, steps)) > MAX_CHARACTERS:
             reason = f"longer than {MAX_CHARACTERS:,} characters"
             return {name: {"kind": None, "reason": reason} for name in self.folders}
