@@ -1,0 +1,277 @@
+"""A PRM on labels of a real language model, against majority vote, an ORM and the likelihood.
+
+    python -m tests.benchmarks.real_prm [--smoke | --quick] [--out FOLDER]
+
+SmolLM2-135M with the adapter of `smollm2:words` wrote and labelled solutions of word problems.
+PRMs and ORMs with either head are trained on 400 and on 1,500 of them, and choose among 16 samples
+to each of 300 other problems. Head, number of labels and the way to choose are fixed on 100
+validation problems before the test problems are scored. Intervals: 95%, paired bootstrap over
+problems.
+
+The labels, samples and scores are stored in tests/data/real_prm, so the command only computes the
+figures from them. With `--out` and an empty folder everything is made again: hours on two cores.
+`--smoke` makes a little of everything. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.figures import finish
+from tests.benchmarks.pieces import Pieces
+from tests.benchmarks.scorer_figures import Comparison, Measured, aggregated, likelihood_scores
+from tests.benchmarks.scorers import (
+    Floats,
+    Run,
+    Training,
+    likelihood_piece,
+    load_pool,
+    read_scores,
+    scores_file,
+)
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
+
+STORED = Path(__file__).parents[1] / "data" / "real_prm"
+CONFIG = "quickstart-smollm2.yaml"
+HEADS = {
+    "token": (),
+    "likelihood": ("head=likelihood", "states=false", "step_token=null"),
+}
+"""Overrides of the training, by head."""
+TARGETS = {"PRM": (), "ORM": ("target=outcome",)}
+VALIDATION, TEST, LABELS = "validation", "test", "labels"
+AGGREGATIONS = ("last", "min", "product", "mean")
+WAYS = ("best", "weighted vote")
+"""Choose the solution with the highest score, or the answer with the highest sum of scores."""
+POLICY = "smollm2:words"
+NUM_SAMPLES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """How much is labelled, trained and sampled."""
+
+    sizes: Sequence[int]
+    """Numbers of labelled solutions, the largest last."""
+    validation: int
+    """Number of validation problems."""
+    test: int
+    """Number of test problems."""
+    samples: int = NUM_SAMPLES
+    """Samples of each problem."""
+    training: Sequence[str] = ()
+    """Overrides of every training."""
+    labelling: Sequence[str] = ()
+    """Overrides of the labelling."""
+
+
+SMOKE = Amounts(
+    sizes=(4,),
+    validation=1,
+    test=2,
+    samples=2,
+    training=["max_steps=1"],
+    labelling=["estimator.kind=outcome", "policy.max_tokens=40"],
+)
+FULL = Amounts(sizes=(400, 1500), validation=100, test=300)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A trained scorer and how its scores choose an answer."""
+
+    training: Training
+    aggregation: str
+    way: str
+
+    def measure(self, out: Path, pool: str, comparison: Comparison, size: int) -> Measured:
+        """Measure the share of right answers among `size` samples."""
+        scores = aggregated([read_scores(out, self.training.name, pool)], self.aggregation)
+        if self.way == "best":
+            return comparison.right(scores, size)
+        return comparison.vote(scores, size)
+
+
+def main() -> None:
+    parser = SizedParser(__doc__)
+    parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
+    args = parser.read()
+    with tempfile.TemporaryDirectory() as scratch:
+        out = args.out or Path(scratch)
+        is_smoke = args.size is BenchmarkSize.SMOKE
+        if not args.out and not is_smoke:
+            shutil.copytree(STORED, out, dirs_exist_ok=True)
+        finish(run(out, Pieces(), SMOKE if is_smoke else FULL))
+
+
+def run(out: Path, pieces: Pieces, amounts: Amounts) -> dict[str, Any]:
+    """Make what is missing under `out`, choose on validation problems, and measure on test ones."""
+    trainings = list(all_trainings(amounts))
+    validation = samples(VALIDATION, amounts, problems=amounts.validation, seed=2)
+    test = samples(TEST, amounts, problems=amounts.test, seed=1)
+    pieces.run([validation.piece(out), test.piece(out)])
+    score_pool(out, pieces, amounts, trainings, VALIDATION)
+    chosen = {
+        target: choose(out, [one for one in trainings if one.kind.startswith(target)], amounts)
+        for target in TARGETS
+    }
+    part = best_likelihood_part(out, amounts)
+    score_pool(out, pieces, amounts, trainings, TEST)
+    return figures(out, chosen, trainings, part, amounts)
+
+
+def all_trainings(amounts: Amounts) -> list[Training]:
+    """List the PRM and the ORM with each head and each number of labelled solutions."""
+    return [
+        Training(
+            kind=f"{target} {head}",
+            seed=0,
+            labels=[LABELS],
+            size=size,
+            overrides=[*TARGETS[target], *HEADS[head], *amounts.training],
+            config=CONFIG,
+            bf16=True,
+        )
+        for size, head, target in itertools.product(amounts.sizes, HEADS, TARGETS)
+    ]
+
+
+def labels(amounts: Amounts) -> Run:
+    """Return the run of labelled solutions, four of each problem."""
+    num_problems = -(-amounts.sizes[-1] // 4)
+    return Run(
+        name=LABELS,
+        overrides=[f"problems.limit={num_problems}", "block_problems=8", *amounts.labelling],
+        config=CONFIG,
+    )
+
+
+def samples(name: str, amounts: Amounts, *, problems: int, seed: int) -> Run:
+    """Return a run of samples without rollouts, of problems that no label run has."""
+    return Run(
+        name=name,
+        overrides=[
+            f"problems.limit={problems}",
+            f"problems.seed={seed}",
+            f"solutions.per_problem={amounts.samples}",
+            "keep_rollouts=false",
+            "block_problems=8",
+            "estimator.kind=outcome",
+            *amounts.labelling,
+        ],
+        config=CONFIG,
+    )
+
+
+def score_pool(
+    out: Path, pieces: Pieces, amounts: Amounts, trainings: Sequence[Training], pool: str
+) -> None:
+    """Score the samples of a pool; train a scorer only if its scores are missing."""
+    pieces.run([likelihood_piece(out, POLICY, pool)])
+    for training in trainings:
+        if scores_file(out, training.name, pool).exists():
+            continue
+        pieces.run([labels(amounts).piece(out), training.piece(out), training.scoring(out, pool)])
+
+
+def choose(out: Path, trainings: Sequence[Training], amounts: Amounts) -> Choice:
+    """Choose the training, the aggregation and the way that are best on validation problems.
+
+    The score of an ORM is that of the last step.
+    """
+    comparison = Comparison(load_pool(out / "runs" / VALIDATION))
+    choices = [
+        Choice(training=training, aggregation=aggregation, way=way)
+        for training in trainings
+        for aggregation in (("last",) if training.kind.startswith("ORM") else AGGREGATIONS)
+        for way in WAYS
+    ]
+    return max(
+        choices, key=lambda one: one.measure(out, VALIDATION, comparison, amounts.samples).value
+    )
+
+
+def best_likelihood_part(out: Path, amounts: Amounts) -> int:
+    """Return 0 if the policy's sum of log-probabilities chooses better, 1 if its least one does."""
+    comparison = Comparison(load_pool(out / "runs" / VALIDATION))
+    return max(
+        (0, 1),
+        key=lambda part: (
+            comparison.right(
+                likelihood_scores(out, POLICY, VALIDATION, part), amounts.samples
+            ).value
+        ),
+    )
+
+
+def figures(
+    out: Path,
+    chosen: dict[str, Choice],
+    trainings: Sequence[Training],
+    part: int,
+    amounts: Amounts,
+) -> dict[str, Any]:
+    """Return the table of all methods on the test problems, and the differences of the PRM."""
+    comparison = Comparison(load_pool(out / "runs" / TEST))
+    most = amounts.samples
+    counts = [count for count in (1, 4, 16) if count <= most]
+    likelihood = likelihood_scores(out, POLICY, TEST, part)
+    prm, orm = (chosen[target].measure(out, TEST, comparison, most) for target in ("PRM", "ORM"))
+    others = {
+        "majority": comparison.untrained("majority", most),
+        "orm": orm,
+        "likelihood": comparison.right(likelihood, most),
+    }
+    by_training = {
+        training.name: {
+            **{
+                f"{way}, {aggregation}": Choice(training=training, aggregation=aggregation, way=way)
+                .measure(out, TEST, comparison, most)
+                .numbers
+                for aggregation in ("last", "product")
+                for way in WAYS
+            },
+            "pairs": pairs(out, comparison, training),
+        }
+        for training in trainings
+    }
+    return {
+        "problems": comparison.pool.num_problems,
+        "chosen": {
+            target: f"{choice.training.name}, {choice.aggregation}, {choice.way}"
+            for target, choice in chosen.items()
+        },
+        "right": {
+            "random": by_count(comparison, "random", counts),
+            "majority": by_count(comparison, "majority", counts),
+            "likelihood": {n: comparison.right(likelihood, n).numbers for n in counts},
+            **{
+                target: {n: choice.measure(out, TEST, comparison, n).numbers for n in counts}
+                for target, choice in chosen.items()
+            },
+            "some sample is right": by_count(comparison, "pass", counts),
+        },
+        "by_training": by_training,
+        **{f"prm_minus_{name}": prm.less(other).numbers for name, other in others.items()},
+    }
+
+
+def by_count(comparison: Comparison, method: str, counts: Sequence[int]) -> dict[int, Any]:
+    """Return the accuracy of a method without a scorer, by number of samples."""
+    return {count: comparison.untrained(method, count).numbers for count in counts}
+
+
+def pairs(out: Path, comparison: Comparison, training: Training) -> float:
+    """Return how often a right solution scores above a wrong one of its problem."""
+    last: list[Floats] = aggregated([read_scores(out, training.name, TEST)], "last")
+    return round(comparison.pairs(last).value, 4)
+
+
+if __name__ == "__main__":
+    main()
