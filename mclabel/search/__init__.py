@@ -1,6 +1,6 @@
 """Search for solutions that a step scorer steers: pure state machines over one engine.
 
-A method is one file here and one line in `SEARCHES`, or a class in a package of your own.
+A method is one class in `levels` and one line in `SEARCHES`, or a class in a package of your own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,5 @@ SEARCHES: Mapping[str, str] = {
     "dvts": "mclabel.search.levels:DvtsSearch",
     "rebase": "mclabel.search.levels:RebaseSearch",
     "particle": "mclabel.search.levels:ParticleSearch",
-    "mcts": "mclabel.search.mcts:MctsSearch",
 }
 """Import path of each built-in method, by its name in a configuration."""

@@ -24,7 +24,7 @@ class WidthSettings(MethodSettings):
     """Settings of the methods that keep one of `width` continuations."""
 
     width: int = Field(4, ge=1, le=MAX_WIDTH)
-    """Continuations of each kept prefix; for beam and dvts a divisor of `n`."""
+    """Continuations of each kept prefix; must divide `n`."""
 
     @rule
     def _width_divides_n(self) -> str | None:

@@ -50,7 +50,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "dvts": {"width": 4, "every": 2},
     "rebase": {},
     "particle": {},
-    "mcts": {},
 }
 AT_64 = {"dvts": {"width": 8}}
 """Other settings of a method, as validation chose them for this width."""
@@ -75,7 +74,7 @@ def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
     widths = size.pick(smoke=(4,), quick=(4, 16), full=(4, 16, 64))
     methods = {
         f"{kind}-{n}": {"kind": kind, "n": n, **(AT_64.get(kind, more) if n == 64 else more)}
-        for kind, more in list(METHODS.items())[: size.pick(smoke=2, quick=5, full=5)]
+        for kind, more in list(METHODS.items())[: size.pick(smoke=2, quick=4, full=4)]
         for n in widths
     }
     keys = {

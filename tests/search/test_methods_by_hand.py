@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
 from mclabel.search.levels import effective_size, resampled, split, tempered
-from mclabel.search.mcts import MctsSearch
 from tests.support.search_world import begin
 
 
@@ -229,95 +228,6 @@ def test_solutions_count_where_every_particle_left_them() -> None:
     assert method.result() == {"b": 1}
 
 
-def test_mcts_by_hand() -> None:
-    method = begin("mcts", n=2, width=2, parallel=1, c=1)
-    assert asks(method) == {ROOT: 2}
-    # 0.9 + 0.5 sqrt(2) / 2 against 0.4 + 0.5 sqrt(2) / 2.
-    assert asks(method, child("a", 0.9), child("b", 0.4)) == {"a": 2}
-    ends = [child("a1", 0.8, parent="a", finished=True), child("a2", 0.2, parent="a")]
-    # 1.9 / 3 + 0.5 * 2 / 4 = 0.883 against 0.4 + 0.5 * 2 / 2 = 0.9.
-    assert asks(method, *ends) == {"b": 2}
-    last = child("b1", 0.1, parent="b", finished=True)
-    assert asks(method, last, child("b2", 0.9, parent="b")) == {}
-    assert method.result() == {"a1": 1, "b1": 1}
-
-
-def test_mcts_expansions_side_by_side_keep_apart_and_in_line() -> None:
-    method = begin("mcts", n=4, width=2, parallel=2, c=1)
-    assert asks(method) == {ROOT: 2}
-    # While a is expanded it is worth 0.9 / 3 + 0.5 * 2 / 4 = 0.55, and b 0.4 + 0.5 * 2 / 2 = 0.9.
-    assert asks(method, child("a", 0.9), child("b", 0.4)) == {"a": 2, "b": 2}
-    later = [child("b1", 0.9, parent="b"), child("b2", 0.9, parent="b")]
-    assert asks(method, *later) == {}
-    # Then a counts first: 2.1 / 3 + 0.5 sqrt(6) / 4 = 1.006 against b's 0.4 / 3 + 0.306, and
-    # after b: 2.1 / 5 + 0.5 sqrt(8) / 6 = 0.656 against b's 2.2 / 3 + 0.5 sqrt(8) / 4 = 1.087.
-    first = [child("a1", 0.7, parent="a"), child("a2", 0.5, parent="a")]
-    assert asks(method, *first) == {"a1": 2, "b1": 2}
-
-
-@pytest.mark.parametrize("is_later_first", [False, True])
-def test_mcts_counts_solutions_in_line(is_later_first: bool) -> None:
-    method = begin("mcts", n=2, width=2, parallel=2, c=1)
-    asks(method)
-    asks(method, child("a", 0.9), child("b", 0.4))
-    first = [child("a1", 0.7, parent="a"), child("a2", 0.5, parent="a")]
-    later = [child(f"b{i}", 0.5, parent="b", finished=True) for i in (1, 2)]
-    if is_later_first:
-        assert asks(method, *later) == {}
-        assert asks(method, *first) == {"a1": 2}
-    else:
-        assert asks(method, *first) == {"a1": 2}
-        assert asks(method, *later) == {}
-    ends = [child(f"a1{i}", 0.5, parent="a1") for i in (1, 2)]
-    assert asks(method, *ends) == {}
-    assert method.result() == {"b1": 1, "b2": 1}
-
-
-@pytest.mark.parametrize("aggregate", sorted(AGGREGATIONS))
-def test_mcts_values_lie_between_0_and_1_with_any_aggregation(aggregate: str) -> None:
-    method = begin("mcts", width=2, aggregate=aggregate)
-    asks(method)
-    asks(method, child("a", 0.8), child("b", 0.5))
-    assert isinstance(method, MctsSearch)
-    assert [one.total for one in method.tree.children] == pytest.approx([0.8, 0.5])
-
-
-def test_mcts_rollouts_without_room_are_worth_nothing() -> None:
-    method = begin("mcts", n=4, width=2, parallel=1, c=0, value="rollout")
-    asks(method)
-    method.record(*child("a", 0.9))
-    method.record(*child("b", 0.1))
-    assert len(method.wanted()) == 2
-    rollouts = [
-        child("a1", 0.9, parent="a", cut=True),
-        child("b1", 0.1, parent="b", finished=True),
-    ]
-    assert asks(method, *rollouts) == {"b": 2}
-
-
-def test_mcts_goes_by_the_shares_of_equal_continuations() -> None:
-    method = begin("mcts", n=4, width=4, parallel=1, c=8)
-    asks(method)
-    # 0.5 + 8 * 3/4 * 2 / 4 = 3.5 against 0.5 + 8 * 1/4 * 2 / 2 = 2.5.
-    assert asks(method, *[child("a", 0.5)] * 3, child("b", 0.5)) == {"a": 4}
-
-
-@pytest.mark.parametrize(("value", "best"), [("prm", "b"), ("rollout", "a"), ("both", "b")])
-def test_mcts_values_by_rollouts(value: str, best: str) -> None:
-    method = begin("mcts", n=4, width=3, parallel=1, c=0, value=value)
-    asks(method)
-    for arrival in (child("a", 0.2), child("b", 0.9), child("c", 1.0, finished=True)):
-        method.record(*arrival)
-    if value != "prm":
-        rollouts = [Expansion(node=node, count=1, steps=None) for node in "ab"]
-        assert method.wanted() == rollouts
-        method.record(*child("b1", 0.4, parent="b", finished=True))
-        assert method.wanted() == []
-        method.record(*child("a1", 0.6, parent="a", finished=True))
-    # Means: 0.4 for a, 0.65 for b.
-    assert asks(method) == {best: 3}
-
-
 @pytest.mark.parametrize("kind", ["beam", "dvts"])
 @pytest.mark.parametrize(
     ("n", "width", "remedy"), [(16, 5, "width=4, or n=20"), (2, 4, "width=2, or n=4")]
@@ -328,17 +238,10 @@ def test_width_must_divide_n(kind: str, n: int, width: int, remedy: str) -> None
         begin(kind, n=n, width=width)
 
 
-def test_no_more_is_under_way_than_a_problem_may_have() -> None:
-    with pytest.raises(ValidationError, match=r"parallel=1024: times width=8 .* parallel=512"):
-        begin("mcts", width=8, parallel=1024)
-
-
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
         ("rebase", {"temperature": 0}),
-        ("mcts", {"c": -1}),
-        ("mcts", {"value": "guess"}),
         ("best_of_n", {"n": 0}),
     ],
 )

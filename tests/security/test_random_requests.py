@@ -94,11 +94,10 @@ SCRIPTED = {"engine": {"kind": "scripted", "num_steps": 2}, "max_tokens": 1_000}
 MAX = 10**9
 METHODS: dict[str, dict[str, list[Any]]] = {
     kind: {"n": near(1, 4, 4_096), "every": near(1, 10**6)}
-    for kind in ("best_of_n", "beam", "dvts", "rebase", "particle", "mcts")
+    for kind in ("best_of_n", "beam", "dvts", "rebase", "particle")
 }
-for _kind in ("beam", "dvts", "mcts"):
+for _kind in ("beam", "dvts"):
     METHODS[_kind]["width"] = near(1, 4, 4_096)
-METHODS["mcts"] |= {"c": near(0, MAX), "parallel": near(1, 4_096)}
 METHODS["rebase"]["temperature"] = near(0, MAX)
 KEYS: dict[str, list[Any]] = {
     "n": near(1, 128),
