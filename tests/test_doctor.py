@@ -11,14 +11,14 @@ from click.testing import CliRunner
 
 from mclabel.cli import main
 from tests.test_import import base_alone
-from tests.test_json_results import check_result
+from tests.test_json_results import read_result
 
 
 def test_what_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
         result = CliRunner().invoke(main, ["doctor", "--json"])
-    found = check_result("doctor", result.stdout)
+    found = read_result(result.stdout)
     assert found["packages"]["torch"] == version("torch")
     assert found["checker"] is None
     assert found["ray"]["answers"] is True
