@@ -105,8 +105,6 @@ class RLSettings(SampledSettings, CreditedSettings):
     )
     """Estimator for credits that need step values or first errors. `outcome` samples no
     rollouts."""
-    prover: PolicySettings | None = None
-    """Another policy for prm_progress (arXiv 2410.08146), with the keys of `policy`."""
     prm: str | None = None
     """Folder of a PRM, for credits that need scores or first errors."""
     steps: int = Field(100, ge=1, le=MAX_TOKENS)
@@ -134,21 +132,6 @@ class RLSettings(SampledSettings, CreditedSettings):
                 f"micro_batch={self.micro_batch}: must divide the {solutions:,} solutions of a "
                 f"step (problems_per_step={self.problems_per_step} x "
                 f"group_size={self.group_size}). Change one of them"
-            )
-        return None
-
-    @rule
-    def _a_prover_is_asked(self) -> str | None:
-        by_prover = self.credit.component.by_prover
-        if by_prover and self.prover is None:
-            return (
-                f"credit.kind={self.credit.kind}: needs another policy, whose progress it rewards. "
-                "Set prover.model, such as prover.model=arith:strong"
-            )
-        if self.prover is not None and not by_prover:
-            return (
-                f"prover: is not used by credit.kind={self.credit.kind}. Remove it, or choose a "
-                "credit of progress, such as prm_progress"
             )
         return None
 

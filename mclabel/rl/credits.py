@@ -8,7 +8,7 @@ clock, no randomness.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
@@ -25,11 +25,7 @@ CREDITS: Mapping[str, str] = {
     "outcome": "mclabel.rl.credit_methods:OutcomeCredit",
     "first_error": "mclabel.rl.credit_methods:FirstErrorCredit",
     "mc": "mclabel.rl.credit_methods:ValueCredit",
-    "prm_progress": "mclabel.rl.credit_methods:ProgressCredit",
     "prm_min": "mclabel.rl.credit_methods:MinCredit",
-    "prm_delta": "mclabel.rl.credit_methods:DeltaCredit",
-    "prm_centred": "mclabel.rl.credit_methods:CentredCredit",
-    "prm_sum": "mclabel.rl.credit_methods:SumCredit",
 }
 """Name of each built-in credit in a configuration, and where its class stands."""
 
@@ -104,8 +100,6 @@ class Credit(ABC):
     Settings: ClassVar[type[CreditSettings]] = CreditSettings
     needs: ClassVar[frozenset[Need]] = frozenset()
     """What it needs to know beside outcomes."""
-    by_prover: ClassVar[bool] = False
-    """True if the values are to be those of another policy than the one in training."""
     settings: Any
 
     def __init__(self, settings: Any) -> None:
@@ -151,17 +145,6 @@ def means_of_others(numbers: Sequence[float]) -> list[float | None]:
 def whole(num_steps: int, credit: float) -> tuple[Segment, ...]:
     """All steps as one segment; none where there are no steps."""
     return (Segment(end=num_steps, credit=credit),) if num_steps else ()
-
-
-def each_step(credits: Iterable[float]) -> tuple[Segment, ...]:
-    """Each step as a segment of its own."""
-    return tuple(Segment(end=end, credit=credit) for end, credit in enumerate(credits, 1))
-
-
-def scores_of(one: StepEvidence) -> tuple[float, ...]:
-    """The scores of a solution's steps, where a credit needs them."""
-    assert one.scores is not None
-    return one.scores
 
 
 # Where credits come in: what they are given, and what they give, is checked in this one place.

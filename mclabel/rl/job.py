@@ -38,7 +38,6 @@ class RLPlan:
 
     run: Run
     policy: PreparedPolicy
-    prover: PreparedPolicy | None
     problems: list[Problem]
     others: list[Problem]
 
@@ -58,8 +57,6 @@ class RLPlan:
         ]
         if credit.needs & {"values"} or (credit.needs & {"first_error"} and config.prm is None):
             found.append(f"values: estimator {config.estimator.summary}")
-        if config.prover is not None:
-            found.append(f"prover: {config.prover.model}")
         if config.prm is not None:
             found.append(f"PRM: {config.prm}")
         return found
@@ -82,9 +79,6 @@ def plan_rl(config: RLConfig) -> RLPlan:
             f"policy.engine.kind={config.policy.engine.kind}: has no weights to train. Choose hf "
             "or vllm"
         )
-    prover = None if config.prover is None else prepare_policy(config.prover)
-    if prover is not None:
-        prover.engine.check_model()
     if config.prm is not None:
         PrmManifest.read(model_folder(config.prm))
     problems = list(read_problems(config.problems, strict=True))
@@ -99,7 +93,7 @@ def plan_rl(config: RLConfig) -> RLPlan:
             f"measured: {len(leaked)} of its problems are also trained on, such as "
             f"{min(leaked)[:80]!r}. Give other problems"
         )
-    return RLPlan(run=run, policy=policy, prover=prover, problems=problems, others=others)
+    return RLPlan(run=run, policy=policy, problems=problems, others=others)
 
 
 def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: None) -> Path:
@@ -229,8 +223,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     if config.prm is not None:
         with code_allowed_by(""):
             prm = PRM.load(config.prm, device=config.device, threads=config.threads)
-    prover = None if plan.prover is None else plan.prover.maker(config.seed)()
-    with LiveEngine(plan.policy.maker(config.seed)(), config, prover=prover) as live:
+    with LiveEngine(plan.policy.maker(config.seed)(), config) as live:
         torch.set_num_threads(usable_threads(config.threads))  # which an engine sets for itself
         rollouts = StepRollouts(
             live,
@@ -274,8 +267,6 @@ def _semantic(config: RLConfig, plan: RLPlan) -> Semantic:
         "measured": content_id([(one.text, one.answer) for one in plan.others]),
         "prm": None if config.prm is None else weights_of(config.prm) or config.prm,
     }
-    if plan.prover is not None:
-        known["prover"] = {"model": plan.prover.engine.model_identity()}
     trees = []
     for tree in (config.identity(), config.semantic()):
         merged = {name: {**tree.get(name, {}), **more} for name, more in known.items()}

@@ -16,29 +16,24 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mclabel.core.records import (
     Counts,
     LabeledSolution,
     Outcome,
-    Problem,
     Solution,
     StepLabel,
     total_counts,
 )
 from mclabel.core.seeds import prefix_ids
 from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy, estimate_fixed
-from mclabel.engines import Policy
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import Decisions, Learned
-from mclabel.labeling.estimators import Completer
 from mclabel.labeling.labeled import Sampling
-from mclabel.labeling.problem import Rolling, Shared, label_sampled, run_learner
-from mclabel.labeling.rollouts import Sampler
+from mclabel.labeling.problem import Shared, label_sampled, run_learner
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 
-PROVER = "prover"
 BY_COUNT = "fixed"
 """Source of a label whose number of rollouts was known before: its counts are all it rests on."""
 
@@ -80,7 +75,6 @@ class LiveValues:
         *,
         free_rollouts: bool = True,
         outcomes: bool = False,
-        prover: Policy | None = None,
     ) -> None:
         """Estimate values of a policy's steps.
 
@@ -90,11 +84,9 @@ class LiveValues:
             free_rollouts: whether the group's other solutions count as rollouts.
             outcomes: whether the estimator takes the solutions' own outcomes as evidence. That
                 helps to find a first error, and makes the values biased as baselines.
-            prover: another policy, started, that rolls out in its place. The group's solutions are
-                no rollouts of it.
         """
-        self._live, self._settings, self._prover = live, settings, prover
-        self._free, self._outcomes = free_rollouts and prover is None, outcomes
+        self._live, self._settings = live, settings
+        self._free, self._outcomes = free_rollouts, outcomes
 
     async def of(self, groups: Sequence[Group], *, seed: int) -> list[GroupValues]:
         """Values of groups that the present weights have sampled.
@@ -116,19 +108,8 @@ class LiveValues:
             desk=live.desk,
             decisions=Decisions(live.desk),
             beginning=None if learner is None else Learned.by(learner),
-            rolling=[]
-            if self._prover is None
-            else [Rolling(completer=Completer(name=PROVER), policy=self._prover)],
         )
         return list(await asyncio.gather(*(self._group(one, shared) for one in groups)))
-
-    def _sampler(self, problem: Problem, seed: int) -> Sampler:
-        """Return what rolls out a problem's states."""
-        own = self._live.sampler(problem, seed=seed)
-        if self._prover is None:
-            return own
-        prompt = self._prover.prompt_ids(problem.text)
-        return replace(own, policy=self._prover, prompt=prompt, name=PROVER)
 
     async def _group(self, group: Group, shared: Shared) -> GroupValues:
         solutions = [one for one in group.solutions if one.steps]
@@ -141,7 +122,7 @@ class LiveValues:
         )
         labels = await label_sampled(
             shared,
-            [self._sampler(group.problem, shared.settings.seed)],
+            [self._live.sampler(group.problem, seed=shared.settings.seed)],
             group.prompt,
             solutions,
             sampling,

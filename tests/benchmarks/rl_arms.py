@@ -43,8 +43,6 @@ ARMS: dict[str, ArmKeys] = {
     "mc_shared": ArmKeys(("credit=mc", "estimator=outcome")),
     "first_error": ArmKeys(("credit=first_error",), needs_prm=True),
     "prm_min": ArmKeys(("credit=prm_min",), needs_prm=True),
-    "prm_delta": ArmKeys(("credit=prm_delta",), needs_prm=True),
-    "prm_sum": ArmKeys(("credit=prm_sum",), needs_prm=True),
     "planted": ArmKeys((f"credit={FLAW}:ShortIsRight",), needs_prm=True, allow=(FLAW,)),
 }
 

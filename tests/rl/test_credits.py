@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from mclabel.core.errors import ComponentError, DataError
 from mclabel.core.settings import Chosen
@@ -43,17 +42,10 @@ VALUES = [
 ROOTLESS = [
     one(2, 1, values=(None, 0.75, 1)), one(1, 1, values=(None, 1)), one(1, 0, values=(None, 0))
 ]  # fmt: skip
-PROGRESS = [one(2, 1, values=(0.5, 0.75, 1)), one(2, 0, values=(None, 0.5, 0))]
 LEAST = [one(3, 1, scores=(0.5, 0.75, 0.625)), one(2, 0, scores=(1, 0.25)), one(0, 0, scores=())]
 """Of least scores .5, .25 and 0, and outcomes of 2/3 and -1/3."""
 ABOVE, BELOW = 2 / 3 - 0.125, -1 / 3 - 0.25
-DELTA = [one(3, 1, scores=(0.75, 0.5, 1)), one(1, 0, scores=(0.25,))]
-CENTRED = [
-    one(2, 1, scores=(0.5, 1)), one(1, 1, scores=(0.25,)), one(2, 0, scores=(1, 0)),
-    one(0, 0, scores=()),
-]  # fmt: skip
-SUM = [one(3, 1, scores=(0.5, 0.75, 0.25)), one(1, 0, scores=(0.5,)), one(0, 0, scores=())]
-OTHERS, HALF = {"leave_one_out": True}, {"process_weight": 0.5}
+OTHERS = {"leave_one_out": True}
 BY_HAND: list[tuple[str, dict[str, Any], list[StepEvidence], list[list[tuple[int, float]]]]] = [
     ("outcome", {}, OUTCOMES, [[(3, 0.5)], [(2, -0.5)], [], [(1, 0.5)]]),
     ("outcome", OTHERS, OUTCOMES, [[(3, THIRD)], [(2, -THIRD)], [], [(1, THIRD)]]),
@@ -64,7 +56,6 @@ BY_HAND: list[tuple[str, dict[str, Any], list[StepEvidence], list[list[tuple[int
     ("mc", {}, VALUES, [[(1, 0.25), (2, 0), (3, 0.5)], [(2, 0.5), (4, -0.75)], []]),
     ("mc", {}, ROOTLESS, [[(1, 0.25), (2, 0.25)], [(1, 0.5)], [(1, -1)]]),
     ("mc", {}, ROOTLESS[:1], [[(1, 0), (2, 0.25)]]),
-    ("prm_progress", {"alpha": 2}, PROGRESS, [[(1, 1), (2, 1)], [(1, -0.5), (2, -1.5)]]),
     ("prm_min", {}, LEAST, [
         [(1, 0.5 + ABOVE), (2, 0.625 + ABOVE), (3, 0.625 + ABOVE)],
         [(1, 0.25 + BELOW), (2, 0.25 + BELOW)], [],
@@ -73,14 +64,6 @@ BY_HAND: list[tuple[str, dict[str, Any], list[StepEvidence], list[list[tuple[int
         [(1, 1), (2, 1.25), (3, 1.25)], [(1, -1), (2, -1)],
     ]),
     ("prm_min", {}, LEAST[:1], [[(1, 0), (2, 0), (3, 0)]]),
-    ("prm_delta", {}, DELTA, [[(1, 0.75), (2, 0.25), (3, 1)], [(1, -0.75)]]),
-    ("prm_delta", {"process_weight": 4}, DELTA, [[(1, 1.5), (2, -0.5), (3, 2.5)], [(1, -1.5)]]),
-    ("prm_centred", HALF, CENTRED, [
-        [(1, 0.5), (2, 0.75)], [(1, 0.375)], [(1, -0.25), (2, -0.75)], [],
-    ]),
-    ("prm_sum", {}, SUM, [
-        [(1, 1.5 - THIRD), (2, 1 - THIRD), (3, 0.25 - THIRD)], [(1, 0.5 - THIRD)], [],
-    ]),
 ]  # fmt: skip
 """A credit, its settings, and a group, with the ends and credits of each solution's segments."""
 
@@ -93,11 +76,6 @@ def test_credits_by_hand(
     expected: list[list[tuple[int, float]]],
 ) -> None:
     assert assigned(group, kind, **keys) == expected
-
-
-def test_a_centred_prm_never_overturns_an_outcome() -> None:
-    with pytest.raises(ValidationError, match=r"less than or equal to 0\.5"):
-        type(settings("prm_centred"))(process_weight=0.6)
 
 
 share = st.floats(0, 1)
@@ -136,7 +114,7 @@ def assign(group: Sequence[StepEvidence], kind: str, **keys: Any) -> Found:
 @given(groups())
 def test_what_holds_of_every_group(group: list[StepEvidence]) -> None:
     """Outcomes add up to nothing, and credits by values to the reward less the root's value. An
-    error moves blame and makes none, and a PRM never overturns an outcome.
+    error moves blame and makes none.
     """
     graded = [one for one in group if one.num_steps] or [StepEvidence(num_steps=1, reward=1)]
     for leave_one_out in (False, True):
@@ -151,15 +129,6 @@ def test_what_holds_of_every_group(group: list[StepEvidence]) -> None:
     for whole, own in zip(outcomes, placed, strict=True):
         assert [part.credit for part in own[-1:]] == [part.credit for part in whole]
         assert all(part.credit == 0 for part in own[:-1])
-    ranked = [
-        (one.reward, fsum(part.credit for part in own) / one.num_steps)
-        for one, own in zip(group, assign(group, "prm_centred"), strict=True)
-        if own
-    ]
-    for reward, credit in ranked:
-        for lower, other in ranked:
-            if reward - lower > 1e-9:
-                assert credit > other
 
 
 @pytest.mark.parametrize(

@@ -376,7 +376,6 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
     ("keys", "message"),
     [
         ({"credit": "mc"}, "credit.kind=mc: needs values of steps"),
-        ({"credit": "prm_progress"}, "needs values of steps"),
         ({"credit": "prm_min"}, "credit.kind=prm_min: needs scores of steps, and prm is null"),
         ({"credit": "first_error"}, "needs scores of steps"),
         ({"prm": "nowhere"}, "nowhere"),

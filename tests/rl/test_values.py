@@ -11,7 +11,7 @@ import pytest
 from mclabel.checkers import make_checker
 from mclabel.checkers.base import default_checker
 from mclabel.core.records import Outcome, Problem, Solution
-from mclabel.engines import Engine, PolicySettings, make_engine
+from mclabel.engines import PolicySettings, make_engine
 from mclabel.engines.scripted import WORDS
 from mclabel.labeling.config import LabelSettings
 from mclabel.rl.groups import Group, LivePolicy, reward_of
@@ -31,25 +31,19 @@ def estimated(
     estimator: dict[str, Any],
     *,
     engine: dict[str, Any] | None = None,
-    num_prover_steps: int | None = None,
     **how: Any,
 ) -> tuple[list[Group], list[GroupValues]]:
-    """Sample groups and estimate the values of their steps, by a prover where it has steps."""
-
-    def scripted(**more: Any) -> Engine:
-        settings = {"kind": "scripted", "num_steps": NUM_STEPS, **more}
-        return make_engine(PolicySettings.model_validate({"engine": settings}), seed=0)
+    """Sample groups, and estimate the values of their steps."""
+    scripted = {"kind": "scripted", "num_steps": NUM_STEPS, **(engine or {})}
 
     async def run() -> tuple[list[Group], list[GroupValues]]:
-        policy, prover, desk = scripted(**(engine or {})), None, Desk()
+        policy = make_engine(PolicySettings.model_validate({"engine": scripted}), seed=0)
+        desk = Desk()
         await policy.start()
-        if num_prover_steps is not None:
-            prover = scripted(num_steps=num_prover_steps)
-            await prover.start()
         live = LivePolicy(policy, make_checker(default_checker()), desk)
         groups = await live.groups(problems(number), SIZE, seed=1)
         labels = LabelSettings.model_validate({"estimator": estimator})
-        values = await LiveValues(live, labels, prover=prover, **how).of(groups, seed=2)
+        values = await LiveValues(live, labels, **how).of(groups, seed=2)
         desk.close()
         return groups, values
 
@@ -135,13 +129,3 @@ def test_cut_and_empty_solutions_have_the_value_of_their_reward() -> None:
         for solution, own in zip(group.solutions, found.solutions, strict=True):
             assert len(own.values) == len(solution.steps) + 1
             assert own.values[-1] == reward_of(solution)
-
-
-def test_a_prover_rolls_out_in_place_of_the_policy() -> None:
-    """The prover writes one line more, so that its values are lower by a known factor."""
-    estimator = {"kind": "fixed", "rollouts": 8, "root_rollouts": 8}
-    groups, values = estimated(60, estimator, num_prover_steps=NUM_STEPS + 1)
-    one_line = sum(share * factor for share, factor in WORDS.values())
-    ratio = np.mean([v for one in values for own in one.solutions for v in own.values[:-1]])
-    true = np.mean([v for group in groups for s in group.solutions for v in true_values(s)])
-    assert ratio / true == pytest.approx(one_line, abs=0.05)

@@ -186,17 +186,14 @@ class LiveEngine:
     A context: the engine is loaded when it is entered, and freed when it is left.
     """
 
-    def __init__(
-        self, engine: Engine, settings: RLSettings, *, prover: Engine | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, settings: RLSettings) -> None:
         """Load nothing yet.
 
         Args:
             engine: engine of the policy, not started.
             settings: settings of the training.
-            prover: policy whose values are asked for, not started.
         """
-        self._engine, self._settings, self._prover = engine, settings, prover
+        self._engine, self._settings = engine, settings
         self._desk = Desk()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -209,15 +206,11 @@ class LiveEngine:
     def __enter__(self) -> LiveEngine:
         self._thread.start()
         self._wait(self._engine.start())
-        if self._prover is not None:
-            self._wait(self._prover.start())
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
             self._wait(self._engine.close())
-            if self._prover is not None:
-                self._wait(self._prover.close())
         finally:
             self._desk.close()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -253,12 +246,7 @@ class LiveEngine:
             checker=self._settings.checker,
             estimator=self._settings.estimator,
         )
-        values = LiveValues(
-            self.live,
-            settings,
-            outcomes=outcomes,
-            prover=self._prover,
-        )
+        values = LiveValues(self.live, settings, outcomes=outcomes)
         return self._wait(values.of(groups, seed=seed))
 
     def update(self, weights: Mapping[str, Tensor]) -> None:
