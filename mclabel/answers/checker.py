@@ -82,8 +82,8 @@ class Checker:
 
     def grade(self, answer: str, gold: str, *, units_optional: bool = True) -> Grade:
         """Return whether `answer` means what `gold` means. Never raises on any pair of strings."""
-        found = self._begin(answer, gold, units_optional)
-        return self._ended(answer, gold, found, units_optional)
+        pending = self._begin(answer, gold, units_optional)
+        return self._ended(answer, gold, pending, units_optional)
 
     def grade_many(self, pairs: Iterable[tuple[str | None, str]]) -> list[Grade]:
         """Grades of (answer, gold) pairs, in order; no answer is a wrong one.
@@ -104,11 +104,11 @@ class Checker:
         """
         begun: deque[tuple[str, str, Grade | Future[Proof]]] = deque()
         for answer, gold in pairs:
-            found = _NO_ANSWER if answer is None else self._begin(answer, gold, True)
-            if not begun and isinstance(found, Grade):
-                yield found
+            pending = _NO_ANSWER if answer is None else self._begin(answer, gold, True)
+            if not begun and isinstance(pending, Grade):
+                yield pending
                 continue
-            begun.append((answer or "", gold, found))
+            begun.append((answer or "", gold, pending))
             while begun and (len(begun) == ahead or _is_done(begun[0][2])):
                 yield self._ended(*begun.popleft(), True)
         while begun:
@@ -124,13 +124,15 @@ class Checker:
         grade_guesses: bool = True,
     ) -> tuple[str | None, Grade]:
         """The answer a completion gives, and its grade. No answer at all is a wrong one."""
-        found = None if truncated else _find_answer(text, gold)
-        if found is None:
+        extracted = None if truncated else _find_answer(text, gold)
+        if extracted is None:
             return None, _TRUNCATED if truncated else _NO_ANSWER
-        if not found.is_guess:
-            return found.answer, self.grade(found.answer, gold, units_optional=units_optional)
-        begun = self._begin_found(found, gold, units_optional, grade_guesses)
-        return found.answer or None, self._graded(found, begun, gold, units_optional)
+        if not extracted.is_guess:
+            return extracted.answer, self.grade(
+                extracted.answer, gold, units_optional=units_optional
+            )
+        begun = self._begin_found(extracted, gold, units_optional, grade_guesses)
+        return extracted.answer or None, self._graded(extracted, begun, gold, units_optional)
 
     async def grade_completions(
         self,
@@ -155,9 +157,9 @@ class Checker:
             answers = [_find_answer(text, gold) for text, gold in items]
             return [
                 None
-                if found is None
-                else (found, self._begin_found(found, gold, units_optional, grade_guesses))
-                for found, (_, gold) in zip(answers, items, strict=True)
+                if extracted is None
+                else (extracted, self._begin_found(extracted, gold, units_optional, grade_guesses))
+                for extracted, (_, gold) in zip(answers, items, strict=True)
             ]
 
         graded: list[tuple[str | None, Grade]] = []
@@ -165,11 +167,13 @@ class Checker:
             if begun is None:
                 graded.append((None, _NO_ANSWER))
                 continue
-            found, grade = begun
+            extracted, grade = begun
             if isinstance(grade, Future):
                 proof = await asyncio.wrap_future(grade)
-                grade = self._end(proof, found.answer, gold, units_optional)
-            graded.append((found.answer or None, self._graded(found, grade, gold, units_optional)))
+                grade = self._end(proof, extracted.answer, gold, units_optional)
+            graded.append(
+                (extracted.answer or None, self._graded(extracted, grade, gold, units_optional))
+            )
         return graded
 
     async def unparsed_gold(self, gold: str, *, aside: Aside) -> str | None:
@@ -179,10 +183,10 @@ class Checker:
             gold: text of the gold.
             aside: runs the cheap layers; only a gold that they do not read is shown to a worker.
         """
-        found = await aside(lambda: self._begin_gold(gold))
-        if isinstance(found, Future):
-            return _unparsed(await asyncio.wrap_future(found))
-        return found
+        pending = await aside(lambda: self._begin_gold(gold))
+        if isinstance(pending, Future):
+            return _unparsed(await asyncio.wrap_future(pending))
+        return pending
 
     def _begin_gold(self, gold: str) -> str | Future[Proof] | None:
         form = gold_form(gold)
@@ -210,9 +214,9 @@ class Checker:
 
     def _begin(self, answer: str, gold: str, units_optional: bool) -> Grade | Future[Proof]:
         """The grade if the memo or a cheap layer gives it, else what a worker was asked."""
-        found = self._memo.get((answer, gold, units_optional))
-        if found is not None:
-            return found
+        remembered = self._memo.get((answer, gold, units_optional))
+        if remembered is not None:
+            return remembered
         here = grade_here(answer, gold, units_optional=units_optional)
         if isinstance(here, Grade):
             if here.reason != NO_STACK:
@@ -222,28 +226,28 @@ class Checker:
         return self._ask({"answer": ours, "gold": theirs, "units_optional": units_optional})
 
     def _begin_found(
-        self, found: Found, gold: str, units_optional: bool, grade_guesses: bool
+        self, extracted: Found, gold: str, units_optional: bool, grade_guesses: bool
     ) -> Grade | Future[Proof]:
-        if not found.answer:
+        if not extracted.answer:
             return _IN_WORDS
-        if found.is_guess and not grade_guesses:
+        if extracted.is_guess and not grade_guesses:
             return _NOT_GRADED
-        return self._begin(found.answer, gold, units_optional)
+        return self._begin(extracted.answer, gold, units_optional)
 
     def _graded(
-        self, found: Found, grade: Grade | Future[Proof], gold: str, units_optional: bool
+        self, extracted: Found, grade: Grade | Future[Proof], gold: str, units_optional: bool
     ) -> Grade:
-        grade = self._ended(found.answer, gold, grade, units_optional)
-        if not found.is_guess or grade is _NOT_GRADED or grade is _IN_WORDS:
+        grade = self._ended(extracted.answer, gold, grade, units_optional)
+        if not extracted.is_guess or grade is _NOT_GRADED or grade is _IN_WORDS:
             return grade
         return guessed(grade)
 
     def _ended(
-        self, answer: str, gold: str, found: Grade | Future[Proof], units_optional: bool
+        self, answer: str, gold: str, pending: Grade | Future[Proof], units_optional: bool
     ) -> Grade:
-        if isinstance(found, Grade):
-            return found
-        return self._end(found.result(), answer, gold, units_optional)
+        if isinstance(pending, Grade):
+            return pending
+        return self._end(pending.result(), answer, gold, units_optional)
 
     def _end(self, proof: Proof, answer: str, gold: str, units_optional: bool) -> Grade:
         if proof.same is None:
@@ -328,16 +332,16 @@ def grade_completion(
 
 def _find_answer(text: str, gold: str) -> Found | None:
     """Find the answer of a completion: all of its boxes if the gold lists as many values."""
-    found = find_answer(text)
-    if found is None or not _may_be_list(gold) or text.count("boxed") < 2:
-        return found
+    extracted = find_answer(text)
+    if extracted is None or not _may_be_list(gold) or text.count("boxed") < 2:
+        return extracted
     form = gold_form(gold)
     if not isinstance(form, ListOfForms) or form.single is not None:
-        return found
+        return extracted
     after_thinking = text.rpartition("</think>")[2]
     listed = listed_boxes(after_thinking, len(form.items))
-    if listed is None or isinstance(gold_form(found.answer), ListOfForms):
-        return found
+    if listed is None or isinstance(gold_form(extracted.answer), ListOfForms):
+        return extracted
     return Found(listed)
 
 
@@ -350,8 +354,8 @@ def _after_fork() -> None:
         checker._after_fork()
 
 
-def _is_done(found: Grade | Future[Proof]) -> bool:
-    return isinstance(found, Grade) or found.done()
+def _is_done(pending: Grade | Future[Proof]) -> bool:
+    return isinstance(pending, Grade) or pending.done()
 
 
 def _unparsed(proof: Proof) -> str | None:
@@ -395,7 +399,7 @@ def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
 def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> list[Grouping]:
     """`group_answers` for the answers of many problems, compared side by side."""
     groupings = [_grouping(answers) for answers in problems]
-    found: list[Grouping] = [[] for _ in groupings]
+    finished: list[Grouping] = [[] for _ in groupings]
     due: list[tuple[int, bool | None]] = [(number, None) for number in range(len(groupings))]
     while due:
         asked = []
@@ -403,12 +407,12 @@ def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> li
             try:
                 pair = groupings[number].send(equal)  # type: ignore[arg-type]
             except StopIteration as end:
-                found[number] = end.value
+                finished[number] = end.value
             else:
                 asked.append((number, pair))
         verdicts = _equal_both_ways([pair for _, pair in asked], checker)
         due = [(number, same) for (number, _), same in zip(asked, verdicts, strict=True)]
-    return found
+    return finished
 
 
 def _equal_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:

@@ -36,7 +36,7 @@ def spend(units: int) -> None:
     Raises:
         TooMuchWork: more than is allowed.
     """
-    left = _meter.left - units
-    _meter.left = left
-    if left < 0:
+    remaining = _meter.left - units
+    _meter.left = remaining
+    if remaining < 0:
         raise TooMuchWork

@@ -141,10 +141,10 @@ def acceptable_answers(gold: Gold) -> tuple[str, ...]:
     data = json.loads(gold.answer)
     if not isinstance(data, list) or not 0 < len(data) <= MAX_GOLDS:
         return ()
-    found = [read_gold(one) for one in data]
-    if any(isinstance(one, NoGold) and one.reason != "no_gold" for one in found):
+    golds = [read_gold(entry) for entry in data]
+    if any(isinstance(entry, NoGold) and entry.reason != "no_gold" for entry in golds):
         return ()
-    return tuple(one.answer for one in found if isinstance(one, Gold) and not one.is_json)
+    return tuple(entry.answer for entry in golds if isinstance(entry, Gold) and not entry.is_json)
 
 
 def best_grade(grades: Sequence[G]) -> G:
@@ -184,9 +184,9 @@ def _of_text(text: str) -> Gold | NoGold:
         return NoGold("no_gold", _MISSING[True])
     if bare == "nan":
         return NoGold("no_gold", _MISSING[False])
-    said = bare.rpartition("\n")[2][-_MAX_NO_VALUE:]
+    last_line = bare.rpartition("\n")[2][-_MAX_NO_VALUE:]
     if (bare in SENTINELS and (bare or not answer.strip())) or _NO_VALUE.fullmatch(
-        said or answer.strip()
+        last_line or answer.strip()
     ):
         return NoGold("no_gold", f"is {answer.strip()[:40]!r}, which says that there is no answer")
     return Gold(answer)
@@ -197,8 +197,8 @@ def _named(text: str) -> str:
     opening, closing = _TAG
     if text.endswith(closing) and opening in text:
         return text.removesuffix(closing).rpartition(opening)[2].strip()
-    found = _NAMED.fullmatch(text.rpartition("\n")[2])
-    return found[1].strip() if found else text
+    match = _NAMED.fullmatch(text.rpartition("\n")[2])
+    return match[1].strip() if match else text
 
 
 def _of_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
@@ -207,7 +207,7 @@ def _of_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
     if not value:
         return NoGold("no_gold", "is an empty list or object. Remove the row")
     if isinstance(value, list) and all(
-        isinstance(one := _leaf(item), NoGold) and one.reason == "no_gold" for item in value
+        isinstance(leaf := _leaf(item), NoGold) and leaf.reason == "no_gold" for item in value
     ):
         return NoGold("no_gold", "is a list in which every entry says that there is no answer")
     try:
@@ -235,11 +235,11 @@ def _listed(text: str) -> list[Any] | None:
         return None
     for read in (json.loads, ast.literal_eval):
         try:
-            found = read(text)
+            items = read(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        if isinstance(found, list) and all(isinstance(one, str) for one in found):
-            return found
+        if isinstance(items, list) and all(isinstance(item, str) for item in items):
+            return items
     return None
 
 
@@ -288,15 +288,15 @@ def verdict_on(completion: str, gold: Any) -> Verdict:
     Raises:
         DataError: the gold is not understood, or is no answer but data.
     """
-    known = read_gold(gold)
-    if isinstance(known, NoGold) and known.reason == "no_gold":
+    parsed_gold = read_gold(gold)
+    if isinstance(parsed_gold, NoGold) and parsed_gold.reason == "no_gold":
         return Verdict.UNKNOWN
-    answers = () if isinstance(known, NoGold) else acceptable_answers(known)
+    answers = () if isinstance(parsed_gold, NoGold) else acceptable_answers(parsed_gold)
     if not answers:
         raise DataError(
             f"gold={ascii(gold)[:80]}: must be a text, a number, or a list of them, is a "
             f"{type(gold).__name__}. Give the right answer as one of these"
         )
     checker = default_checker()
-    grades = [checker.grade_completion(completion, one)[1] for one in answers]
+    grades = [checker.grade_completion(completion, answer)[1] for answer in answers]
     return rewarded(best_grade(grades)).verdict

@@ -172,8 +172,8 @@ def answer_key(answer: str) -> str:
     """The same for answers that are equal as exact numbers, or else as normalised texts."""
     if len(answer) > MAX_LENGTH:
         return answer.strip()
-    one = read(answer)
-    return one.key if one.literal is None else str(one.literal.value)
+    parsed = read(answer)
+    return parsed.key if parsed.literal is None else str(parsed.literal.value)
 
 
 _DECIDED = {
@@ -213,7 +213,7 @@ def says_more(answer: Form, gold: Form, same: Same) -> bool:
     named = _as_named(answer)
     if named is not None:
         items = named.items if isinstance(named, Sequence) else ()
-        return any(same(one, gold) is not False for one in (named, *items))
+        return any(same(part, gold) is not False for part in (named, *items))
     if not isinstance(answer, Sequence) or answer.kind not in ("list", "alternatives"):
         return False
     if not any(map(_is_unread, answer.items)) or isinstance(gold, Sequence):
@@ -226,7 +226,7 @@ def says_more(answer: Form, gold: Form, same: Same) -> bool:
 def _as_named(answer: Form) -> Form | None:
     """`x: 3, y: 4`, which was read as ratios, as named values; None of what has no names."""
     if isinstance(answer, Sequence) and answer.kind == "list":
-        named = [one for item in answer.items if (one := _as_named(item)) is not None]
+        named = [named_item for item in answer.items if (named_item := _as_named(item)) is not None]
         return replace(answer, items=tuple(named)) if len(named) == len(answer.items) else None
     if isinstance(answer, Choice) and isinstance(answer.content, Sequence):  # A: 3, B: 4
         items = answer.content.items

@@ -85,17 +85,17 @@ def parse(
     if not isinstance(pred, str):
         return []
     whole = _is_read(pred) and read_gold(pred) == Gold(pred.strip()) and not after_phrase(pred)
-    found = Found(pred.strip()) if whole else find_answer(pred)
-    guesses = any(one.try_extract_without_anchor for one in extraction_config)
-    if found is None or (found.is_guess and not guesses):
+    extracted = Found(pred.strip()) if whole else find_answer(pred)
+    guesses = any(config.try_extract_without_anchor for config in extraction_config)
+    if extracted is None or (extracted.is_guess and not guesses):
         return []
-    strings = [getattr(one, "strings", ()) for one in extraction_config]
+    strings = [getattr(config, "strings", ()) for config in extraction_config]
     if strings and all(strings):
-        word = found.answer.strip(" ()*.")
+        word = extracted.answer.strip(" ()*.")
         shown = word.lower() if extraction_config[0].lowercase else word
-        known = {one.casefold() for some in strings for one in some}
-        return [Answer(shown)] if word.casefold() in known else []
-    return [Answer(found.answer, pred)] if _golds(found.answer) else []
+        allowed = {word.casefold() for words in strings for word in words}
+        return [Answer(shown)] if word.casefold() in allowed else []
+    return [Answer(extracted.answer, pred)] if _golds(extracted.answer) else []
 
 
 def verify(
@@ -119,10 +119,10 @@ def verify(
 
 def verdict(gold: Any, target: Any) -> Verdict:
     """Compare like `verify`, in three values: no answer is wrong, without a gold all is unknown."""
-    golds = [one for given in _listed(gold) for one in _golds(given)]
+    golds = [accepted for given in _listed(gold) for accepted in _golds(given)]
     if not golds:
         return Verdict.UNKNOWN
-    pairs = [(str(answer), one) for answer in _listed(target) for one in golds]
+    pairs = [(str(answer), accepted) for answer in _listed(target) for accepted in golds]
     return best_grade(default_checker().grade_many(pairs)).verdict if pairs else Verdict.WRONG
 
 
@@ -141,8 +141,8 @@ def _golds(given: Any) -> tuple[str, ...]:
     if isinstance(text, str) and gold.answer == text.strip():
         if marked := after_phrase(text):
             return (marked,)
-        if not _is_read(text) and (found := find_answer(text)) and not found.is_guess:
-            return (found.answer,)
+        if not _is_read(text) and (extracted := find_answer(text)) and not extracted.is_guess:
+            return (extracted.answer,)
     return acceptable_answers(gold)
 
 

@@ -81,4 +81,4 @@ def bundled_model(name: str) -> Path | None:
 
 
 def _domain(meta: Mapping[str, str]) -> Domain | None:
-    return next((one for one in DOMAINS.values() if one.carries_truth(meta)), None)
+    return next((domain for domain in DOMAINS.values() if domain.carries_truth(meta)), None)

@@ -140,6 +140,6 @@ def _graded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Gr
             graded = [
                 checker.grade_completion(row["completion"], gold, truncated=cut) for gold in golds
             ]
-            grade = best_grade([one for _, one in graded])
-            row["answer"] = next(answer for answer, one in graded if one is grade)
+            grade = best_grade([candidate for _, candidate in graded])
+            row["answer"] = next(answer for answer, candidate in graded if candidate is grade)
         yield row, grade

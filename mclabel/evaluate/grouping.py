@@ -57,9 +57,9 @@ def groups_by_key(
     Returns:
         By field, and by its value in alphabetical order.
     """
-    found = {key: by_meta(items, key, meta) for key in keys}
+    by_key = {key: by_meta(items, key, meta) for key in keys}
     return {
         key: groups
-        for key, groups in found.items()
+        for key, groups in by_key.items()
         if len(groups) > 1 and (max_groups is None or len(groups) <= max_groups)
     }

@@ -106,18 +106,18 @@ def run_health(store: Store, *, max_files: int | None = None) -> Health | None:
 def judge(counts: HealthCounts) -> Health:
     """The health that counts amount to."""
     figures = health_figures(counts)
-    found = [
+    findings = [
         finding
         for name, figure in figures.items()
         if (finding := _finding(name, figure, counts)) is not None
     ]
     if not counts.num_solutions:
-        found.append(_nothing(counts))
-    says_it = any(finding.check == "solutions_truncated" for finding in found)
+        findings.append(_nothing(counts))
+    says_it = any(finding.check == "solutions_truncated" for finding in findings)
     if says_it or counts.num_solutions < MIN_SEEN:
-        found = [finding for finding in found if finding.check != "tokens_at_limit"]
+        findings = [finding for finding in findings if finding.check != "tokens_at_limit"]
     return Health(
-        findings=tuple(sorted(found, key=lambda finding: finding.severity != "error")),
+        findings=tuple(sorted(findings, key=lambda finding: finding.severity != "error")),
         figures=figures,
         solved_sometimes=Figure(count=counts.num_sometimes, total=counts.num_rated),
         num_shards=counts.num_shards,

@@ -134,8 +134,8 @@ class HealthCounts:
         if not dropped or key in self._dropped_by:
             return
         self._dropped_by.add(key)
-        for found in dropped.values():
-            tries, right = np.array([found["num_sampled"]]), np.array([found["num_right"]])
+        for counts in dropped.values():
+            tries, right = np.array([counts["num_sampled"]]), np.array([counts["num_right"]])
             self._add_rates(tries, right)
             self._add_tries(tries, right)
 
@@ -178,9 +178,11 @@ class HealthCounts:
         of_prefix = shard.problem[shard.step_row[shard.first_of_prefix]]
         for name in ("num_right", "num_wrong", "num_truncated"):
             rolled = shard.counts[name][shard.first_of_prefix]
-            found = np.bincount(of_prefix, rolled, count) + shard.root[name][shard.first_rows]
-            tries += found
-            right += found if name == "num_right" else 0
+            rollout_counts = (
+                np.bincount(of_prefix, rolled, count) + shard.root[name][shard.first_rows]
+            )
+            tries += rollout_counts
+            right += rollout_counts if name == "num_right" else 0
         self._add_tries(tries, right)
 
     def _add_rates(self, tries: NDArray[Any], right: NDArray[Any]) -> None:

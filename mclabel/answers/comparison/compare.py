@@ -120,14 +120,14 @@ class Comparison:
             and answer.condition == gold.condition != ""
         ):
             return self.same(answer.value, gold.value)
-        one = answer if isinstance(answer, Remarked) else gold
-        assert isinstance(one, Remarked)
-        other = gold if one is answer else answer
-        told = [form for form in (one.value, one.remark) if form is not None]
-        pairs = [(form, other) if one is answer else (other, form) for form in told]
+        remarked = answer if isinstance(answer, Remarked) else gold
+        assert isinstance(remarked, Remarked)
+        other = gold if remarked is answer else answer
+        claims = [form for form in (remarked.value, remarked.remark) if form is not None]
+        pairs = [(form, other) if remarked is answer else (other, form) for form in claims]
         verdict = _any(self.same(*pair) for pair in pairs)
-        if one.remark is not None and (
-            self.same(one.value, one.remark) or self.same(one.remark, one.value)
+        if remarked.remark is not None and (
+            self.same(remarked.value, remarked.remark) or self.same(remarked.remark, remarked.value)
         ):
             return verdict
         return False if verdict is False and not isinstance(other, Sequence) else None
@@ -155,35 +155,40 @@ class Comparison:
             return True, self._matrices(answer, gold)
         if isinstance(answer, Sequence) and isinstance(gold, Sequence):
             return True, same_sequences(answer, gold, self.same)
-        for one, other, swap in ((answer, gold, False), (gold, answer, True)):
-            if not isinstance(one, Sequence) or isinstance(other, Reals | Special | Relation):
+        for sequence, other, swap in ((answer, gold, False), (gold, answer, True)):
+            if not isinstance(sequence, Sequence) or isinstance(other, Reals | Special | Relation):
                 continue
-            options = option_letters(other) if one.kind == "list" else ""
-            if options and option_letters(one) == options:
+            options = option_letters(other) if sequence.kind == "list" else ""
+            if options and option_letters(sequence) == options:
                 return True, True
-            if isinstance(other, Name) and one.kind == "list":
-                letters = [lone_letter(item) for item in one.items]
+            if isinstance(other, Name) and sequence.kind == "list":
+                letters = [lone_letter(item) for item in sequence.items]
                 return True, same_options(other, [x for x in letters if x]) and None not in letters
-            if one is answer and one.kind == "alternatives":
-                return True, all_same(self.same(item, gold) for item in one.items)
-            if one.single is not None and one.kind == "tuple":
-                return True, self.same(other, one.single) if swap else self.same(one.single, other)
-            if one.single is not None:
-                short = isinstance(one.single, Number) and one.single.literal.num_decimals == 1
-                if not short or (not swap and value_of(one.items[0]) == algebra.number(0)):
-                    return True, self.same(other, one.single) if swap else self.same(
-                        one.single, other
+            if sequence is answer and sequence.kind == "alternatives":
+                return True, all_same(self.same(item, gold) for item in sequence.items)
+            if sequence.single is not None and sequence.kind == "tuple":
+                return True, self.same(other, sequence.single) if swap else self.same(
+                    sequence.single, other
+                )
+            if sequence.single is not None:
+                short = (
+                    isinstance(sequence.single, Number)
+                    and sequence.single.literal.num_decimals == 1
+                )
+                if not short or (not swap and value_of(sequence.items[0]) == algebra.number(0)):
+                    return True, self.same(other, sequence.single) if swap else self.same(
+                        sequence.single, other
                     )
-            if len(one.items) == 1 and one.kind == "set":
-                item = one.items[0]
+            if len(sequence.items) == 1 and sequence.kind == "set":
+                item = sequence.items[0]
                 return True, self.same(other, item) if swap else self.same(item, other)
-            entries = measures.vector_entries(other, len(one.items))
-            if entries is not None and one.kind == "tuple":
-                pairs = zip(entries, one.items, strict=True)
+            entries = measures.vector_entries(other, len(sequence.items))
+            if entries is not None and sequence.kind == "tuple":
+                pairs = zip(entries, sequence.items, strict=True)
                 return True, all_same(
                     self.same(i, e) if swap else self.same(e, i) for e, i in pairs
                 )
-            reals = as_interval(one)
+            reals = as_interval(sequence)
             if isinstance(other, Opaque) and reals is not None:
                 return True, self.prove(other, reals)
             return True, None if isinstance(other, Opaque) else False
@@ -274,8 +279,8 @@ class Comparison:
             value = None if grid is None else determinant(grid)
             if value is None or value_of(other) is None:
                 return None
-            one = Closed(value)
-            return self.same(one, gold) if matrix is answer else self.same(answer, one)
+            scalar = Closed(value)
+            return self.same(scalar, gold) if matrix is answer else self.same(answer, scalar)
         flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
         if not flat:
             return False

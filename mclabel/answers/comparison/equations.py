@@ -52,7 +52,9 @@ def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
             return _same_function(answer.right, ours[2], gold.right, theirs[2], same)
         if _is_graph(answer.label, gold.label) or _is_graph(gold.label, answer.label):
             return same(answer.right, gold.right)
-    sides = [value_of(side) for one in (answer, gold) for side in (one.left, one.right)]
+    sides = [
+        value_of(side) for equation in (answer, gold) for side in (equation.left, equation.right)
+    ]
     a, b, c, d = sides
     if a is None or b is None or c is None or d is None:
         return _unlike(answer, gold, same)
@@ -63,7 +65,9 @@ def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
     except NotClosed:
         return None
     if not algebra.symbols(first) or not algebra.symbols(second):
-        untrue = any(not algebra.symbols(one) and one.num for one in (first, second))
+        untrue = any(
+            not algebra.symbols(difference) and difference.num for difference in (first, second)
+        )
         return None if untrue else same(answer.right, gold.right)
     return False if algebra.is_canonical(first) and algebra.is_canonical(second) else None
 
@@ -157,8 +161,8 @@ def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0
         left = left.amount
     elif isinstance(right, Quantity) and not same(left, right):  # 1/2 = 50%
         right = right.amount
-    one, other = _size(left), _size(right)
-    if one is None or other is None:
+    left_size, right_size = _size(left), _size(right)
+    if left_size is None or right_size is None:
         return None
     if same(left, right):
         return True
@@ -167,8 +171,10 @@ def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0
     unit = Fraction(1)
     if isinstance(right, Number) and right.literal.unit_in_last_place is not None:
         unit = right.literal.unit_in_last_place
-    difference = abs(one - other)
-    return (one.denominator > 1 and difference < unit) or difference <= abs(one) * rounded
+    difference = abs(left_size - right_size)
+    return (left_size.denominator > 1 and difference < unit) or difference <= abs(
+        left_size
+    ) * rounded
 
 
 def _size(form: Form) -> Fraction | None:
@@ -229,9 +235,9 @@ def _same_family(answer: Form, gold: Form) -> bool | None:
     return same_but_for_a_letter(ours, theirs)
 
 
-def _is_graph(one: str, other: str) -> bool:
+def _is_graph(label: str, other: str) -> bool:
     """f(x) and y name the same."""
-    return other == "y" and bool(_APPLIED.fullmatch(one))
+    return other == "y" and bool(_APPLIED.fullmatch(label))
 
 
 def _names_something(left: Value, right: Value | None) -> bool:

@@ -53,8 +53,8 @@ def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value) -> bool:
         return True
     if integrated(left, right) or same_but_for_constants(left, right):
         return True
-    one, other = lone_letter(answer), lone_letter(gold)
-    return bool(one and other and one.lower() == other.lower())
+    letter, other_letter = lone_letter(answer), lone_letter(gold)
+    return bool(letter and other_letter and letter.lower() == other_letter.lower())
 
 
 def _same_magnitude(answer: Form, gold: Form) -> bool:
@@ -87,8 +87,8 @@ def _same_squares(left: Value, right: Value) -> bool:
     """
     if algebra.symbols(left) or algebra.symbols(right):
         return False
-    one, other = real(left), real(right)
-    if one is None or other is None or one * other <= 0:
+    left_real, right_real = real(left), real(right)
+    if left_real is None or right_real is None or left_real * right_real <= 0:
         return False
     return algebra.same_form(powers.square(left), powers.square(right))
 
@@ -152,10 +152,10 @@ def same_angles(left: Value, right: Value) -> bool:
     if None in terms:
         return False
     times = [Fraction(coefficient) for coefficient in difference.num.values()]
-    scale = lcm(*(one.denominator for one in times))
+    scale = lcm(*(multiple.denominator for multiple in times))
     product: Gaussian = (1, 0)
-    for factor, one in zip(terms, times, strict=True):
-        count = int(one * scale)
+    for factor, multiple in zip(terms, times, strict=True):
+        count = int(multiple * scale)
         if abs(count) > _MAX_TIMES:
             return False
         if factor is not None:

@@ -88,8 +88,8 @@ def _same_measures(answer: Quantity, gold: Quantity, same: Same) -> bool | None:
         return same(answer.amount, gold.amount)
     if {ours.dimension, theirs.dimension} == {_DEGREE, _RADIAN}:
         left, right = (
-            _in_radians(one.amount) if one.unit.dimension == _DEGREE else one.amount
-            for one in (answer, gold)
+            _in_radians(measure.amount) if measure.unit.dimension == _DEGREE else measure.amount
+            for measure in (answer, gold)
         )
         return same(left, right)
     if ours.dimension != theirs.dimension:
@@ -240,10 +240,10 @@ def _same_ratios(answer: Ratio, gold: Ratio, same: Same) -> bool | None:
             Closed(algebra.multiply(left, theirs[0])),
             Closed(algebra.multiply(right, ours[0])),
         )
-        one = same(*crossed)
-        if one is False:
+        equal = same(*crossed)
+        if equal is False:
             return False
-        verdict = verdict and one
+        verdict = verdict and equal
     return verdict
 
 

@@ -258,13 +258,13 @@ def _same_items(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
     if "set" in kinds and kinds & {"tuple", "bracket"}:
         return False
     loose = {"list", "alternatives"}
-    told = kinds <= loose and _order_is_told(answer, gold)
-    if told and not has_labels(gold) and has_labels(answer) and not are_truth_values(gold):
+    has_order = kinds <= loose and _order_is_told(answer, gold)
+    if has_order and not has_labels(gold) and has_labels(answer) and not are_truth_values(gold):
         ordered_verdict = all_same(map(same, spread(answer), spread(gold)))
         if ordered_verdict or len(answer.items) != len(gold.items):
             return ordered_verdict
         return None if _matching(spread(answer), spread(gold), same) else False
-    ordered = told or bool(kinds & {"tuple", "bracket"})
+    ordered = has_order or bool(kinds & {"tuple", "bracket"})
     ours, theirs = spread(answer), spread(gold)
     if kinds == {"set"}:
         ours, theirs = _distinct(ours, same), _distinct(theirs, same)
@@ -281,8 +281,8 @@ def _order_is_told(answer: Sequence, gold: Sequence) -> bool:
     """Return whether names, truth values or dots at the end say that the order of a list counts."""
     if answer.ordered or gold.ordered:
         return True
-    for one, other in ((answer, gold), (gold, answer)):
-        if is_assigned(one) and not has_labels(other):
+    for sequence, other in ((answer, gold), (gold, answer)):
+        if is_assigned(sequence) and not has_labels(other):
             return True
     return are_truth_values(gold)
 
@@ -297,16 +297,16 @@ def _distinct(items: Items[Form], same: Same) -> list[Form]:
 
 def _matching(answer: Items[Form], gold: Items[Form], same: Same) -> bool | None:
     """Return whether every gold item has an answer item of its own."""
-    left, unsure = list(answer), False
+    remaining, unsure = list(answer), False
     open_golds = []
     for item in gold:
-        found = next((x for x in left if same(x, item)), None)
-        if found is None:
+        match = next((x for x in remaining if same(x, item)), None)
+        if match is None:
             open_golds.append(item)
         else:
-            left.remove(found)
+            remaining.remove(match)
     for item in open_golds:
-        if not any(same(x, item) is None for x in left):
+        if not any(same(x, item) is None for x in remaining):
             return False
         unsure = True
     return None if unsure else True

@@ -414,6 +414,9 @@ def localised(answer: str, text: str) -> str:
     tail = text[-_END_OF_TEXT:].lower()
     if not _CYRILLIC.search(tail, 0, 200):
         words = {*tail.replace(",", " ").split()}
-        if "the" in words or max(len(words & known) for known in _WORDS_OF) < _MIN_WORDS:
+        if (
+            "the" in words
+            or max(len(words & language_words) for language_words in _WORDS_OF) < _MIN_WORDS
+        ):
             return answer
     return with_points(answer, text[-_WINDOW:])

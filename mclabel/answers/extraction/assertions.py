@@ -109,9 +109,9 @@ def last_sentence(text: str) -> str:
         low = max(0, end - _MAX_SENTENCE)
         place, begin = -1, low
         for mark in _BOUNDARIES:
-            found = text.rfind(mark, begin, end)
-            if found >= 0:
-                place, begin = found, found + len(mark)
+            position = text.rfind(mark, begin, end)
+            if position >= 0:
+                place, begin = position, position + len(mark)
         sentence = text[begin:end].strip()
         if place < 0 or (sentence and not sentence.lower().startswith(_PLEASANTRIES)):
             break
@@ -124,25 +124,25 @@ def closing_assignments(sentence: str) -> str | None:
     if sentence.count("=") < 2:
         return None
     sentence = _DELIMITERS.sub("", sentence)
-    found = [*_ASSIGNED.finditer(sentence)]
-    if len(found) < 2 or sentence[found[-1].end() :].strip(" .!*"):
+    assignments = [*_ASSIGNED.finditer(sentence)]
+    if len(assignments) < 2 or sentence[assignments[-1].end() :].strip(" .!*"):
         return None
-    first = found[-1]
-    for before, after in reversed([*pairwise(found)]):
+    first = assignments[-1]
+    for before, after in reversed([*pairwise(assignments)]):
         if not _BETWEEN.fullmatch(sentence, before.end(), after.start()):
             break
         first = before
-    if first is found[-1] or is_denied(sentence, first.start()):
+    if first is assignments[-1] or is_denied(sentence, first.start()):
         return None
-    return sentence[first.start() : found[-1].end()]
+    return sentence[first.start() : assignments[-1].end()]
 
 
 def bold_value(sentence: str) -> str | None:
     """The one number in bold of a sentence."""
     if "**" not in sentence:
         return None
-    found = {match[1].strip() for match in _BOLD_VALUE.finditer(sentence)}
-    return found.pop() if len(found) == 1 else None
+    values = {match[1].strip() for match in _BOLD_VALUE.finditer(sentence)}
+    return values.pop() if len(values) == 1 else None
 
 
 def asserted(sentence: str) -> str | None:
@@ -167,13 +167,13 @@ def asserted(sentence: str) -> str | None:
         return several
     for among in (_of_main_clause(read), read.numbers):
         roles = {i: _role(read, i) for i in among}
-        told = [i for i, role in roles.items() if role == "verb"]
-        told = told or [i for i, role in roles.items() if role == "subject"]
-        if len(told) == 1 and "other" not in roles.values():
-            if read.is_denied(told[0]) or _goes_on(read, told[0]):
+        candidates = [i for i, role in roles.items() if role == "verb"]
+        candidates = candidates or [i for i, role in roles.items() if role == "subject"]
+        if len(candidates) == 1 and "other" not in roles.values():
+            if read.is_denied(candidates[0]) or _goes_on(read, candidates[0]):
                 return None
-            return _value(read, told[0])
-        if told:
+            return _value(read, candidates[0])
+        if candidates:
             return None
     return None
 
@@ -289,12 +289,12 @@ def _role(sentence: Sentence, i: int) -> str:
     return "other"
 
 
-def _goes_on(sentence: Sentence, told: int) -> bool:
+def _goes_on(sentence: Sentence, index: int) -> bool:
     """Return whether a clause with another number follows, or any after a number in words."""
-    later = range(told + 1, len(sentence.words))
-    if not sentence.tokens[told][-1:].isalpha():
+    later = range(index + 1, len(sentence.words))
+    if not sentence.tokens[index][-1:].isalpha():
         last = sentence.numbers[-1]
-        later = range(told + 1, last)
+        later = range(index + 1, last)
         return any(
             sentence.word(i) == "and"
             and (sentence.word(i - 1) == "," or sentence.word(i + 1) in _HE)
@@ -405,11 +405,11 @@ def _end_of_number(tokens: list[str], at: int) -> int:
     """The place behind the number in words that begins at a token; 0 if none does."""
     if tokens[at].partition("-")[0] not in BEGINNINGS:
         return 0
-    found = number_at(words := _words_from(tokens, at), 0)
-    if found is None or words[: found[1]] == ["one"]:
+    number = number_at(words := _words_from(tokens, at), 0)
+    if number is None or words[: number[1]] == ["one"]:
         return 0  # "one" is mostly no number
     end, count = at, 0
-    while count < found[1]:
+    while count < number[1]:
         count += len(split_words(tokens[end]))
         end += 1
     return end

@@ -70,7 +70,7 @@ def find_boxes(text: str) -> list[Box] | None:
 
     Only of those that can matter: the last one, and those that stand in one list with it.
     """
-    found: list[Box] = []
+    boxes: list[Box] = []
     mentioned: list[Box] = []
     last_open = None
     low, end_of_rest = 0, len(text)
@@ -85,7 +85,7 @@ def find_boxes(text: str) -> list[Box] | None:
             if end is not None:
                 content = text[start + 1 : end].strip()
                 box = (end_of_rest, end + 1, content) if content else None
-            elif not (found or mentioned or last_open) and _NOT_CLOSED.match(text, start) is None:
+            elif not (boxes or mentioned or last_open) and _NOT_CLOSED.match(text, start) is None:
                 return None
         else:
             box = _without_braces(text, match)
@@ -101,10 +101,10 @@ def find_boxes(text: str) -> list[Box] | None:
             if before.endswith(_DENIED_BEFORE):
                 continue
         if not (len(text) - box[1] > _MIN_AFTER and _is_retracted(text, box[1])):
-            found.insert(0, box)
+            boxes.insert(0, box)
             low = max(0, end_of_rest - _MAX_DISTANCE)
-    if found or mentioned:
-        return found or mentioned
+    if boxes or mentioned:
+        return boxes or mentioned
     if last_open is not None:
         box = _open_box(text, last_open)
         return [] if box is None else [box]
@@ -156,8 +156,8 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
         if joined is answer and label:
             joined = f"{label} = {answer}"
         start = before[0]
-        named, one = _label(text, start), _around(text, *before)
-        joined = f"{named} = {one}{joint}{joined}" if named else f"{one}{joint}{joined}"
+        named, value = _label(text, start), _around(text, *before)
+        joined = f"{named} = {value}{joint}{joined}" if named else f"{value}{joint}{joined}"
     return joined
 
 
@@ -182,11 +182,11 @@ def _joint(gap: str) -> str | None:
     """Return what joins two boxes in a list; None if they do not stand in one."""
     if len(gap) > _MAX_GAP:
         return None
-    said = " ".join(_SPACING.sub(" ", gap).split())
-    if not said:
+    words = " ".join(_SPACING.sub(" ", gap).split())
+    if not words:
         return ", " if not gap or "\\" in gap else None
-    match = _GAP.fullmatch(said)
-    if match is None or said.split(" ")[0].strip(",;") in _NO_LIST:
+    match = _GAP.fullmatch(words)
+    if match is None or words.split(" ")[0].strip(",;") in _NO_LIST:
         return None
     if not match[1] and "," not in gap and ";" not in gap:
         return None

@@ -124,7 +124,7 @@ def whole_answer(text: str) -> str | None:
     words = [word.lower() for word in _WORD.findall(plain)]
     if any(word not in _FORMULA_WORDS for word in words):
         return _in_words(text, words)
-    said = any(c.isalnum() for c in text)
+    has_content = any(c.isalnum() for c in text)
     left, equals, right = outer_sides(text.strip("$ ."))
     if (
         equals
@@ -133,7 +133,9 @@ def whole_answer(text: str) -> str | None:
         and not _SHORT_NAME.fullmatch(left)
     ):
         return right.strip() or None
-    return text.strip("*").rstrip(".;,").strip() if said and text[-1] not in "+-*/=:" else None
+    return (
+        text.strip("*").rstrip(".;,").strip() if has_content and text[-1] not in "+-*/=:" else None
+    )
 
 
 def _ideographic(text: str) -> str | None:
@@ -195,9 +197,9 @@ def chosen_letter(text: str) -> str | None:
         if last:
             return last[1]
     if tail[-1:] not in _LETTERS and "(" in tail and _BRACKETED.search(tail):
-        told = _WITH_CONTENT.search(tail)
-        if told and not is_denied(tail, told.start(1)):
-            return told[1].replace("*", "")
+        bracketed = _WITH_CONTENT.search(tail)
+        if bracketed and not is_denied(tail, bracketed.start(1)):
+            return bracketed[1].replace("*", "")
     first_line, more, _ = text[:_CHOSEN_LENGTH].lstrip().partition("\n")
     if more and _ONLY_LETTER.fullmatch(first_line):
         return first_line.strip("*_ .:()").upper()
@@ -217,11 +219,11 @@ def closing_pair(text: str) -> str | None:
         if start < 0:
             continue
         match = _PAIR.match(text, start)
-        found = match and (match[1] or match[2])
-        if not found or "," not in found or _LONG_WORD.search(found):
+        pair = match and (match[1] or match[2])
+        if not pair or "," not in pair or _LONG_WORD.search(pair):
             continue
-        if any(c.isalnum() for c in found) and not is_denied(text, start):
-            return found
+        if any(c.isalnum() for c in pair) and not is_denied(text, start):
+            return pair
     return None
 
 
@@ -253,11 +255,11 @@ def restated(rest: str) -> str | None:
     correction = _CORRECTION.search(rest)
     if correction is None:
         return None
-    found = None
+    restatement = None
     for match in _RESTATED.finditer(rest, correction.start()):
         if not is_denied(rest, match.start(1)) and not _CONTINUED.match(rest, match.end()):
-            found = match
-    return found[1].strip(",. ") if found else None
+            restatement = match
+    return restatement[1].strip(",. ") if restatement else None
 
 
 _MAX_CORRECTION = 600

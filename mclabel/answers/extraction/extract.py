@@ -109,8 +109,8 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
         truncated: the completion was cut by its length; it has no answer then, whatever it
             looks like.
     """
-    found = None if truncated else find_answer(text)
-    return None if found is None else found.answer or None
+    extracted = None if truncated else find_answer(text)
+    return None if extracted is None else extracted.answer or None
 
 
 def stated_answer(text: str) -> str | None:
@@ -180,8 +180,8 @@ def inside_box(text: str) -> str | None:
     r"""Return what the last balanced `\boxed{}` holds, with those right beside it; None without
     one.
     """
-    found = find_boxes(text)
-    return join_boxes(text, found) if found else None
+    boxes = find_boxes(text)
+    return join_boxes(text, boxes) if boxes else None
 
 
 def _find(text: str) -> Found | None:
@@ -189,8 +189,8 @@ def _find(text: str) -> Found | None:
     if ending is not None:
         start, held = ending
         if held is not None:
-            found = _find(held)
-            return found and Found(found.answer or held)
+            inner = _find(held)
+            return inner and Found(inner.answer or held)
         text = text[:start].rstrip("` \n").removesuffix("```json")
     answer = _marked(text)
     if answer is not None:
@@ -301,8 +301,8 @@ def _unless_taken_back(answer: str, rest: str) -> str:
     if restatement is not None:
         return restatement
     end = _CLAUSE_END.search(rest, place + _MIN_LATER)
-    found = _find(rest[end.end() :]) if end else None
-    return "" if found is None or found.is_guess else found.answer
+    extracted = _find(rest[end.end() :]) if end else None
+    return "" if extracted is None or extracted.is_guess else extracted.answer
 
 
 _CLAUSE_END = re.compile(r"[.!?:;\n]|, so\b")
@@ -346,8 +346,8 @@ def _tagged(text: str) -> tuple[int, str] | None:
     end = text.find("<", opening + len(_TAG))
     end = len(text) if end < 0 else end
     inside = text[opening + len(_TAG) : end]
-    found = _find(inside)
-    answer = found.answer if found is not None and found.answer else clean(inside)
+    extracted = _find(inside)
+    answer = extracted.answer if extracted is not None and extracted.answer else clean(inside)
     return (end, answer) if answer else None
 
 
@@ -359,16 +359,16 @@ _HEADING = re.compile(
 
 def _hash_answer(text: str) -> tuple[int, str] | None:
     """Return what the last `#### x` gives, unless that is a heading."""
-    found = None
+    last_match = None
     for match in _HASHES.finditer(text):
         if not _HEADING.match(match[1]):
-            found = match
-    if found is None:
+            last_match = match
+    if last_match is None:
         return _inline_hash_answer(text)
-    answer = predicate(found[1]) or clean(found[1])
-    if len(answer.split()) > 6 and text[found.end() :].strip():
+    answer = predicate(last_match[1]) or clean(last_match[1])
+    if len(answer.split()) > 6 and text[last_match.end() :].strip():
         return None
-    return (found.start(), answer) if answer else None
+    return (last_match.start(), answer) if answer else None
 
 
 def _inline_hash_answer(text: str) -> tuple[int, str] | None:

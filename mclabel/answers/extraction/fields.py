@@ -82,7 +82,7 @@ def _lowered(fields: Mapping[Any, Any]) -> dict[str, Any]:
 def _answer_of(fields: dict[str, Any]) -> str | None:
     name = next((name for name in _NAMES if name in fields), None)
     if name is None:
-        holder = next((fields[one] for one in _HOLDERS if isinstance(fields.get(one), dict)), None)
+        holder = next((fields[key] for key in _HOLDERS if isinstance(fields.get(key), dict)), None)
         return None if holder is None or fields is holder else _answer_of(_lowered(holder))
     value = fields[name]
     if isinstance(value, dict):
@@ -98,6 +98,6 @@ def _joined(value: dict[str, Any]) -> str | None:
     if held is not None:
         unit = next((value[name] for name in _UNITS if name in value), "")
         return f"{held} {unit}".strip()
-    if not value or not all(isinstance(one, str | int | float) for one in value.values()):
+    if not value or not all(isinstance(entry, str | int | float) for entry in value.values()):
         return None
-    return ", ".join(f"{name} = {one}" for name, one in value.items())
+    return ", ".join(f"{name} = {entry}" for name, entry in value.items())

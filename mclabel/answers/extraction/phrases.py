@@ -168,20 +168,20 @@ def last_number(text: str) -> str | None:
     A formula counts as a number where it ends in one after an equals sign, or is one.
     """
     prose = prose_of(_last_part_with_a_digit(text[-_WINDOW:]).replace("**", ""))
-    found = _last_told(prose)
-    if found is None:
+    number = _last_told(prose)
+    if number is None:
         return None
-    after = prose[found.end() :]
-    later = _NUMBER.search(prose, found.end())
+    after = prose[number.end() :]
+    later = _NUMBER.search(prose, number.end())
     if later and is_denied(prose, later.start()):
-        after = prose[found.end() : later.start()]
+        after = prose[number.end() : later.start()]
     ordinal = _ORDINAL.match(after)
     if ordinal and not any(c.isdecimal() for c in after):
-        return found[0]
+        return number[0]
     if _TORN.match(after) or _NOT_UNDERSTOOD in after or _holds_number(after):
         return None
     unit = _UNIT_AFTER.match(after)
-    return (found[0] + (unit[0] if unit else "")).strip()
+    return (number[0] + (unit[0] if unit else "")).strip()
 
 
 def prose_of(text: str) -> str:
@@ -214,13 +214,13 @@ def _last_told(prose: str) -> re.Match[str] | None:
     if not numbers:
         return None
     end = max(prose.rfind(mark, 0, numbers[-1].start()) for mark in _SENTENCE_MARKS)
-    told = [m for m in numbers if m.start() > end and not is_denied(prose, m.start())]
-    cardinal = [m for m in told if not _ORDINAL.match(prose, m.end())]
+    stated = [m for m in numbers if m.start() > end and not is_denied(prose, m.start())]
+    cardinal = [m for m in stated if not _ORDINAL.match(prose, m.end())]
     if cardinal and cardinal[-1] is not numbers[-1]:
         last = cardinal[-1]
         between = prose[last.end() : numbers[-1].start()]
         return last if not any(c in between for c in "+*/=^") else None
-    return cardinal[-1] if cardinal else told[-1] if told else None
+    return cardinal[-1] if cardinal else stated[-1] if stated else None
 
 
 _DIGITS = re.compile(r"[0-9]++")
@@ -314,16 +314,18 @@ def _essence(sentence: str) -> str | None:
     letter = _CHOICE_FIRST.match(sentence) if " " in sentence else None
     if letter:
         return letter[1] or letter[2]
-    told = predicate(sentence)
-    if told is not None:
-        return told
+    statement = predicate(sentence)
+    if statement is not None:
+        return statement
     words = sentence.split()
     if len(words) <= 8 and (len(words) < 4 or not _only_number(sentence)):
         return sentence
     for pattern in (_BOLD, _MATH):
-        found = pattern.findall(sentence)
-        if found:
-            last = found[-1] if isinstance(found[-1], str) else next(g for g in found[-1] if g)
+        matches = pattern.findall(sentence)
+        if matches:
+            last = (
+                matches[-1] if isinstance(matches[-1], str) else next(g for g in matches[-1] if g)
+            )
             return clean(_right_side(last))
     return _only_number(sentence) or (sentence if len(sentence) <= 200 else None)
 
@@ -355,25 +357,25 @@ def predicate(sentence: str) -> str | None:
     ]
     if len(places) != 1:
         return None
-    told = sentence[places[0].end() :].strip()
-    if not told or len(told.split()) > 5 or not any(c.isdigit() for c in told):
+    value = sentence[places[0].end() :].strip()
+    if not value or len(value.split()) > 5 or not any(c.isdigit() for c in value):
         return None
-    if _QUALIFIED.search(told) or is_denied(sentence, places[0].end()):
+    if _QUALIFIED.search(value) or is_denied(sentence, places[0].end()):
         return None
-    return clean(told)
+    return clean(value)
 
 
 def _only_number(sentence: str) -> str | None:
     """The one number of a sentence that says no more than that number."""
     if _QUALIFIED.search(sentence) or any(c in sentence for c in "\\^=<>≤≥_({["):
         return None
-    found = [m for m in _NUMBER.finditer(sentence) if m[0].strip()]
-    if len({m[0] for m in found}) != 1 or sum(c.isdigit() for c in sentence) != sum(
-        c.isdigit() for m in found for c in m[0]
+    numbers = [m for m in _NUMBER.finditer(sentence) if m[0].strip()]
+    if len({m[0] for m in numbers}) != 1 or sum(c.isdigit() for c in sentence) != sum(
+        c.isdigit() for m in numbers for c in m[0]
     ):
         return None
-    unit = _UNIT_AFTER.match(sentence[found[0].end() :])
-    return (found[0][0] + (unit[0] if unit else "")).strip()
+    unit = _UNIT_AFTER.match(sentence[numbers[0].end() :])
+    return (numbers[0][0] + (unit[0] if unit else "")).strip()
 
 
 def clean(answer: str) -> str:

@@ -82,16 +82,16 @@ def _numeric(text: str) -> Words | None:
     last = _YEAR_LAST.fullmatch(text)
     if last is None:
         return None
-    one, sign, other, year = int(last[1]), last[2], int(last[3]), last[4]
-    if sign == "." or (one > 12 and sign == "/"):
-        return _date(year, other, last[1])
+    first_number, sign, second_number, year = int(last[1]), last[2], int(last[3]), last[4]
+    if sign == "." or (first_number > 12 and sign == "/"):
+        return _date(year, second_number, last[1])
     if sign == "-" and len(last[1] + last[3]) < 4:
         return None
-    if other > 12 or one == other:
-        return _date(year, one, last[3])
-    if one > 12:
-        return _date(year, other, last[1])
-    return Words((DATE, f"{one:02}{AMBIGUOUS}{other:02}", year))
+    if second_number > 12 or first_number == second_number:
+        return _date(year, first_number, last[3])
+    if first_number > 12:
+        return _date(year, second_number, last[1])
+    return Words((DATE, f"{first_number:02}{AMBIGUOUS}{second_number:02}", year))
 
 
 def _in_words(text: str) -> Words | None:

@@ -318,9 +318,9 @@ class _Reader(Tokens):
         def term(value: Value) -> Value:
             self.at = start
             self.bound = {**outer, index: value}
-            found = self.product()
+            result = self.product()
             self.bound = outer
-            return found
+            return result
 
         term(atom(index))
         tokens = self.at - start

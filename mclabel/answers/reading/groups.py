@@ -214,13 +214,13 @@ _IF = re.compile(r"^(?:(?:if|when|for|where|当|若|si|wenn|если) ?)", re.IG
 
 def _reckoned(text: str, part: Reader) -> Form | None:
     """A sum, a difference or a product of matrices of formulas."""
-    found = [*_MATRIX.finditer(text)]
-    gaps = [text[a.end() : b.start()].strip() for a, b in pairwise(found)]
-    around = text[: found[0].start()].strip() + text[found[-1].end() :].strip()
-    if around or len(found) > _MAX_MATRICES or not set(gaps) <= {"+", "-", "*", ""}:
+    matches = [*_MATRIX.finditer(text)]
+    gaps = [text[a.end() : b.start()].strip() for a, b in pairwise(matches)]
+    around = text[: matches[0].start()].strip() + text[matches[-1].end() :].strip()
+    if around or len(matches) > _MAX_MATRICES or not set(gaps) <= {"+", "-", "*", ""}:
         return None
     grids = []
-    for match in found:
+    for match in matches:
         matrix = read_matrix(match[0], part)
         grid = entries(matrix) if isinstance(matrix, Matrix) and not matrix.determinant else None
         if grid is None:

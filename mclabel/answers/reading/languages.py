@@ -298,8 +298,8 @@ def _in_digits(text: str) -> str | None:
     if tail == "mil":
         return f"{1000 * number}"
     written = f"{number} {tail}"
-    known = _SCALED.fullmatch(written) or _UNIT.fullmatch(written, len(str(number)))
-    return written if known else None
+    match = _SCALED.fullmatch(written) or _UNIT.fullmatch(written, len(str(number)))
+    return written if match else None
 
 
 def _may_be_foreign(text: str) -> bool:

@@ -333,9 +333,9 @@ def _with_single_backslashes(text: str) -> str:
 
 def _command(match: re.Match[str]) -> str:
     name = match[1]
-    known = _COMMANDS.get(name)
-    if known is not None:
-        return known
+    replacement = _COMMANDS.get(name)
+    if replacement is not None:
+        return replacement
     if name.isdigit():
         return name
     if not name[-1:].isalpha():

@@ -55,18 +55,18 @@ _WORD, _LETTERS = re.compile(r"[^\s-]+"), re.compile(r"[a-z]+")
 def number_in_words(text: str) -> Fraction | None:
     """A text that is a number in words and nothing else; None of any other."""
     words = split_words(text)
-    found = number_at(words, 0)
-    return found[0] if found is not None and found[1] == len(words) else None
+    number = number_at(words, 0)
+    return number[0] if number is not None and number[1] == len(words) else None
 
 
 def leading_number(text: str) -> tuple[Fraction, str] | None:
     """The number in words that begins a text, and what stands behind it after a space."""
     pieces = [match for match, _ in zip(_WORD.finditer(text), range(MAX_WORDS + 1), strict=False)]
     words = [piece[0].lower() for piece in pieces]
-    found = number_at(words, 0)
-    if found is None or found[1] >= len(words):
+    number = number_at(words, 0)
+    if number is None or number[1] >= len(words):
         return None
-    value, end = found
+    value, end = number
     start = pieces[end].start()
     return (value, text[start:]) if text[start - 1].isspace() and is_clear(words, end) else None
 
@@ -97,8 +97,8 @@ def tells_number(text: str, *, places: bool = True) -> bool:
 def tells_fraction(text: str) -> bool:
     """Return whether a text tells a number in words that is not whole: `half`, `one sixth`."""
     words = _LETTERS.findall(text.lower())
-    found = (number_at(words, at) for at, word in enumerate(words) if word in BEGINNINGS)
-    return any(one is not None and one[0].denominator > 1 for one in found)
+    numbers = (number_at(words, at) for at, word in enumerate(words) if word in BEGINNINGS)
+    return any(number is not None and number[0].denominator > 1 for number in numbers)
 
 
 def is_clear(words: Sequence[str], end: int) -> bool:
@@ -117,8 +117,8 @@ def number_at(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
         at: index of its first word.
     """
     if _word(words, at) in _SIGNS:
-        found = number_at(words, at + 1) if _word(words, at + 1) not in _SIGNS else None
-        return None if found is None else (-found[0], found[1])
+        magnitude = number_at(words, at + 1) if _word(words, at + 1) not in _SIGNS else None
+        return None if magnitude is None else (-magnitude[0], magnitude[1])
     if _word(words, at) == "none" and _word(words, at + 1) in ("left", "remaining"):
         return Fraction(0), at + 2
     fraction = _fraction(words, at)

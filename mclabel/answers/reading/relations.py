@@ -76,12 +76,12 @@ def read_union(text: str) -> Reals | None:
     parts = split(text, _MEET)
     if len(parts) > 1:
         sets = [_piece(part, beyond_doubt=False) for part in parts]
-        found = ALL
-        for one in sets:
-            if one is None:
+        common = ALL
+        for reals in sets:
+            if reals is None:
                 return None
-            found = intersection(found, one)
-        return found
+            common = intersection(common, reals)
+        return common
     return _piece(text, beyond_doubt=True)
 
 
@@ -119,12 +119,12 @@ def read_relation(text: str, part: Reader) -> Form | None:
     for separator, combine in ((_OR, union), (_AND, _meet)):
         parts = split(text, separator)
         if len(parts) > 1:
-            sets = [part(one) for one in parts]
+            sets = [part(piece) for piece in parts]
             named = _same_variable(parts, sets, part)
             return combine(named) if named is not None else None
     parts = split(text, _COMMA)
     if len(parts) > 1:
-        named = _same_variable(parts, [part(one) for one in parts], part)
+        named = _same_variable(parts, [part(piece) for piece in parts], part)
         return _listed(named) if named is not None else None
     return _chain(text)
 
@@ -170,10 +170,10 @@ def _points(text: str) -> list[str]:
 
 
 def _meet(sets: list[Reals]) -> Reals:
-    found = ALL
-    for one in sets:
-        found = intersection(found, one)
-    return found
+    common = ALL
+    for reals in sets:
+        common = intersection(common, reals)
+    return common
 
 
 def _same_variable(parts: list[str], forms: list[Form], part: Reader) -> list[Reals] | None:
@@ -197,24 +197,28 @@ def _chain(text: str) -> Reals | Relation | Sequence:
     sides = _SIGN.split(text)
     if len(signs) > _MAX_SIGNS or not all(side.strip() for side in sides):
         raise NotClosed("not a chain of inequalities")
-    found: Reals | Relation | None = None
+    combined: Reals | Relation | None = None
     links = []
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
-        one = _simple(left.strip(), sign, right.strip())
-        if one is None:
+        relation = _simple(left.strip(), sign, right.strip())
+        if relation is None:
             continue
-        links.append(one)
-        if found is None:
-            found = one
-        elif isinstance(found, Reals) and isinstance(one, Reals) and found.variable == one.variable:
-            found = Reals(intersection(found, one).pieces, found.variable)
+        links.append(relation)
+        if combined is None:
+            combined = relation
+        elif (
+            isinstance(combined, Reals)
+            and isinstance(relation, Reals)
+            and combined.variable == relation.variable
+        ):
+            combined = Reals(intersection(combined, relation).pieces, combined.variable)
         else:
-            found = Relation(algebra.number(0), strict=False)
-    if found is None:
+            combined = Relation(algebra.number(0), strict=False)
+    if combined is None:
         return ALL
-    if len(links) > 1 and not isinstance(found, Reals):
+    if len(links) > 1 and not isinstance(combined, Reals):
         return Sequence("set", tuple(links))
-    return found
+    return combined
 
 
 def _simple(left: str, sign: str, right: str) -> Reals | Relation | None:
@@ -233,12 +237,12 @@ def _simple(left: str, sign: str, right: str) -> Reals | Relation | None:
 def _bounded(inside: Value, sign: str, bound: Value) -> Reals | Relation:
     """Return what |x - a| < r or |x - a| > r says of x."""
     beyond = sign in (">", "≥")
-    one = solve_relation(inside, sign, bound)
-    other = solve_relation(inside, _FLIPPED[sign], algebra.negate(bound))
-    if not isinstance(one, Reals) or not isinstance(other, Reals) or len(one.pieces) != 1:
+    first = solve_relation(inside, sign, bound)
+    second = solve_relation(inside, _FLIPPED[sign], algebra.negate(bound))
+    if not isinstance(first, Reals) or not isinstance(second, Reals) or len(first.pieces) != 1:
         raise NotClosed("several variables")
-    both = union((one, other)) if beyond else intersection(one, other)
-    return Reals(both.pieces, one.variable)
+    both = union((first, second)) if beyond else intersection(first, second)
+    return Reals(both.pieces, first.variable)
 
 
 def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:
@@ -249,7 +253,7 @@ def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:
         return None
     braces = enclosed(text, (("\\{", "\\}"), ("{", "}")))
     if braces and not beyond_doubt:
-        points = [read_expression(one) for one in split(braces[1], _COMMA)]
+        points = [read_expression(item) for item in split(braces[1], _COMMA)]
         return union(interval(p, p, closed=(True, True)) for p in points)
     match = _OUTWARD.fullmatch(text)
     if match and (match[1] == "]" or match[6] == "["):

@@ -187,8 +187,8 @@ def _says_again(form: Form, stated: Form) -> bool:
     if isinstance(form, Quantity) or isinstance(stated, Quantity):
         return True
     if isinstance(form, Number) and isinstance(stated, Number):
-        one, other = form.literal, stated.literal
-        return _rounds(one, other) or _rounds(other, one)
+        literal, other_literal = form.literal, stated.literal
+        return _rounds(literal, other_literal) or _rounds(other_literal, literal)
     left, right = value_of(form), value_of(stated)
     return left is not None and right is not None and None is not left.rational == right.rational
 

@@ -106,7 +106,7 @@ def _depth_at(text: str, position: int) -> int:
 @lru_cache(maxsize=64)
 def _depths(text: str) -> tuple[tuple[int, int], ...] | None:
     """Positions where the depth of nesting changes, and to what; None if it falls below zero."""
-    found, depth = [], 0
+    changes, depth = [], 0
     for match in _BRACKET.finditer(text):
         token = match[0]
         if token == "\\\\":
@@ -117,5 +117,5 @@ def _depths(text: str) -> tuple[tuple[int, int], ...] | None:
             depth -= 1
             if depth < 0:
                 return None
-        found.append((match.start(), depth))
-    return tuple(found)
+        changes.append((match.start(), depth))
+    return tuple(changes)

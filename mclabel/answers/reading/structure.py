@@ -367,7 +367,7 @@ def _equation(text: str, part: Reader) -> Form | None:
     sides = [side for side in split(text, _EQUALS) if side]
     if len(sides) > 2:
         named = split(text, _NEXT_NAME)
-        if len(named) == len(sides) - 1 and all(_NAMED.match(one) for one in named):
+        if len(named) == len(sides) - 1 and all(_NAMED.match(segment) for segment in named):
             return Sequence("list", tuple(map(part, named)))
     if len(sides) == 1:
         return part(sides[0]) if len(sides[0]) < len(text) else _scalar(text)

@@ -199,8 +199,8 @@ def accumulate(
         raise NotClosed("a long sum")
     total = number(1 if product else 0)
     for k in range(int(first), int(last) + 1):
-        one = term(number(k))
-        total = algebra.multiply(total, one) if product else algebra.add(total, one)
+        term_value = term(number(k))
+        total = algebra.multiply(total, term_value) if product else algebra.add(total, term_value)
     return total
 
 
@@ -274,8 +274,8 @@ def _faulhaber(degree: int, high: Value) -> Value:
 
 def _bernoulli(count: int) -> list[Fraction]:
     """B_0 to B_count, with B_1 = 1/2."""
-    found: list[Fraction] = []
+    numbers: list[Fraction] = []
     for m in range(count + 1):
-        rest = sum((math.comb(m + 1, j) * b for j, b in enumerate(found)), Fraction(0))
-        found.append((m + 1 - rest) / (m + 1))
-    return found
+        rest = sum((math.comb(m + 1, j) * b for j, b in enumerate(numbers)), Fraction(0))
+        numbers.append((m + 1 - rest) / (m + 1))
+    return numbers

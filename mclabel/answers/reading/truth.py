@@ -43,9 +43,9 @@ def read_truth(text: str) -> str | None:
         return None
     if not copula and (word == "wrong" or bool(match["subject"]) is not is_verb):
         return None
-    said = {
+    qualifiers = {
         *copula.replace("n't", " not").split(),
         *(match["adverb"] or match["bare"] or "").split(),
     }
-    is_denied = bool(said & {"not", "never"})
+    is_denied = bool(qualifiers & {"not", "never"})
     return "true" if (word in _TRUE or is_verb) is not is_denied else "false"

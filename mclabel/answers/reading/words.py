@@ -112,7 +112,7 @@ def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     if answer[:1] == gold[:1] == (DATE,):
         return same_dates(answer, gold)
     if len(answer) == len(gold) == 1:
-        answer, gold = ((_TRUTH.get(one[0], one[0]),) for one in (answer, gold))
+        answer, gold = ((_TRUTH.get(words[0], words[0]),) for words in (answer, gold))
     if answer == gold or (_has_month(gold) and sorted(answer) == sorted(gold)):
         return True
     longer, shorter = (answer, gold) if len(answer) > len(gold) else (gold, answer)

@@ -112,15 +112,15 @@ def is_canonical(a: Value) -> bool:
 
 def symbols(a: Value) -> frozenset[str]:
     """Free symbols, also those inside of functions."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting: list[Monomial] = [*a.num, *a.den]
     while waiting:
         for x, _ in waiting.pop():
             if isinstance(x, str):
-                found.add(x)
+                names.add(x)
             elif isinstance(x, tuple):
                 waiting.extend(monomials_within(x))
-    return frozenset(found - {"π", "e", "i"})
+    return frozenset(names - {"π", "e", "i"})
 
 
 def renamed(a: Value, names: Mapping[str, str]) -> Value:
@@ -233,5 +233,5 @@ def _reduced(terms: Polynomial, sine: Atom, cosine: Atom) -> Polynomial:
 
 
 def _one_minus_square(cosine: Atom) -> Polynomial:
-    one: Monomial = frozenset()
-    return {one: 1, frozenset(((cosine, 2),)): -1}
+    unit_monomial: Monomial = frozenset()
+    return {unit_monomial: 1, frozenset(((cosine, 2),)): -1}

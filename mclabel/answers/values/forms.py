@@ -211,8 +211,8 @@ Grid = tuple[tuple[Value, ...], ...]
 def entries(matrix: Matrix) -> Grid | None:
     """The entries of a matrix; None if one is not a formula."""
     rows = tuple(tuple(map(value_of, row)) for row in matrix.rows)
-    known = tuple(tuple(value for value in row if value is not None) for row in rows)
-    return known if [*map(len, known)] == [*map(len, rows)] else None
+    defined_rows = tuple(tuple(value for value in row if value is not None) for row in rows)
+    return defined_rows if [*map(len, defined_rows)] == [*map(len, rows)] else None
 
 
 def added(left: Grid, right: Grid) -> Grid:
@@ -224,8 +224,8 @@ def added(left: Grid, right: Grid) -> Grid:
     if [*map(len, left)] != [*map(len, right)]:
         raise NotClosed("matrices of different shapes")
     return tuple(
-        tuple(algebra.add(a, b) for a, b in zip(one, other, strict=True))
-        for one, other in zip(left, right, strict=True)
+        tuple(algebra.add(a, b) for a, b in zip(left_row, right_row, strict=True))
+        for left_row, right_row in zip(left, right, strict=True)
     )
 
 

@@ -53,7 +53,9 @@ def apply(name: str, argument: Value, base: Value | None) -> Value:
 
 def _hyperbolic(name: str, argument: Value) -> Value:
     """By powers of e."""
-    up, down = (powers.power(atom("e"), one) for one in (argument, algebra.negate(argument)))
+    up, down = (
+        powers.power(atom("e"), exponent) for exponent in (argument, algebra.negate(argument))
+    )
     difference, total = algebra.add(up, algebra.negate(down)), algebra.add(up, down)
     if name == "tanh":
         return algebra.divide(difference, total)
@@ -210,10 +212,10 @@ def _modulus(value: Value) -> Value:
         parts[len(rest) != len(mono)][rest] = coefficient
     total = number(0)
     for part in parts:
-        one = Value(part, UNIT)
-        if part and real(one) is None:
+        component = Value(part, UNIT)
+        if part and real(component) is None:
             raise NotClosed("parts that are not real numbers")
-        total = algebra.add(total, algebra.multiply(one, one))
+        total = algebra.add(total, algebra.multiply(component, component))
     return powers.power(total, number(Fraction(1, 2)))
 
 

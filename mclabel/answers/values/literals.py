@@ -153,15 +153,15 @@ def _repeating(text: str) -> Literal | None:
 
 def _period(digits: str) -> tuple[str, str] | None:
     """The digits before what repeats to the end, and what repeats: 1666 is 1 and 6."""
-    found = []
+    candidates = []
     for size in range(1, _MAX_PERIOD + 1):
         start = len(digits) - size
         while start > 0 and digits[start - 1] == digits[start - 1 + size]:
             start -= 1
         repeats = (len(digits) - start) // size
         if repeats >= _MIN_REPEATS:
-            found.append((len(digits) - repeats * size, size))
-    if not found:
+            candidates.append((len(digits) - repeats * size, size))
+    if not candidates:
         return None
-    start, size = min(found)
+    start, size = min(candidates)
     return digits[:start], digits[start : start + size]

@@ -263,7 +263,7 @@ def _factors(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=4096)
 def _found_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
-    found = []
+    factors = []
     prime = 2
     while prime * prime <= n and prime < 1000:
         count = 0
@@ -271,13 +271,13 @@ def _found_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
             n //= prime
             count += 1
         if count:
-            found.append((prime, sign * count))
+            factors.append((prime, sign * count))
         prime += 1 if prime == 2 else 2
     if n > 1:
         if n >= MAX_RADICAND or (prime >= 1000 and not _is_prime(n)):
             raise NotClosed("a radicand that is hard to factor")
-        found.append((n, sign))
-    return tuple(found)
+        factors.append((n, sign))
+    return tuple(factors)
 
 
 def _is_prime(n: int) -> bool:

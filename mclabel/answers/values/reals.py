@@ -53,13 +53,13 @@ def intersection(a: Reals, b: Reals) -> Reals:
     Raises:
         NotClosed: an end is not a real number.
     """
-    found = []
+    pieces = []
     for p in a.pieces:
         for q in b.pieces:
             low, low_closed = _tighter(p.low, p.low_closed, q.low, q.low_closed, sign=1)
             high, high_closed = _tighter(p.high, p.high_closed, q.high, q.high_closed, sign=-1)
-            found.append(interval(low, high, closed=(low_closed, high_closed)))
-    return union(found)
+            pieces.append(interval(low, high, closed=(low_closed, high_closed)))
+    return union(pieces)
 
 
 def all_but(point: Value) -> Reals:
@@ -111,10 +111,10 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
         return Reals(all_but(root).pieces, name)
     closed = sign in ("≤", "≥")
     if _place(slope) > 0:
-        found = interval(root, None, closed=(closed, False))
+        solutions = interval(root, None, closed=(closed, False))
     else:
-        found = interval(None, root, closed=(False, closed))
-    return Reals(found.pieces, name)
+        solutions = interval(None, root, closed=(False, closed))
+    return Reals(solutions.pieces, name)
 
 
 def _linear(difference: Value, name: str) -> tuple[Value, Value]:

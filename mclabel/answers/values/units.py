@@ -289,9 +289,11 @@ def _named(word: str) -> Unit | None:
         if exponent is None:
             continue
         rest = word[size:].lower() if size > 1 else word[1:]
-        known = rest.removesuffix("s") in PREFIXED_NAMES if size > 1 else rest in PREFIXED_SIGNS
+        takes_prefix = (
+            rest.removesuffix("s") in PREFIXED_NAMES if size > 1 else rest in PREFIXED_SIGNS
+        )
         base = _BY_NAME.get(rest.lower() if rest == "Ohm" else rest)
-        if known and base is not None:
+        if takes_prefix and base is not None:
             return Unit(base.dimension, base.factor * Fraction(10) ** exponent)
     if word[0] == "K" and word[1:] in PREFIXED_SIGNS:
         return _named(f"k{word[1:]}")
@@ -305,16 +307,16 @@ def _stands_beside(word: str, behind: list[str]) -> bool:
 
 def _apart(words: list[str]) -> list[str]:
     """The words, with units apart that were run together before a power: `JK^{-1}`."""
-    found: list[str] = []
+    separated: list[str] = []
     for word, behind in zip(words, [*words[1:], ""], strict=True):
         if behind[:1] == "^" and word.isalpha() and _named(word) is None:
             for cut in range(1, len(word)):
                 if _named(word[:cut]) and word[cut:] in PREFIXED_SIGNS:
-                    found.append(word[:cut])
+                    separated.append(word[:cut])
                     word = word[cut:]
                     break
-        found.append(word)
-    return found
+        separated.append(word)
+    return separated
 
 
 def _below(word: str) -> Unit | None:

@@ -45,9 +45,9 @@ def attempt(question: dict[str, Any], output: int) -> None:
     else:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, quick_s(question["steps"]))
-    found = _answer(question)
+    reply = _answer(question)
     sys.setprofile(None)
-    os.write(output, json.dumps(found).encode() + b"\n")
+    os.write(output, json.dumps(reply).encode() + b"\n")
 
 
 def quick_s(max_steps: int) -> float:

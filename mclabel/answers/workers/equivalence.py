@@ -50,11 +50,11 @@ _FUNCTIONS: Mapping[str, Any] = {
 
 _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
     sympy.expand,
-    lambda one: sympy.simplify(sympy.sqrtdenest(one)),
-    lambda one: sympy.simplify(one.rewrite(sympy.exp)),
-    lambda one: sympy.expand_complex(one),
-    lambda one: sympy.simplify(sympy.logcombine(one, force=True)),
-    lambda one: sympy.simplify(_over_the_reals(one)),
+    lambda difference: sympy.simplify(sympy.sqrtdenest(difference)),
+    lambda difference: sympy.simplify(difference.rewrite(sympy.exp)),
+    lambda difference: sympy.expand_complex(difference),
+    lambda difference: sympy.simplify(sympy.logcombine(difference, force=True)),
+    lambda difference: sympy.simplify(_over_the_reals(difference)),
 )
 """Ways to bring a difference to zero, the cheapest first."""
 
@@ -116,9 +116,9 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
     return None
 
 
-def _over_the_reals(one: sympy.Expr) -> sympy.Expr:
+def _over_the_reals(expression: sympy.Expr) -> sympy.Expr:
     """With real symbols and what stands under a root as a product: √(x² + 2x + 1) is |x + 1|."""
-    real = one.subs({s: sympy.Symbol(s.name, real=True) for s in one.free_symbols})
+    real = expression.subs({s: sympy.Symbol(s.name, real=True) for s in expression.free_symbols})
     return real.replace(
         lambda node: node.is_Pow and node.exp == sympy.S.Half and node.free_symbols,
         lambda node: sympy.sqrt(sympy.factor(node.base)),
@@ -143,7 +143,7 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
             return False
         values = {s: point[i % 3] + sympy.Rational(i, 7) for i, s in enumerate(names)}
         values = {s: abs(v) if s.is_positive else v for s, v in values.items()}
-        if not all(sympy.N(one.subs(values)).is_positive for one in branched):
+        if not all(sympy.N(inner.subs(values)).is_positive for inner in branched):
             continue
         a, b = (sympy.N(side.subs(values), _DIGITS) for side in (left, right))
         if not (a.is_number and b.is_number and a.is_finite and b.is_finite):
@@ -161,21 +161,21 @@ def _branched(side: sympy.Expr) -> list[sympy.Expr]:
     """Return what stands in symbols under roots and logarithms: where negative, they have many
     values.
     """
-    inner = [one.args[0] for one in side.atoms(sympy.log)]
-    inner += [one.base for one in side.atoms(sympy.Pow) if not one.exp.is_integer]
-    return [one for one in inner if not one.is_positive]
+    inner = [node.args[0] for node in side.atoms(sympy.log)]
+    inner += [node.base for node in side.atoms(sympy.Pow) if not node.exp.is_integer]
+    return [node for node in inner if not node.is_positive]
 
 
-def _solved(one: Any) -> Any:
+def _solved(expression: Any) -> Any:
     """The set that an inequality in one real variable describes."""
-    if not isinstance(one, Relational):
-        return one
-    names = one.free_symbols
-    if len(names) != 1 or isinstance(one, sympy.Eq):
+    if not isinstance(expression, Relational):
+        return expression
+    names = expression.free_symbols
+    if len(names) != 1 or isinstance(expression, sympy.Eq):
         return None
     (name,) = names
     real = sympy.Dummy(real=True)
-    return sympy.solve_univariate_inequality(one.subs(name, real), real, relational=False)
+    return sympy.solve_univariate_inequality(expression.subs(name, real), real, relational=False)
 
 
 def _same_sets(left: Any, right: Any) -> bool | None:
@@ -235,13 +235,13 @@ def _worked_out(result: Any) -> Any:
     """
     if not result.has(*_OPERATIONS):
         return result
-    for one in result.atoms(sympy.Derivative):
-        if not one.expr.has(*one.variables):
+    for node in result.atoms(sympy.Derivative):
+        if not node.expr.has(*node.variables):
             return None
-    if any(len(limits) == 1 for one in result.atoms(sympy.Integral) for limits in one.limits):
+    if any(len(limits) == 1 for node in result.atoms(sympy.Integral) for limits in node.limits):
         return None
-    found = result.doit()
-    return None if found.has(*_OPERATIONS, sympy.Piecewise) else found
+    evaluated = result.doit()
+    return None if evaluated.has(*_OPERATIONS, sympy.Piecewise) else evaluated
 
 
 class _Parser(_Latex2Sympy):  # type: ignore[misc]
@@ -291,8 +291,8 @@ def _atom(x: Atom) -> sympy.Expr:
         return _BARE_LOG
     if x[0] == "binomial":
         return sympy.binomial(_key(x[1]), _key(x[2]))
-    known = _FUNCTIONS.get(x[0])
-    return (known or sympy.Function(_plain_name(x[0].replace(" ", "_"))))(_key(x[1]))
+    function = _FUNCTIONS.get(x[0])
+    return (function or sympy.Function(_plain_name(x[0].replace(" ", "_"))))(_key(x[1]))
 
 
 def _key(parts: Any) -> sympy.Expr:

@@ -162,10 +162,10 @@ class _Host:
         os.close(descriptor)
         del self._children[descriptor]
         _, status = os.waitpid(child.pid, 0)
-        found = json.loads(child.output) if child.output.endswith(b"\n") else {}
-        if not found:
-            found = {"died": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
-        self._send({"id": child.question, **found})
+        reply = json.loads(child.output) if child.output.endswith(b"\n") else {}
+        if not reply:
+            reply = {"died": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
+        self._send({"id": child.question, **reply})
 
     def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

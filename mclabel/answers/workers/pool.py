@@ -126,9 +126,9 @@ class WorkerPool:
     def abandon(self) -> None:
         """In a forked child: let go of what belongs to the parent."""
         self._closed = True
-        for one in (self._control, self._bell, self._bell_rope):
-            if one is not None:
-                one.close()
+        for resource in (self._control, self._bell, self._bell_rope):
+            if resource is not None:
+                resource.close()
         self._selector.close()
         self._host = None
 
@@ -165,7 +165,7 @@ class WorkerPool:
 
     def _wait_s(self) -> float | None:
         """Until somebody has to be asked why nothing came."""
-        times = [one.since + STALL_S for one in self._asked.values()]
+        times = [question.since + STALL_S for question in self._asked.values()]
         if self._host is not None and self._host_pid is None:
             times.append(self._started_at + START_S)
         return max(0.0, min(times) - time.monotonic()) if times else None
@@ -183,11 +183,11 @@ class WorkerPool:
     def _next(self) -> _Question | None:
         """A question for which there is a place: alone, or in the quick or the slow lane."""
         asked = self._asked.values()
-        if any(one.alone for one in asked):
+        if any(question.alone for question in asked):
             return None
         if self._again:
             return None if self._asked else self._again.popleft()
-        slow = sum(one.counted for one in asked)
+        slow = sum(question.counted for question in asked)
         if self._slow and not slow:
             return self._slow.popleft()
         if self._quick and len(self._asked) - slow < self._num_workers:
@@ -324,8 +324,8 @@ class WorkerPool:
     def _settle_all(self) -> None:
         with self._lock:
             waiting = [*self._quick, *self._slow, *self._again, *self._asked.values()]
-            for one in (self._quick, self._slow, self._again, self._asked):
-                one.clear()
+            for collection in (self._quick, self._slow, self._again, self._asked):
+                collection.clear()
         for question in waiting:
             if not question.future.done():
                 question.future.set_result(Proof(same=None, reason="no_worker"))

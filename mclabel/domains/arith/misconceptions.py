@@ -183,10 +183,10 @@ def _follow(
     for index in program.needed():
         wrongly = draw_misreading(program.nodes[index], numbers, rng, strength)
         misread_any |= wrongly is not None
-        found = read_node(program, index, values, wrongly)
-        if found is None:
+        value_and_text = read_node(program, index, values, wrongly)
+        if value_and_text is None:
             return None
-        values[index], text = found
+        values[index], text = value_and_text
         lines += [] if text is None else [text]
     if not lines:
         return None
@@ -319,10 +319,10 @@ class _Writer:
 
     def _state(self, index: int, remark: str | None = None) -> bool:
         """Write a step as its event is read now, or leave it out; False if it is out of range."""
-        found = read_node(self._program, index, self._values, self._misread.get(index))
-        if found is None:
+        value_and_text = read_node(self._program, index, self._values, self._misread.get(index))
+        if value_and_text is None:
             return False
-        self._values[index], text = found
+        self._values[index], text = value_and_text
         if text is not None:
             self.lines += [text] if remark is None else [remark, text]
         return True

@@ -94,12 +94,12 @@ def answer_line(value: int) -> str:
 
 def ancestors(nodes: Sequence[Node], target: int) -> set[int]:
     """Indices of the nodes that `target` rests on, itself included."""
-    found, queue = {target}, [target]
+    reached, queue = {target}, [target]
     while queue:
-        fresh = set(nodes[queue.pop()].needs) - found
-        found |= fresh
+        fresh = set(nodes[queue.pop()].needs) - reached
+        reached |= fresh
         queue.extend(fresh)
-    return found
+    return reached
 
 
 MAX_VALUE = 199

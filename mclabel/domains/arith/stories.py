@@ -166,11 +166,11 @@ _TRADING_EVENTS: dict[str, Event] = {
 
 def _comparing(story: Story, num_steps: int) -> None:
     _start_holding(story)
-    known = [(story.who, story.focus)]
+    holdings = [(story.who, story.focus)]
     while story.depth() < num_steps:
         if story.rng.random() < 0.2:
             _distract(story)
-        _compare(story, known)
+        _compare(story, holdings)
     story.question = f"How many {story.thing} does {story.who} have?"
 
 
@@ -180,15 +180,15 @@ def _riddles(story: Story, num_steps: int) -> None:
     story.sentences.reverse()
 
 
-def _compare(story: Story, known: list[tuple[str, Quantity]] | None = None) -> None:
+def _compare(story: Story, holdings: list[tuple[str, Quantity]] | None = None) -> None:
     if len(story.people) < 3:
         raise Infeasible
-    known = known if known is not None else [(story.who, story.focus)]
-    before, amount = known[-1]
+    holdings = holdings if holdings is not None else [(story.who, story.focus)]
+    before, amount = holdings[-1]
     who, thing, value = story.new_person(), story.thing, amount.value
     story.who = who
     kinds = ["times", "more", "fewer", "part"]
-    if len(known) > 1:
+    if len(holdings) > 1:
         kinds += ["together", "above"]
     kind = story.event = story.rng.choice(kinds)
     if kind == "times":
@@ -208,7 +208,7 @@ def _compare(story: Story, known: list[tuple[str, Quantity]] | None = None) -> N
         story.say(f"{who} has {PARTS[d]} as many {thing} as {before}.")
         story.hold(amount, "/", Quantity(d))
     else:
-        other, theirs = story.rng.choice(known[:-1])
+        other, theirs = story.rng.choice(holdings[:-1])
         if kind == "together":
             story.say(f"{who} has as many {thing} as {before} and {other} together.")
             story.hold(amount, "+", theirs)
@@ -220,7 +220,7 @@ def _compare(story: Story, known: list[tuple[str, Quantity]] | None = None) -> N
                 raise Infeasible
             story.say(f"{who} has as many {thing} as {big} has more than {low}.")
             story.hold(more, "-", less)
-    known.append((who, story.focus))
+    holdings.append((who, story.focus))
 
 
 # Packing: containers times contents, equal piles.

@@ -103,20 +103,20 @@ def read_statement(step: str) -> Statement | None:
     equations = list(_EQUATION.finditer(step))
     if len(equations) != 1:
         return None
-    found = equations[0]
+    equation = equations[0]
     return Statement(
-        claim=step[: found.start()] + "{}" + step[found.end() :],
-        op=found[2],
-        left=int(found[1]),
-        right=int(found[3]),
-        value=int(found[4]),
+        claim=step[: equation.start()] + "{}" + step[equation.end() :],
+        op=equation[2],
+        left=int(equation[1]),
+        right=int(equation[3]),
+        value=int(equation[4]),
     )
 
 
 def read_answer(step: str) -> int | None:
     """The value that an answer line boxes; None of another line."""
-    found = _ANSWER.fullmatch(step)
-    return None if found is None else int(found[1])
+    match = _ANSWER.fullmatch(step)
+    return None if match is None else int(match[1])
 
 
 def _verify(program: Program, step: str, stated: set[int]) -> StepTruth:
@@ -125,16 +125,16 @@ def _verify(program: Program, step: str, stated: set[int]) -> StepTruth:
         if program.target not in stated:
             return StepTruth.LOGIC
         return StepTruth.RIGHT if boxed == program.answer else StepTruth.ANSWER
-    if (said := read_statement(step)) is None:
+    if (statement := read_statement(step)) is None:
         return StepTruth.MALFORMED
     follows = [
         index
         for index, node in enumerate(program.nodes)
-        if said.is_of(node) and stated.issuperset(node.needs)
+        if statement.is_of(node) and stated.issuperset(node.needs)
     ]
     if not follows:
         return StepTruth.LOGIC
-    if program.nodes[follows[0]].value != said.value:
+    if program.nodes[follows[0]].value != statement.value:
         return StepTruth.ARITHMETIC
     stated.update(follows)
     return StepTruth.RIGHT
@@ -151,7 +151,7 @@ def carries_truth(meta: Mapping[str, str]) -> bool:
 def _program(text: str) -> Program | None:
     try:
         program = Program.from_json(text)
-        in_order = all(0 <= j < i for i, one in enumerate(program.nodes) for j in one.needs)
+        in_order = all(0 <= j < i for i, node in enumerate(program.nodes) for j in node.needs)
         return program if in_order and 0 <= program.target < len(program.nodes) else None
     except (ValueError, KeyError, TypeError):
         return None
@@ -191,8 +191,8 @@ def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState
 
 def read_commitment(line: str) -> int | None:
     """The answer that a line commits to on the way; None of another line."""
-    found = _COMMITTED.fullmatch(line)
-    return None if found is None else int(found[1])
+    match = _COMMITTED.fullmatch(line)
+    return None if match is None else int(match[1])
 
 
 def _fresh(wrong: bool) -> StepState:
@@ -248,17 +248,17 @@ class _Reader:
             self._state_answer(boxed)
         elif (committed := read_commitment(line)) is not None:
             self._state_answer(committed)
-        elif (said := read_statement(line)) is not None and said.claim in self._claims:
-            self._state(said)
+        elif (statement := read_statement(line)) is not None and statement.claim in self._claims:
+            self._state(statement)
         else:
             self._loose = True
 
-    def _state(self, said: Statement) -> None:
-        alike = [i for i, node in enumerate(self._nodes) if said.is_of(node)]
+    def _state(self, statement: Statement) -> None:
+        alike = [i for i, node in enumerate(self._nodes) if statement.is_of(node)]
         follow = [i for i in alike if all(self._holds[j] for j in self._needs[i])]
-        for index in follow or [self._meant(said, alike)]:
-            true = index in alike and said.value == self._nodes[index].value
-            self._set(index, said.value, true)
+        for index in follow or [self._meant(statement, alike)]:
+            true = index in alike and statement.value == self._nodes[index].value
+            self._set(index, statement.value, true)
             self._loose |= not self._holds[index] and index not in self._needed
             right = self._holds[index]
         self._loose &= not right
@@ -280,22 +280,24 @@ class _Reader:
             if index in before and not self._stated[other].is_true:
                 self._stated[other] = _Quantity()
 
-    def _meant(self, said: Statement, alike: Sequence[int]) -> int:
+    def _meant(self, statement: Statement, alike: Sequence[int]) -> int:
         """The quantity that a statement is about which does not follow.
 
         One that is `alike` in all but the result, else the one with its words that is most like
         it; of several the first that was not stated yet.
         """
-        same = alike or [i for i, node in enumerate(self._nodes) if node.claim == said.claim]
-        return max(same, key=lambda i: (self._likeness(said, i), self._stated[i].value is None, -i))
+        same = alike or [i for i, node in enumerate(self._nodes) if node.claim == statement.claim]
+        return max(
+            same, key=lambda i: (self._likeness(statement, i), self._stated[i].value is None, -i)
+        )
 
-    def _likeness(self, said: Statement, index: int) -> int:
+    def _likeness(self, statement: Statement, index: int) -> int:
         """Parts that a statement has in common with a quantity, given what was stated before."""
         node = self._nodes[index]
-        known = {self._nodes[i].value: self._stated[i].value for i in node.needs}
-        used = [known.get(one, one) for one in (node.left, node.right)]
+        stated_values = {self._nodes[i].value: self._stated[i].value for i in node.needs}
+        used = [stated_values.get(operand, operand) for operand in (node.left, node.right)]
         same = max(
-            (said.left == a) + (said.right == b)
+            (statement.left == a) + (statement.right == b)
             for a, b in (used, used[::-1] if node.op in "+*" else used)
         )
-        return same + (said.op == node.op)
+        return same + (statement.op == node.op)

@@ -143,8 +143,8 @@ class Machine:
         match statement:
             case ast.Return(value=ast.BinOp(left=left, op=op, right=right) as value) if indent:
                 for operand in (left, right):
-                    known = isinstance(operand, ast.Name) and operand.id in names
-                    if not known and _number(operand) is None:
+                    is_parameter = isinstance(operand, ast.Name) and operand.id in names
+                    if not is_parameter and _number(operand) is None:
                         raise MalformedError
                 sign, _ = _OPERATIONS.get(type(op), ("", None))
                 self._helpers[name] = (names, value)
@@ -217,7 +217,7 @@ class Machine:
                     variables[_target(statement)] = self._evaluate(statement.value, variables)
             results.append({name: state[0] for name, state in variables.items()})
         everywhere = set.intersection(*map(set, results))
-        return {name: tuple(one[name] for one in results) for name in everywhere}
+        return {name: tuple(result[name] for result in results) for name in everywhere}
 
     def _evaluate(self, node: ast.expr, variables: Mapping[str, State]) -> State:
         """The state of an expression. The length of a line bounds the depth of recursion."""
@@ -246,7 +246,7 @@ class Machine:
                 names, body = self._helpers[name]
                 if len(given) != len(names) or name in variables:
                     raise MalformedError
-                states = [self._evaluate(one, variables) for one in given]
+                states = [self._evaluate(argument, variables) for argument in given]
                 return self._evaluate(body, dict(zip(names, states, strict=True)))
         raise MalformedError
 
@@ -278,7 +278,7 @@ def _statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
     for statement in made:
         yield indent, statement
         if isinstance(statement, (ast.For, ast.FunctionDef)) and not is_header:
-            yield from ((indent + 1, one) for one in statement.body)
+            yield from ((indent + 1, body_statement) for body_statement in statement.body)
 
 
 def _parse(text: str) -> tuple[list[ast.stmt], bool]:
@@ -293,7 +293,7 @@ def _parse(text: str) -> tuple[list[ast.stmt], bool]:
 
 def _parameters(statement: ast.FunctionDef) -> list[str]:
     arguments = statement.args
-    names = [one.arg for one in arguments.args]
+    names = [argument.arg for argument in arguments.args]
     others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)
     if any(others) or arguments.defaults or statement.decorator_list or not names:
         raise MalformedError

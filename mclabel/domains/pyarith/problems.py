@@ -106,12 +106,16 @@ def _told(
     rng = random.Random(f"pyarith:{seed}:{split}:{chosen}")
     seen: set[str] = set()
     for problem in stream(rng, chosen, num_steps):
-        found = function_of(problem)
-        if found is None or split_of(found[0]) != split or found[0] in seen:
+        text_and_function = function_of(problem)
+        if (
+            text_and_function is None
+            or split_of(text_and_function[0]) != split
+            or text_and_function[0] in seen
+        ):
             continue
-        seen.add(found[0])
+        seen.add(text_and_function[0])
         meta = {key: problem.meta[key] for key in ("family", "num_steps")}
-        yield *found, meta, random.Random(f"pyarith:{found[0]}")
+        yield *text_and_function, meta, random.Random(f"pyarith:{text_and_function[0]}")
 
 
 def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
@@ -131,7 +135,7 @@ def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
 
 def _tell_apart(function: Function, inputs: Sequence[Inputs]) -> bool:
     """Return whether parameters and quantities all differ from each other, and none is constant."""
-    rows = [(*one, *_values(function, one)) for one in inputs]
+    rows = [(*arguments, *_values(function, arguments)) for arguments in inputs]
     columns = list(zip(*rows, strict=True))
     return len(set(columns)) == len(columns) and all(len(set(c)) > 1 for c in columns)
 
@@ -194,19 +198,23 @@ class Function:
 
     def needed(self) -> list[int]:
         """Indices of the nodes that the target rests on, itself included, in story order."""
-        found = {self.target}
+        indices = {self.target}
         for index in range(self.target, -1, -1):
-            if index in found:
-                found.update(self.nodes[index].needs)
-        return sorted(found)
+            if index in indices:
+                indices.update(self.nodes[index].needs)
+        return sorted(indices)
 
     def values(self, inputs: Sequence[int]) -> list[int] | None:
         """The value of every node, None where a quantity leaves its range or a share is broken."""
-        known = dict(zip(self.parameters, inputs, strict=True))
+        by_parameter = dict(zip(self.parameters, inputs, strict=True))
         values: list[int] = []
         for node in self.nodes:
             left, right = (
-                values[int(o[1:])] if o[0] == "#" else known[o] if o in known else int(o)
+                values[int(o[1:])]
+                if o[0] == "#"
+                else by_parameter[o]
+                if o in by_parameter
+                else int(o)
                 for o in (node.left, node.right)
             )
             value = apply(node.op, left, right, MAX_QUANTITY)
@@ -256,9 +264,9 @@ def function_of(problem: Problem) -> tuple[str, Function] | None:
             operands = [
                 held.get(o) or (o if shared and o == operands[1] else names[o]) for o in operands
             ]
-        found = _SUBJECT_AND_VERB.match(node.claim)
-        assert found is not None
-        subject, verb = found.groups()
+        match = _SUBJECT_AND_VERB.match(node.claim)
+        assert match is not None
+        subject, verb = match.groups()
         variable = subject.lower() if verb in _HOLDS else _NO_NAMES.get(verb, verb)
         nodes.append(
             FunctionNode(

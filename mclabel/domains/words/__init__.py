@@ -32,26 +32,26 @@ class Story:
     """A problem and its worked solution, as they grow."""
 
     rng: Random
-    told: list[str] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
 
     def tell(self, *wordings: str) -> None:
         """Add a sentence of the problem, in one of its wordings."""
-        self.told.append(self.rng.choice(wordings))
+        self.sentences.append(self.rng.choice(wordings))
 
-    def step(self, left: int, sign: str, right: int, what: str) -> int:
-        """Add a step that computes `left sign right`, which is the number of `what`; return it."""
+    def step(self, left: int, sign: str, right: int, things: str) -> int:
+        """Add a step that computes `left sign right`, which is the number of `things`; return the result."""
         value = {"+": left + right, "-": left - right, "*": left * right}[sign]
         sum_ = f"{left} {sign} {right} = {value}"
         first = not self.steps
         self.steps.append(
             self.rng.choice(
                 (
-                    f"{'First' if first else 'Then'} there are {sum_} {what}.",
-                    f"{'We start with' if first else 'That makes'} {sum_} {what}.",
-                    f"{'The' if first else 'Now the'} number of {what} is {sum_}.",
-                    f"{sum_} {what}",
-                    f"{sum_}, so we have {value} {what}.",
+                    f"{'First' if first else 'Then'} there are {sum_} {things}.",
+                    f"{'We start with' if first else 'That makes'} {sum_} {things}.",
+                    f"{'The' if first else 'Now the'} number of {things} is {sum_}.",
+                    f"{sum_} {things}",
+                    f"{sum_}, so we have {value} {things}.",
                 )
             )
         )
@@ -59,9 +59,9 @@ class Story:
 
     def end(self, question: str, value: int) -> Worked:
         """Close with the question and its answer."""
-        said = self.rng.choice((f"The answer is {value}.", f"So the answer is {value}."))
-        text = " ".join([*self.told, question])
-        return Worked(problem=text, solution="\n".join([*self.steps, said]), answer=str(value))
+        closing = self.rng.choice((f"The answer is {value}.", f"So the answer is {value}."))
+        text = " ".join([*self.sentences, question])
+        return Worked(problem=text, solution="\n".join([*self.steps, closing]), answer=str(value))
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,9 @@ def pages(rng: Random) -> Worked:
     total = days[0]
     for n in days[1:]:
         total = s.step(total, "+", n, "pages read")
-    left = rng.randint(5, 30)
-    s.tell(f"The book has {total + left} pages.")
-    total = s.step(total + left, "-", total, "pages left")
+    pages_left = rng.randint(5, 30)
+    s.tell(f"The book has {total + pages_left} pages.")
+    total = s.step(total + pages_left, "-", total, "pages left")
     return s.end(f"How many pages are left to read for {name}?", total)
 
 
@@ -180,11 +180,11 @@ def legs(rng: Random) -> Worked:
 
 @dataclass(frozen=True, kw_only=True)
 class Plain:
-    """A template that draws its numbers first, tells them, and then computes."""
+    """A template that draws its numbers first, states them, and then computes."""
 
     numbers: dict[str, tuple[int, int]]
     """Least and largest value of each number, by its name, in the order of drawing."""
-    told: tuple[tuple[str, ...], ...]
+    sentences: tuple[tuple[str, ...], ...]
     """Wordings of each sentence, formatted with the numbers and `name` and `other`."""
     steps: tuple[tuple[str, str, str, str], ...]
     """Left operand, sign, right operand and counted things of each step. An operand is a number, or
@@ -199,7 +199,7 @@ class Plain:
         names = [rng.choice(NAMES)] if self.people == 1 else rng.sample(NAMES, self.people)
         values = {name: rng.randint(*bounds) for name, bounds in self.numbers.items()}
         people = dict(zip(("name", "other"), names, strict=False))
-        for wordings in self.told:
+        for wordings in self.sentences:
             story.tell(*(wording.format(**values, **people) for wording in wordings))
         for index, (left, sign, right, things) in enumerate(self.steps):
             values[f"#{index}"] = story.step(values[left], sign, values[right], things)
@@ -262,8 +262,8 @@ def events(rng: Random) -> Worked:
     for _ in range(rng.randint(3, 5)):
         n = rng.randint(2, 9)
         lost = total > n and rng.random() < 0.5
-        told = rng.choice(LOST if lost else GAINED)
-        s.tell(told.format(name=name, other=other, n=n, things=things))
+        wording = rng.choice(LOST if lost else GAINED)
+        s.tell(wording.format(name=name, other=other, n=n, things=things))
         total = s.step(total, "-" if lost else "+", n, things)
     return s.end(
         rng.choice((f"How many {things} are there now?", f"How many {things} are left?")), total
@@ -274,16 +274,16 @@ def older(rng: Random) -> Worked:
     s, names = Story(rng), rng.sample(NAMES, 4)
     value = rng.randint(8, 25)
     s.tell(f"{names[0]} collects {value} stones.", f"{names[0]} runs {value} rounds.")
-    what = "stones" if "stones" in s.told[0] else "rounds"
+    things = "stones" if "stones" in s.sentences[0] else "rounds"
     for before, name in pairwise(names):
         n = rng.randint(2, 9)
         if value > n and rng.random() < 0.5:
             s.tell(f"{name} has {n} fewer than {before}.", f"{name} has {n} less than {before}.")
-            value = s.step(value, "-", n, f"{what} of {name}")
+            value = s.step(value, "-", n, f"{things} of {name}")
         else:
             s.tell(f"{name} has {n} more than {before}.")
-            value = s.step(value, "+", n, f"{what} of {name}")
-    return s.end(f"How many {what} does {names[-1]} have?", value)
+            value = s.step(value, "+", n, f"{things} of {name}")
+    return s.end(f"How many {things} does {names[-1]} have?", value)
 
 
 TRAINED: dict[str, Callable[[Random], Worked]] = {
@@ -299,7 +299,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
             "planted": (3, 9),
             "bought": (2, 9),
         },
-        told=(
+        sentences=(
             ("A farmer has {rows} rows of {trees} trees.",),
             ("The farmer cuts down {cut} trees. Then the farmer plants {planted} new trees.",),
             ("In spring {bought} more are planted.",),
@@ -320,7 +320,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
             "noon": (2, 5),
             "fresh": (3, 9),
         },
-        told=(
+        sentences=(
             ("A baker bakes {trays} trays with {each} rolls on each tray.",),
             ("In the morning {morning} rolls are sold. At noon {noon} rolls are sold.",),
             ("In the afternoon the baker bakes {fresh} more rolls.",),
@@ -342,7 +342,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
             "benches": (2, 6),
             "broken": (2, 5),
         },
-        told=(
+        sentences=(
             ("For a party {name} puts up {tables} tables with {seats} seats each.",),
             ("There are also {benches} benches for {chairs} guests each.",),
             ("But {broken} seats are broken.",),
@@ -363,7 +363,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
             "sold": (2, 6),
             "hatched": (2, 9),
         },
-        told=(
+        sentences=(
             ("A zoo has {cages} cages with {each} birds in each cage.",),
             ("There are {pond} more birds in a pond.", "{pond} more birds live in a pond."),
             ("The zoo sells {sold} birds.", "{sold} birds fly away."),
@@ -385,7 +385,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
             "came": (2, 9),
             "late": (2, 6),
         },
-        told=(
+        sentences=(
             ("A garage has {floors} floors with {cars} cars on each floor.",),
             ("In the morning {gone} cars drive off. Around noon {came} cars drive in.",),
             ("At night {late} cars drive off.",),
@@ -406,7 +406,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
             "guests": (2, 6),
             "teachers": (2, 3),
         },
-        told=(
+        sentences=(
             ("A class has {groups} groups of {each} children.",),
             ("Today {ill} of the children are ill.",),
             ("{guests} children of another class are guests. {teachers} teachers are there, too.",),
@@ -428,7 +428,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
             "each": (2, 6),
             "fall": (2, 6),
         },
-        told=(
+        sentences=(
             ("{name} builds a tower of {red} red and {blue} blue blocks.",),
             (
                 "{other} puts {layers} layers of {each} blocks on top. Then {fall} blocks fall "
@@ -452,7 +452,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
             "eaten": (2, 6),
             "opened": (2, 6),
         },
-        told=(
+        sentences=(
             ("On a meadow {a} plants have {b} flowers each and {c} plants have {d} flowers each.",),
             ("A goat eats {eaten} of the flowers.", "{eaten} of the flowers fade."),
             ("Overnight {opened} new ones open.",),

@@ -176,9 +176,9 @@ def _convert(file: Path, folder: Path) -> None:
     model.save_pretrained(folder)
     tokenizer = _tokenizer(file)
     tokenizer.save_pretrained(folder)
-    found = tokenizer.apply_chat_template(_CHAT, add_generation_prompt=True)["input_ids"]
-    if tuple(found) != _CHAT_IDS:
-        raise EngineError(f"{SMOLLM2}: its tokenizer gives {found}, must give {list(_CHAT_IDS)}")
+    chat_ids = tokenizer.apply_chat_template(_CHAT, add_generation_prompt=True)["input_ids"]
+    if tuple(chat_ids) != _CHAT_IDS:
+        raise EngineError(f"{SMOLLM2}: its tokenizer gives {chat_ids}, must give {list(_CHAT_IDS)}")
 
 
 def _tokenizer(file: Path) -> Any:
@@ -222,9 +222,9 @@ def _tokenizer(file: Path) -> Any:
 
 
 @contextmanager
-def _failing(what: str) -> Iterator[None]:
+def _failing(failure: str) -> Iterator[None]:
     """Name what could not be written."""
     try:
         yield
     except OSError as error:
-        raise EngineError(f"{what} ({error.strerror or error})") from error
+        raise EngineError(f"{failure} ({error.strerror or error})") from error

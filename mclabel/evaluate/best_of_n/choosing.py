@@ -102,9 +102,9 @@ def vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str,
 
     def tally(weight: NDArray[np.float64]) -> NDArray[np.float64]:
         """[subsets, answers]"""
-        found = np.zeros(shape)
-        np.add.at(found, (subset, voted[sample]), weight[sample])
-        return found
+        totals = np.zeros(shape)
+        np.add.at(totals, (subset, voted[sample]), weight[sample])
+        return totals
 
     votes = {MAJORITY: np.ones(len(problem.keys))}
     votes |= {f"vote:{name}": np.array(w) for name, w in problem.weights.items()}

@@ -165,13 +165,13 @@ def with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
 
 def kinds_of(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
     """The groups of every kind that divides the problems."""
-    found = groups_by_key(
+    by_kind = groups_by_key(
         problems,
         lambda problem: problem.groups,
         keys=dict.fromkeys(kind for problem in problems for kind in problem.groups),
         max_groups=None,
     )
-    kinds = {kind: list(groups) for kind, groups in found.items()}
+    kinds = {kind: list(groups) for kind, groups in by_kind.items()}
     if PASS_RATE in kinds:
         kinds[PASS_RATE].sort(key=QUINTILES.index)
     return kinds
@@ -207,12 +207,12 @@ def _differences(
 ) -> dict[str, dict[str, Difference]]:
     methods = [method for method in table if method not in (RANDOM, PASS)]
     return {
-        one: {
-            other: paired_difference(table[one][size] - table[other][size], weights)
+        method_name: {
+            other: paired_difference(table[method_name][size] - table[other][size], weights)
             for other in methods
-            if other != one
+            if other != method_name
         }
-        for one in table
+        for method_name in table
     }
 
 

@@ -120,9 +120,9 @@ def best_of_n(
         num_rejected = label(_sampling(config, run), on_state).num_rejected
     else:
         run = _run_at(config.run)
-    known = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
+    excluded_texts = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
     by_problem, too_few = _samples(run, config.samples, strict=config.strict)
-    fresh = [rows for rows in by_problem if _text(rows[0]) not in known]
+    fresh = [rows for rows in by_problem if _text(rows[0]) not in excluded_texts]
     if not fresh:
         raise DataError(
             f"exclude: all {len(by_problem)} problems are in the runs that it names, so none is "
@@ -142,8 +142,8 @@ def best_of_n(
         num_rejected=num_rejected,
         num_too_few=len(too_few),
         num_unscored=num_unscored,
-        fooled={name: found[:MAX_FOOLED] for name, found in fooled.items()},
-        num_fooled={name: len(found) for name, found in fooled.items()},
+        fooled={name: examples[:MAX_FOOLED] for name, examples in fooled.items()},
+        num_fooled={name: len(examples) for name, examples in fooled.items()},
         num_right=graded.count(Outcome.RIGHT),
         num_ungraded=graded.count(Outcome.UNGRADED),
     )
@@ -336,7 +336,9 @@ def _step_scores(
             close_scorer(scorer)
     check_scores(settings.prm, scored, [_place(rows[number]) for number in encoded])
     pairs = zip(encoded, scored, strict=True)
-    return {n: one for n, one in pairs if not isinstance(one, UnscoredError)}, is_orm
+    return {
+        n: step_scores for n, step_scores in pairs if not isinstance(step_scores, UnscoredError)
+    }, is_orm
 
 
 def _likelihoods(
@@ -374,16 +376,16 @@ def _fooled(
     problems: Sequence[Sequence[LabeledSolution]],
 ) -> list[Fooled]:
     """Problems on which a scorer prefers a wrong sample to all right ones, widest gap first."""
-    found = []
-    for one, rows in zip(samples, problems, strict=True):
-        scores = one.scores[name]
-        best = {flag: _best(scores, one.right, flag) for flag in (True, False)}
+    fooled = []
+    for problem_samples, rows in zip(samples, problems, strict=True):
+        scores = problem_samples.scores[name]
+        best = {flag: _best(scores, problem_samples.right, flag) for flag in (True, False)}
         right, wrong = best[True], best[False]
         if right is None or wrong is None or not -inf < scores[right] < scores[wrong]:
             continue
-        found.append(
+        fooled.append(
             Fooled(
-                problem_id=one.problem_id,
+                problem_id=problem_samples.problem_id,
                 problem=rows[0].problem.text[:MAX_TEXT],
                 answer=rows[0].problem.answer[:MAX_TEXT],
                 chosen=rows[wrong].solution.text[:MAX_TEXT],
@@ -392,7 +394,7 @@ def _fooled(
                 right_score=scores[right],
             )
         )
-    return sorted(found, key=lambda f: (f.right_score - f.score, f.problem_id))
+    return sorted(fooled, key=lambda f: (f.right_score - f.score, f.problem_id))
 
 
 def _best(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:

@@ -82,14 +82,20 @@ class ScoreCache:
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[list[float] | str]:
             if isinstance(scorer, GenerativePRM):
-                found = scorer.score_encoded(distinct, on_progress=on_progress)
+                results = scorer.score_encoded(distinct, on_progress=on_progress)
             else:
-                found = list(scorer.score_encoded(distinct))
-            return [str(one) if isinstance(one, UnscoredError) else one for one in found]
+                results = list(scorer.score_encoded(distinct))
+            return [
+                str(step_scores) if isinstance(step_scores, UnscoredError) else step_scores
+                for step_scores in results
+            ]
 
-        known = {**settings.identity(), **known_prm(settings)}
-        kept = self._kept(f"scores {content_id(known)}", encoded, compute)
-        return [UnscoredError(one) if isinstance(one, str) else one for one in kept]
+        identity = {**settings.identity(), **known_prm(settings)}
+        kept = self._kept(f"scores {content_id(identity)}", encoded, compute)
+        return [
+            UnscoredError(step_scores) if isinstance(step_scores, str) else step_scores
+            for step_scores in kept
+        ]
 
     def readings(
         self,
@@ -104,26 +110,26 @@ class ScoreCache:
             return read_solutions(network, distinct, threads=self._threads, on_progress=on_progress)
 
         kept = self._kept(f"readings {body_fingerprint(network)}", encoded, compute)
-        return [Reading(*one) for one in kept]
+        return [Reading(*values) for values in kept]
 
     def _kept(
         self,
-        what: str,
+        computation: str,
         encoded: Sequence[EncodedSolution],
         compute: Callable[[Sequence[EncodedSolution]], list[T]],
     ) -> list[T]:
         """The results of `compute` for the distinct solutions, computed now or before."""
         distinct = list(dict.fromkeys(encoded))
-        key = _key(what, distinct)
+        key = _key(computation, distinct)
         path = self._folder / f"{key}.json"
         kept = _read(path)
         if kept is not None and len(kept) == len(distinct):
-            found: list[T] = kept
+            results: list[T] = kept
         else:
-            found = compute(distinct)
-            write_whole(path, json.dumps(found).encode())
-        of = dict(zip(distinct, found, strict=True))
-        return [of[one] for one in encoded]
+            results = compute(distinct)
+            write_whole(path, json.dumps(results).encode())
+        result_of = dict(zip(distinct, results, strict=True))
+        return [result_of[solution] for solution in encoded]
 
 
 def _read(path: Path) -> list[Any] | None:
@@ -136,8 +142,8 @@ def _read(path: Path) -> list[Any] | None:
     return kept if isinstance(kept, list) else None
 
 
-def _key(what: str, encoded: Sequence[EncodedSolution]) -> str:
-    digest = hashlib.sha256(what.encode())
-    for one in encoded:
-        digest.update(repr(one).encode("utf-8", "surrogatepass"))
+def _key(computation: str, encoded: Sequence[EncodedSolution]) -> str:
+    digest = hashlib.sha256(computation.encode())
+    for solution in encoded:
+        digest.update(repr(solution).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:24]

@@ -44,7 +44,10 @@ def best_of_n_grid(
             (
                 shown_as[method],
                 *(f"{result.accuracy[method][size].value:.3f}" for size in sizes),
-                *("" if one is None else _difference(one) for one in differences),
+                *(
+                    "" if difference is None else _difference(difference)
+                    for difference in differences
+                ),
                 "" if pairs is None or pairs.value is None else f"{pairs.value:.2f}",
             )
         )
@@ -62,9 +65,9 @@ def best_of_n_grid(
     trained = [m for m in trained if not m.startswith("likelihood:")]
     mine = next((m for m in trained if m.startswith("prm")), next(iter(trained), None))
     conclusions = [
-        difference_words(shown_as[mine], NAMED.get(m, shown_as[m]), found, result.num_problems)
+        difference_words(shown_as[mine], NAMED.get(m, shown_as[m]), margin, result.num_problems)
         for m in against
-        if mine is not None and (found := result.less(mine, m, sizes[-1])) is not None
+        if mine is not None and (margin := result.less(mine, m, sizes[-1])) is not None
     ]
     return Grid(
         title=f"Best of N on {result.num_problems} problems [95% interval]",
@@ -80,14 +83,14 @@ def best_of_n_grid(
     )
 
 
-def difference_words(name: str, other: str, found: Difference, num_problems: int) -> str:
+def difference_words(name: str, other: str, difference: Difference, num_problems: int) -> str:
     """Say whether one choice is better than another: only where the interval excludes 0."""
-    ends = f"{100 * found.low:+.0f} to {100 * found.high:+.0f} points"
-    if found.low <= 0 <= found.high:
+    ends = f"{100 * difference.low:+.0f} to {100 * difference.high:+.0f} points"
+    if difference.low <= 0 <= difference.high:
         few = f"with {num_problems:,} problems ({ends})"
         return f"{name} is not shown to be better than {other} {few}."
-    how = "better" if found.value > 0 else "worse"
-    return f"{name} is {how} than {other} by {100 * abs(found.value):.0f} points ({ends})."
+    how = "better" if difference.value > 0 else "worse"
+    return f"{name} is {how} than {other} by {100 * abs(difference.value):.0f} points ({ends})."
 
 
 def group_grid(result: BestOfN) -> Grid:
@@ -113,7 +116,7 @@ def group_grid(result: BestOfN) -> Grid:
 
 def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
     """Return where more samples make a scorer's choice worse, and how often it is fooled."""
-    fallen = [name for name, one in result.over_optimisation.items() if one.fall.high < 0]
+    fallen = [name for name, turn in result.over_optimisation.items() if turn.fall.high < 0]
     return Grid(
         title="Does more choice help?",
         header=(
@@ -127,13 +130,13 @@ def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Gr
         rows=tuple(
             (
                 name,
-                str(one.best_size),
-                f"{one.best:.3f}",
-                f"{one.last:.3f}",
-                "" if one.best_size == result.num_samples else _difference(one.fall),
+                str(turn.best_size),
+                f"{turn.best:.3f}",
+                f"{turn.last:.3f}",
+                "" if turn.best_size == result.num_samples else _difference(turn.fall),
                 str(num_fooled[name]),
             )
-            for name, one in result.over_optimisation.items()
+            for name, turn in result.over_optimisation.items()
         ),
         conclusion=f"More samples make the choice worse for {', '.join(fallen)}."
         if fallen
@@ -189,16 +192,16 @@ def curves_plot(
 
     series = []
     for method in sorted(accuracy, key=lambda m: -at_last(m)):
-        found = [accuracy[method][n] for n in sizes]
+        estimates = [accuracy[method][n] for n in sizes]
         is_main = method in main
         has_band = method in banded
         series.append(
             Series(
-                name=f"{method}, {_percent(found[-1])}" if is_main else "",
+                name=f"{method}, {_percent(estimates[-1])}" if is_main else "",
                 x=sizes,
-                y=[one.value for one in found],
-                low=[one.low for one in found] if has_band else (),
-                high=[one.high for one in found] if has_band else (),
+                y=[estimate.value for estimate in estimates],
+                low=[estimate.low for estimate in estimates] if has_band else (),
+                high=[estimate.high for estimate in estimates] if has_band else (),
                 is_band=has_band,
                 hue=None if method in _DASHES else scorers.index(scorer_of(method)),
                 dash=_dash(method, references),
@@ -226,5 +229,5 @@ def _dash(method: str, references: Collection[str]) -> str:
     return _DASHES.get(method, "--" if method.startswith("vote:") else "")
 
 
-def _percent(one: Estimate) -> str:
-    return "-" if one.value is None else f"{one.value:.1%}"
+def _percent(estimate: Estimate) -> str:
+    return "-" if estimate.value is None else f"{estimate.value:.1%}"

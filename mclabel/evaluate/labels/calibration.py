@@ -179,7 +179,7 @@ def check_intervals(
         reference: counts by prefix id, of rollouts that the labels did not see.
         seed: seed of the bootstrap.
     """
-    found = {
+    by_prefix = {
         step.prefix_id: _Interval(
             problem_id=row.problem.id,
             step=step,
@@ -190,11 +190,14 @@ def check_intervals(
         for number, step in enumerate(row.steps)
         if step.low is not None
     }
-    groups = {"all": list(found.values())}
-    for source in sorted({one.step.source for one in found.values()}):
-        groups[source] = [one for one in found.values() if one.step.source == source]
+    groups = {"all": list(by_prefix.values())}
+    for source in sorted({interval.step.source for interval in by_prefix.values()}):
+        groups[source] = [
+            interval for interval in by_prefix.values() if interval.step.source == source
+        ]
     usable = {
-        name: [one for one in group if num_trials(one.reference)] for name, group in groups.items()
+        name: [interval for interval in group if num_trials(interval.reference)]
+        for name, group in groups.items()
     }
     return {
         name: _check(group, len(groups[name]) - len(group), seed)
@@ -221,17 +224,19 @@ def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> 
 
 
 def _check(group: Sequence[_Interval], num_unchecked: int, seed: int) -> IntervalCheck:
-    low = np.array([one.step.low for one in group], dtype=np.float64)
-    high = np.array([one.step.high for one in group], dtype=np.float64)
-    right = np.array([one.reference.num_right for one in group], dtype=np.float64)
-    trials = np.array([num_trials(one.reference) for one in group], dtype=np.float64)
-    own_right = np.array([one.own.num_right for one in group], dtype=np.float64)
-    own_trials = np.array([num_trials(one.own) for one in group], dtype=np.float64)
+    low = np.array([interval.step.low for interval in group], dtype=np.float64)
+    high = np.array([interval.step.high for interval in group], dtype=np.float64)
+    right = np.array([interval.reference.num_right for interval in group], dtype=np.float64)
+    trials = np.array([num_trials(interval.reference) for interval in group], dtype=np.float64)
+    own_right = np.array([interval.own.num_right for interval in group], dtype=np.float64)
+    own_trials = np.array([num_trials(interval.own) for interval in group], dtype=np.float64)
     successes, both = right + own_right + 0.5, trials + own_trials + 1
     chance = betainc(successes, both - successes, high) - betainc(successes, both - successes, low)
     share = right / trials
     columns = [np.ones(len(group)), chance, (low <= share) & (share <= high), high - low]
-    table = sums_by_problem([one.problem_id for one in group], np.stack(columns, 1).astype(float))
+    table = sums_by_problem(
+        [interval.problem_id for interval in group], np.stack(columns, 1).astype(float)
+    )
     weights = resample_weights(len(table), seed)
     coverage, holds, width = (ratio_estimate(table[:, i], table[:, 0], weights) for i in (1, 2, 3))
     return IntervalCheck(

@@ -136,8 +136,8 @@ def consensus_report(
     return ConsensusReport(
         rule=first.rule,
         sources={
-            one.source: _source(number, rows, compare, learned.get(one.source, {}))
-            for number, one in enumerate(first.opinions)
+            opinion.source: _source(number, rows, compare, learned.get(opinion.source, {}))
+            for number, opinion in enumerate(first.opinions)
         },
         same_location=AgreementReport(labels=compare.kept(agreed), surest=surest(len(agreed))),
         labels=compare.kept([row for row in graded if row.is_kept]),
@@ -184,18 +184,18 @@ def _shares(
 def _surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     """Solutions with a posterior by the chance of their likeliest first error, ids break ties."""
     ranked = [(-max(row.posterior), row.solution.id, row) for row in rows if row.posterior]
-    return [row for *_, row in sorted(ranked, key=lambda one: one[:2])]
+    return [row for *_, row in sorted(ranked, key=lambda entry: entry[:2])]
 
 
 def _agreed(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     """Return the solutions on which all sources agree, with their label."""
-    found = []
+    agreed = []
     for row in rows:
         assert row.consensus is not None
         opinions = row.consensus.opinions
         if row.steps and same_location(opinions):
-            found.append(row.with_first_error(opinions[0].first_error))
-    return found
+            agreed.append(row.with_first_error(opinions[0].first_error))
+    return agreed
 
 
 def _source(

@@ -53,8 +53,8 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
             f"{shards}: its shards hold no labelled solutions. Give a run of `mclabel label`"
         )
     kind, _, source = (truth or ("exact" if has_exact_truth(rows) else "")).partition(":")
-    known = _truth(kind, source, rows)
-    if known is not None and not known.first_errors:
+    loaded_truth = _truth(kind, source, rows)
+    if loaded_truth is not None and not loaded_truth.first_errors:
         raise DataError(
             f"--truth {truth}: holds labels for none of the {len(rows)} solutions of {shards}, "
             f"the first being {rows[0].solution.id} of problem {rows[0].problem.id}. Solutions "
@@ -66,7 +66,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         reference = _reference(Store(shards), Store(source), rows[0].values_of)
     report = label_report(
         rows,
-        known,
+        loaded_truth,
         reference,
         judge_rates=_judge_rates(Store(shards), rows),
         seed=seed,
@@ -100,14 +100,14 @@ def more_words(report: LabelReport, width: float) -> str:
     now = None if quality is None else quality.first_error_accuracy
     if quality is None or now is None or now.low is None or now.high is None:
         return "--width: there is no truth to compare with, so there is no interval to narrow"
-    known, span = quality.num_solutions, now.high - now.low
+    num_solutions, span = quality.num_solutions, now.high - now.low
     shown = (
-        f"The interval of first errors that are labelled right is {span:.3f} wide on {known:,} "
-        "solutions"
+        f"The interval of first errors that are labelled right is {span:.3f} wide on "
+        f"{num_solutions:,} solutions"
     )
     if span <= width:
         return f"{shown}, as narrow as --width {width:g} asks"
-    more = math.ceil(known * (span / width) ** 2 - 1e-9) - known
+    more = math.ceil(num_solutions * (span / width) ** 2 - 1e-9) - num_solutions
     return (
         f"{shown}. About {more:,} more, drawn alike, would make it {width:g} wide: an estimate, "
         "as widths fall with the square root of the number"
@@ -170,20 +170,23 @@ def _people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
             f"{len(changed):,} solutions, the first being {changed[0].solution.id}. Give the run "
             "as it was, or have its solutions labelled anew, into another folder"
         )
-    found = peoples_truth(annotated)
-    if found.num_unsure or found.num_open:
+    people = peoples_truth(annotated)
+    if people.num_unsure or people.num_open:
         logger.warning(
             "%s: %d solutions have no first error, as people were unsure, gave up or found the "
             "problem bad, and %d are not submitted yet; they are left out",
             folder,
-            found.num_unsure,
-            found.num_open,
+            people.num_unsure,
+            people.num_open,
         )
-    truth = judged_truth("people", rows, found.judged)
-    own = {one.id for one in found.judged} & truth.first_errors.keys()
+    truth = judged_truth("people", rows, people.judged)
+    own = {judgement.id for judgement in people.judged} & truth.first_errors.keys()
     if not own:
         return truth
-    return replace(truth, first_errors={one: truth.first_errors[one] for one in sorted(own)})
+    return replace(
+        truth,
+        first_errors={solution_id: truth.first_errors[solution_id] for solution_id in sorted(own)},
+    )
 
 
 def _usable(
@@ -193,7 +196,7 @@ def _usable(
     said.
     """
     left_out = RowRejects(source)
-    found = read(source, left_out)
+    judged = read(source, left_out)
     if left_out.found:
         first = left_out.found[0]
         logger.warning(
@@ -203,16 +206,20 @@ def _usable(
             first.row,
             first.detail,
         )
-    return found
+    return judged
 
 
 def _reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
     """Rollouts of the other run by one completer, by prefix, that this run's labels did not see."""
-    metadata = [[found for found, _ in label_tables(store)] for store in (own, other)]
-    if all(found["rollouts"] for run in metadata for found in run):
+    metadata = [
+        [table_metadata for table_metadata, _ in label_tables(store)] for store in (own, other)
+    ]
+    if all(table_metadata["rollouts"] for run in metadata for table_metadata in run):
         theirs = (rollout for rollout in read_rollouts(other) if rollout.completer == whose)
         return independent_counts(read_rollouts(own), theirs)
-    seeds = [{found.get("config", {}).get("seed") for found in run} for run in metadata]
+    seeds = [
+        {table_metadata.get("config", {}).get("seed") for table_metadata in run} for run in metadata
+    ]
     if seeds[0] & seeds[1]:
         logger.warning(
             "%s and %s were sampled with the same seed, and not both keep their rollouts: shared "
@@ -234,8 +241,8 @@ def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, 
     if all(row.consensus is None for row in rows):
         return {}
     metadata, _ = next(label_tables(store))
-    found: Mapping[str, Any] = metadata.get("judge_rates", {})
-    return found
+    rates: Mapping[str, Any] = metadata.get("judge_rates", {})
+    return rates
 
 
 def _write(report: LabelReport, folder: Path) -> None:

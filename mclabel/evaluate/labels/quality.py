@@ -137,8 +137,8 @@ def label_quality(
     tallies: dict[str, NDArray[np.float64]] = {}
     for row in graded:
         tally = weight(row) * _tally(row, truth(row))
-        known = tallies.get(row.problem.id)
-        tallies[row.problem.id] = tally if known is None else known + tally
+        earlier = tallies.get(row.problem.id)
+        tallies[row.problem.id] = tally if earlier is None else earlier + tally
     table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))
     weights = resample_weights(len(table), seed)
 

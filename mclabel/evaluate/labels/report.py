@@ -202,7 +202,7 @@ def label_report(
         seed: seed of the bootstrap.
     """
     rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
-    known = rows if truth is None else truth.known(rows)
+    judged_rows = rows if truth is None else truth.known(rows)
     true_error = None if truth is None else truth.of
     return LabelReport(
         truth=None if truth is None else truth.kind,
@@ -211,15 +211,15 @@ def label_report(
             for name, members in group_rows(rows).items()
         },
         describes=described(rows),
-        sources=consensus_report(known, true_error, judge_rates or {}, seed=seed),
+        sources=consensus_report(judged_rows, true_error, judge_rates or {}, seed=seed),
     )
 
 
 def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolution]]:
     """All solutions, and those of every group, by its name."""
     groups = {ALL: list(rows)}
-    for key, found in groups_by_key(rows, solution_meta).items():
-        groups |= {_name(key, meant, members): members for meant, members in found.items()}
+    for key, by_value in groups_by_key(rows, solution_meta).items():
+        groups |= {_name(key, meant, members): members for meant, members in by_value.items()}
     held = [row for row in rows if _held_out(row)]
     if held and len(held) < len(rows):
         groups[HELD_OUT] = held
@@ -243,7 +243,7 @@ def group_report(
     seed: int = 0,
 ) -> GroupReport:
     """Measure the labels of some solutions: see `label_report`."""
-    known = [] if truth is None else truth.known(rows)
+    judged_rows = [] if truth is None else truth.known(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     kinds = {
         "all": lambda row, index: True,
@@ -255,8 +255,8 @@ def group_report(
         kinds["unsound steps"] = lambda row, index: _sound(row, truth, index) is False
     predictions = {
         "value, outcome": _against_outcome(graded),
-        "value, sound": [] if truth is None else _values_against_truth(known, truth),
-        "posterior, sound": [] if truth is None else _posteriors_against_truth(known, truth),
+        "value, sound": [] if truth is None else _values_against_truth(judged_rows, truth),
+        "posterior, sound": [] if truth is None else _posteriors_against_truth(judged_rows, truth),
         **_against_reference(rows, reference),
     }
     measured = {name: calibration(predicted, seed=seed) for name, predicted in predictions.items()}
@@ -268,12 +268,16 @@ def group_report(
         num_problems=len({row.problem.id for row in rows}),
         num_solutions=len(rows),
         outcomes={str(o): sum(row.solution.outcome is o for row in rows) for o in Outcome},
-        num_unknown=0 if truth is None else len(rows) - len(known),
-        quality=None if truth is None else label_quality(known, truth.of, weight=weight, seed=seed),
+        num_unknown=0 if truth is None else len(rows) - len(judged_rows),
+        quality=None
+        if truth is None
+        else label_quality(judged_rows, truth.of, weight=weight, seed=seed),
         states=None
         if truth is None or truth.kind != "exact"
-        else state_quality(known, weight=weight, seed=seed),
-        calibration={name: one for name, one in measured.items() if one is not None},
+        else state_quality(judged_rows, weight=weight, seed=seed),
+        calibration={
+            name: calibrated for name, calibrated in measured.items() if calibrated is not None
+        },
         intervals=check_intervals(rows, reference, seed=seed),
         positions=values_by_position(graded, kinds, seed=seed),
         monotonicity=monotonicity(rows, seed=seed),
@@ -337,12 +341,12 @@ def _against_reference(
         for step in row.steps
         if not step.is_outcome
     }
-    found: dict[str, list[Prediction]] = {"value, reference": [], "mean, reference": []}
+    predictions: dict[str, list[Prediction]] = {"value, reference": [], "mean, reference": []}
     for prefix, (problem, step) in steps.items():
         observed = value(reference.get(prefix, Counts()))
         for name, predicted in (("value, reference", step.value), ("mean, reference", step.mean)):
             if observed is not None and predicted is not None:
-                found[name].append(
+                predictions[name].append(
                     Prediction(problem_id=problem, predicted=predicted, observed=observed)
                 )
-    return found
+    return predictions

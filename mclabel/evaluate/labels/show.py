@@ -39,8 +39,8 @@ def share_points(values: NDArray[np.float64], flags: NDArray[np.float64]) -> lis
         values: predicted, NaN where nothing was.
         flags: whether it came true, NaN where that is not known.
     """
-    known = ~np.isnan(values) & ~np.isnan(flags)
-    values, flags = values[known], flags[known]
+    is_known = ~np.isnan(values) & ~np.isnan(flags)
+    values, flags = values[is_known], flags[is_known]
     where = np.minimum((values * NUM_BINS).astype(int), NUM_BINS - 1)
     points = []
     for number in range(NUM_BINS):
@@ -92,13 +92,14 @@ def calibration_plot(group: GroupReport) -> Plot | None:
     if not group.calibration:
         return None
     curves = {
-        f"{_WORDS.get(name, name)} (ECE {one.ece.value:.3f}, Brier {one.brier.value:.3f})": [
+        f"{_WORDS.get(name, name)} (ECE {calibration.ece.value:.3f}, "
+        f"Brier {calibration.brier.value:.3f})": [
             SharePoint(
                 b.predicted, b.observed.value, b.observed.low, b.observed.high, b.num_predictions
             )
-            for b in one.bins
+            for b in calibration.bins
         ]
-        for name, one in group.calibration.items()
+        for name, calibration in group.calibration.items()
     }
     return reliability_plot(f"Do the values hold? {group.num_solutions:,} solutions", curves)
 
@@ -197,5 +198,5 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
 
 def num_kept(rows: Sequence[LabeledSolution]) -> int | None:
     """Number of solutions that a consensus keeps; None of a run that is not combined."""
-    found = [row.consensus.kept for row in rows if row.consensus is not None]
-    return sum(found) if found else None
+    flags = [row.consensus.kept for row in rows if row.consensus is not None]
+    return sum(flags) if flags else None

@@ -115,9 +115,9 @@ def _quality(report: LabelReport) -> list[Grid]:
         ),
         Grid(
             conclusion=" ".join(
-                f"{share_words(one.precision)} of steps labelled wrong are wrong, and "
-                f"{share_words(one.recall)} of wrong steps are labelled so."
-                for _, one in groups[:1]
+                f"{share_words(overall.precision)} of steps labelled wrong are wrong, and "
+                f"{share_words(overall.recall)} of wrong steps are labelled so."
+                for _, overall in groups[:1]
             ),
             title=f"Wrong steps against {AGAINST[report.truth]}",
             header=("", *WRONG_STEPS),
@@ -158,20 +158,21 @@ def _calibration(report: LabelReport) -> Grid:
         (
             group,
             pair,
-            f"{one.num_predictions:,}",
-            estimate_text(one.ece),
-            estimate_text(one.brier),
-            estimate_text(one.base_brier),
+            f"{calibration.num_predictions:,}",
+            estimate_text(calibration.ece),
+            estimate_text(calibration.brier),
+            estimate_text(calibration.base_brier),
         )
-        for group, found in _shown(report).items()
-        for pair, one in found.calibration.items()
+        for group, figures in _shown(report).items()
+        for pair, calibration in figures.calibration.items()
     ]
     overall = report.groups[ALL].calibration.values()
     return Grid(
         conclusion=" ".join(
-            f"On average, values differ from what came true by {100 * one.ece.value:.0f} points."
-            for one in list(overall)[:1]
-            if one.ece.value is not None
+            f"On average, values differ from what came true by {100 * calibration.ece.value:.0f} "
+            "points."
+            for calibration in list(overall)[:1]
+            if calibration.ece.value is not None
         ),
         title="Do the values hold",
         header=("", "predicted, observed", "steps", "ECE", "Brier", "Brier of the mean"),
@@ -187,16 +188,16 @@ def _intervals(report: LabelReport) -> Grid:
         (
             group,
             source,
-            f"{one.num_intervals:,}",
-            f"{one.num_unchecked:,}",
-            f"{one.reference_rollouts:.0f}",
-            estimate_text(one.coverage),
-            estimate_text(one.holds_share),
-            estimate_text(one.width),
+            f"{check.num_intervals:,}",
+            f"{check.num_unchecked:,}",
+            f"{check.reference_rollouts:.0f}",
+            estimate_text(check.coverage),
+            estimate_text(check.holds_share),
+            estimate_text(check.width),
         )
-        for group, found in _shown(report).items()
-        for source, one in found.intervals.items()
-        if source != ALL or len(found.intervals) > 2
+        for group, figures in _shown(report).items()
+        for source, check in figures.intervals.items()
+        if source != ALL or len(figures.intervals) > 2
     ]
     overall = report.groups[ALL].intervals.get(ALL)
     return Grid(
@@ -257,7 +258,11 @@ def _shape(report: LabelReport) -> Grid:
 def _positions(report: LabelReport) -> Grid:
     curves = report.groups[ALL].positions
     parts = sorted({(p.low, p.high) for curve in curves.values() for p in curve})
-    ends = [found.value for found in (part.value for part in curves.get(ALL, ())) if found.value]
+    ends = [
+        estimate.value
+        for estimate in (part.value for part in curves.get(ALL, ()))
+        if estimate.value
+    ]
     means = {name: {(p.low, p.high): p.value for p in curve} for name, curve in curves.items()}
     return Grid(
         conclusion=f"Values go from {ends[0]:.2f} at the beginning of solutions to {ends[-1]:.2f} "
@@ -267,8 +272,8 @@ def _positions(report: LabelReport) -> Grid:
         title="Values by position in the solution",
         header=("", *(f"{low:.0%} to {high:.0%}" for low, high in parts)),
         rows=tuple(
-            (name, *(estimate_text(found.get(part)) for part in parts))
-            for name, found in means.items()
+            (name, *(estimate_text(by_part.get(part)) for part in parts))
+            for name, by_part in means.items()
         ),
         note="The last step, whose label is the outcome, is left out.",
     )

@@ -58,8 +58,8 @@ def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
             "program, so it is of no built-in domain. Give --truth processbench:FILE, "
             "prm800k:FILE or run:FOLDER"
         )
-    found = {row.solution.id: exact_first_error(row) for row in rows}
-    return Truth(kind="exact", first_errors=found)
+    first_errors = {row.solution.id: exact_first_error(row) for row in rows}
+    return Truth(kind="exact", first_errors=first_errors)
 
 
 def judged_truth(
@@ -77,11 +77,11 @@ def judged_truth(
         DataError: the id of such a problem names another text there.
     """
     by_key: dict[tuple[str, str], list[JudgedSolution]] = defaultdict(list)
-    for one in judged:
-        by_key[solution_key(one.problem, one.steps)].append(one)
-    by_id = {one.id: one for one in judged}
+    for judgement in judged:
+        by_key[solution_key(judgement.problem, judgement.steps)].append(judgement)
+    by_id = {judgement.id: judgement for judgement in judged}
     alone = given_alone(rows)
-    found: dict[str, int | None] = {}
+    first_errors: dict[str, int | None] = {}
     weights: dict[str, float] = {}
     others: list[LabeledSolution] = []
     for row in rows:
@@ -89,17 +89,17 @@ def judged_truth(
             continue
         named = by_id.get(row.problem.id) if row.problem.id in alone else None
         if same := by_key.get(row_key(row)):
-            one = next((s for s in same if s.id == row.solution.id), same[0])
+            judgement = next((s for s in same if s.id == row.solution.id), same[0])
             mine = row_steps(row)
-            weights[row.solution.id] = one.weight
-            also = {to_labelled(error, one.steps, mine) for error in one.also}
-            found[row.solution.id] = _accepted(
-                row, to_labelled(one.first_error, one.steps, mine), also
+            weights[row.solution.id] = judgement.weight
+            also = {to_labelled(error, judgement.steps, mine) for error in judgement.also}
+            first_errors[row.solution.id] = _accepted(
+                row, to_labelled(judgement.first_error, judgement.steps, mine), also
             )
         elif named is not None and not same_words(row, named.problem, named.steps):
             others.append(row)
         elif named is not None and len(named.steps) == len(row.steps):
-            found[row.solution.id] = _accepted(row, named.first_error, named.also)
+            first_errors[row.solution.id] = _accepted(row, named.first_error, named.also)
     if others:
         raise DataError(
             f"--truth {kind}: has other texts for {len(others)} of the {len(rows)} solutions, the "
@@ -107,7 +107,7 @@ def judged_truth(
             "name the same problem and solution in both. Give the file whose solutions were "
             "labelled, or ids of their own to other ones"
         )
-    return Truth(kind=kind, first_errors=found, weights=weights)
+    return Truth(kind=kind, first_errors=first_errors, weights=weights)
 
 
 def _accepted(row: LabeledSolution, error: int | None, also: Set[int | None]) -> int | None:
@@ -153,7 +153,7 @@ def same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> bool
     Some tokenizers do not give back every character, such as marks and wide letters.
     """
     pairs = ((row.problem.text, problem), (row.solution.text, " ".join(steps)))
-    return all(compact(leak_key(one)) == compact(leak_key(other)) for one, other in pairs)
+    return all(compact(leak_key(text)) == compact(leak_key(other)) for text, other in pairs)
 
 
 def given_alone(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:

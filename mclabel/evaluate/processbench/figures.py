@@ -143,7 +143,7 @@ def processbench(
         name: resample_weights(len(table), seed + i)
         for i, (name, table) in enumerate(tables.items())
     }
-    several = [] if panel is None else [k for k, one in panel.judges.items() if len(one) > 1]
+    several = [] if panel is None else [k for k, judges in panel.judges.items() if len(judges) > 1]
     results = {
         name: _split(
             splits[name],
@@ -307,7 +307,7 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
             f"Rows that cannot be used: {counts}. With -o the reasons are in left_out.jsonl."
         )
     if num_unknown := sum(split.num_unknown for split in result.splits.values()):
-        num = sum(one.num_wrong + one.num_right for one in result.splits.values())
+        num = sum(split.num_wrong + split.num_right for split in result.splits.values())
         notes.append(
             f"Unknown to the scorer, and counted as predicted wrongly: {num_unknown:,} of {num:,} "
             f"({num_unknown / num:.1%})."
@@ -344,7 +344,7 @@ def _panel_notes(panel: Panel) -> Iterator[str]:
             "over those."
         )
     alone = [judges[0] for judges in panel.judges.values() if len(judges) == 1]
-    claims = {one.name: one.claim for one in alone}
+    claims = {judge.name: judge.claim for judge in alone}
     if flagging := sorted(name for name, claim in claims.items() if claim == "at_or_before"):
         yield (
             f"{', '.join(flagging)} claims only that an error is at a step or before it: that "

@@ -109,11 +109,11 @@ def processbench_of_prm(
         raise ConfigError(f"{model}: is an ORM, which does not score single steps. Give a PRM")
     readable, refused = _encoded(prm, splits)
     if not readable:
-        first = next(one for found in refused.values() for one in found.items())
+        first = next(item for by_solution in refused.values() for item in by_solution.items())
         raise DataError(
             f"{model}: cannot score any solution; the first is {first[0]}: {first[1].detail}"
         )
-    scored = prm.score_encoded([one for _, _, one in readable], on_progress=on_score)
+    scored = prm.score_encoded([encoded for _, _, encoded in readable], on_progress=on_score)
     check_scores(model, scored, [identity for _, identity, _ in readable])
     scores: dict[str, dict[str, list[float]]] = {name: {} for name in splits}
     for (name, identity, _), steps_scores in zip(readable, scored, strict=True):
@@ -121,8 +121,11 @@ def processbench_of_prm(
     if threshold is None:
         threshold = best_threshold(splits[THRESHOLD_SPLIT], scores[THRESHOLD_SPLIT])
     predictions = {
-        name: {identity: first_below(one, threshold) for identity, one in found.items()}
-        for name, found in scores.items()
+        name: {
+            identity: first_below(step_scores, threshold)
+            for identity, step_scores in by_solution.items()
+        }
+        for name, by_solution in scores.items()
     }
     result = processbench(
         splits, predictions, reasons=refused, scores=scores, threshold=threshold, seed=seed
@@ -186,14 +189,14 @@ def processbench_of_labels(
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
     reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     for name, judged in splits.items():
-        for one in judged:
-            if (found := by_key.get(solution_key(one.problem, one.steps))) is not None:
-                error = to_given(found.first_error, row_steps(found), one.steps)
-                predictions[name][one.id] = error
-            elif (found := alone.get(one.id)) is not None and _fits(found, one):
-                predictions[name][one.id] = found.first_error
+        for solution in judged:
+            if (labelled := by_key.get(solution_key(solution.problem, solution.steps))) is not None:
+                error = to_given(labelled.first_error, row_steps(labelled), solution.steps)
+                predictions[name][solution.id] = error
+            elif (labelled := alone.get(solution.id)) is not None and _fits(labelled, solution):
+                predictions[name][solution.id] = labelled.first_error
             else:
-                reasons[name][one.id] = left_out.why(one)
+                reasons[name][solution.id] = left_out.why(solution)
     if not any(predictions.values()):
         first = next(iter(splits.values()))[0].id
         raise DataError(
@@ -206,9 +209,11 @@ def processbench_of_labels(
     return result
 
 
-def _fits(row: LabeledSolution, one: JudgedSolution) -> bool:
+def _fits(row: LabeledSolution, solution: JudgedSolution) -> bool:
     """Return whether a solution that has the id of a judged one can be taken for it."""
-    return len(row.steps) == len(one.steps) and same_words(row, one.problem, one.steps)
+    return len(row.steps) == len(solution.steps) and same_words(
+        row, solution.problem, solution.steps
+    )
 
 
 class _Unlocated:
@@ -226,15 +231,15 @@ class _Unlocated:
         self._by_key = {row_key(row): row for row in reversed(rows)}
         self._by_id, self._alone = given_alone(rows), alone
 
-    def why(self, one: JudgedSolution) -> LeftOut:
+    def why(self, solution: JudgedSolution) -> LeftOut:
         """Why a judged solution has no prediction."""
-        row = self._by_key.get(solution_key(one.problem, one.steps))
-        named = self._by_id.get(one.id) or self._alone.get(one.id)
+        row = self._by_key.get(solution_key(solution.problem, solution.steps))
+        named = self._by_id.get(solution.id) or self._alone.get(solution.id)
         if row is None and named is not None:
-            if len(named.steps) != len(one.steps):
-                steps = f"{len(named.steps)} steps in the run, {len(one.steps)} in the file"
+            if len(named.steps) != len(solution.steps):
+                steps = f"{len(named.steps)} steps in the run, {len(solution.steps)} in the file"
                 return LeftOut(reason="other_steps", detail=steps)
-            if not same_words(named, one.problem, one.steps):
+            if not same_words(named, solution.problem, solution.steps):
                 detail = "the run has this id for another problem or solution"
                 return LeftOut(reason="other_text", detail=detail)
             row = named
@@ -266,7 +271,7 @@ class ReadSplits:
     @property
     def num_rejected(self) -> dict[str, int]:
         """Rows that cannot be used, by split; splits without any are not named."""
-        return {name: len(found) for name, found in self.rejects.items() if found}
+        return {name: len(rejects) for name, rejects in self.rejects.items() if rejects}
 
 
 def read_splits(files: Sequence[str], *, strict: bool = False) -> ReadSplits:
@@ -329,10 +334,10 @@ def write_figures(
         for name, rows_out in rejects.items():
             for reject in rows_out:
                 file.write(json.dumps({"split": name, **reject.content()}) + "\n")
-        for name, found in reasons.items():
-            for identity, one in found.items():
-                content = {"split": name, "id": identity, "reason": one.reason}
-                content["detail"] = bounded(one.detail)
+        for name, by_solution in reasons.items():
+            for identity, left_out in by_solution.items():
+                content = {"split": name, "id": identity, "reason": left_out.reason}
+                content["detail"] = bounded(left_out.detail)
                 file.write(json.dumps(content, ensure_ascii=False) + "\n")
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
         for name, rows in splits.items():
@@ -383,26 +388,29 @@ def join_golds(
         DataError: a file cannot be used, or no gold is known.
     """
     output_file(out, "-o ")
-    known = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
+    gold_by_text = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
     read = read_splits(files, strict=strict)
-    judged = [one for rows in read.solutions.values() for one in rows]
+    judged = [solution for rows in read.solutions.values() for solution in rows]
     boxed: dict[str, dict[str, str]] = defaultdict(dict)
-    for one in judged:
-        marked = bool(one.answer_right) and r"\boxed" in one.steps[-1]
-        if marked and (answer := extract_answer(one.steps[-1])):
-            boxed[compact(one.problem)].setdefault(answer_key(answer), answer)
-    agreed = {text: next(iter(found.values())) for text, found in boxed.items() if len(found) == 1}
+    for solution in judged:
+        marked = bool(solution.answer_right) and r"\boxed" in solution.steps[-1]
+        if marked and (answer := extract_answer(solution.steps[-1])):
+            boxed[compact(solution.problem)].setdefault(answer_key(answer), answer)
+    agreed = {
+        text: next(iter(answers.values())) for text, answers in boxed.items() if len(answers) == 1
+    }
     lines, without, num_from_files = [], [], 0
-    for one in judged:
-        text = compact(one.problem)
-        answer = known.get(text, agreed.get(text))
+    for solution in judged:
+        text = compact(solution.problem)
+        answer = gold_by_text.get(text, agreed.get(text))
         if answer is None:
-            without.append(one.id)
+            without.append(solution.id)
             continue
-        num_from_files += text in known
+        num_from_files += text in gold_by_text
         lines.append(
             json.dumps(
-                {"problem": one.problem, "answer": answer, "steps": one.steps}, ensure_ascii=False
+                {"problem": solution.problem, "answer": answer, "steps": solution.steps},
+                ensure_ascii=False,
             )
         )
     if not lines:
@@ -415,5 +423,5 @@ def join_golds(
         num_from_files=num_from_files,
         num_from_solutions=len(lines) - num_from_files,
         without=tuple(without),
-        rejects=tuple(one for found in read.rejects.values() for one in found),
+        rejects=tuple(reject for rejects in read.rejects.values() for reject in rejects),
     )

@@ -70,21 +70,25 @@ def processbench_of_opinions(
     unknown: dict[str, list[str]] = {name: [] for name in splits}
     for name, rows in splits.items():
         for row in rows:
-            found = _predicted(judges[name], row)
-            if isinstance(found, LeftOut):
-                reasons[name][row.id] = found
-                if found.reason == NO_VERDICT:
+            prediction = _predicted(judges[name], row)
+            if isinstance(prediction, LeftOut):
+                reasons[name][row.id] = prediction
+                if prediction.reason == NO_VERDICT:
                     unknown[name].append(row.id)
             else:
-                predictions[name][row.id] = found.first_error
-    panel = Panel({name: tuple(one.named for one in found) for name, found in judges.items()})
+                predictions[name][row.id] = prediction.first_error
+    panel = Panel(
+        {name: tuple(judge.named for judge in of_split) for name, of_split in judges.items()}
+    )
     result = processbench(
         splits, predictions, reasons=reasons, unknown=unknown, panel=panel, seed=seed
     )
     result = replace(result, num_rejected=read.num_rejected)
     write_figures(result, splits, predictions, reasons, read.rejects, out)
     if out is not None:
-        runs = {name: [one.provenance() for one in found] for name, found in judges.items()}
+        runs = {
+            name: [judge.provenance() for judge in of_split] for name, of_split in judges.items()
+        }
         write_provenance(Path(out) / "provenance.json", opinions=runs)
     return result
 
@@ -133,9 +137,9 @@ class _SplitJudge:
         if self.keys[row.id] != solution_key(row.problem, row.steps):
             detail = "the run has this id for another problem or solution"
             return LeftOut(reason="other_text", detail=detail)
-        found = self.run.opinions[name]
+        opinion = self.run.opinions[name]
         reason = NO_VERDICT if self.run.claim == "scores" else "no_opinion"
-        return found if found.is_known else LeftOut(reason=reason, detail=found.reason)
+        return opinion if opinion.is_known else LeftOut(reason=reason, detail=opinion.reason)
 
 
 def _by_split(
@@ -149,7 +153,7 @@ def _by_split(
         opinions: locations of the runs.
     """
     ids = {name: {row.id for row in rows} for name, rows in splits.items()}
-    found: dict[str, list[_SplitJudge]] = {name: [] for name in splits}
+    by_split: dict[str, list[_SplitJudge]] = {name: [] for name in splits}
     given: dict[str | None, str] = {}
     for location in opinions:
         judge = _read(location)
@@ -167,8 +171,8 @@ def _by_split(
                 f"{files[fitting[1]]}, and opinions are on one file. Give one of the files, or "
                 "the solutions ids of their own"
             )
-        found[fitting[0]].append(judge)
-    for name, judges in found.items():
+        by_split[fitting[0]].append(judge)
+    for name, judges in by_split.items():
         if not judges:
             raise ConfigError(
                 f"{files[name]}: none of the --opinions is on it. Judge it (mclabel judge "
@@ -176,7 +180,7 @@ def _by_split(
             )
     return {
         name: sorted(judges, key=lambda judge: not judge.names_steps)
-        for name, judges in found.items()
+        for name, judges in by_split.items()
     }
 
 
@@ -229,31 +233,33 @@ def _predicted(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Predictio
             missing is unknown.
         row: the solution.
     """
-    found = [judge.opinion(row) for judge in judges]
-    if len(found) == 1:
-        (only,) = found
+    opinions = [judge.opinion(row) for judge in judges]
+    if len(opinions) == 1:
+        (only,) = opinions
         return only if isinstance(only, LeftOut) else _Prediction(first_error=only.first_error)
     sources = [
         SourceOpinion(
             source=judge.run.judge,
             claim=judge.run.claim,
-            is_known=isinstance(one, Opinion),
-            first_error=one.first_error if isinstance(one, Opinion) else None,
+            is_known=isinstance(opinion, Opinion),
+            first_error=opinion.first_error if isinstance(opinion, Opinion) else None,
         )
-        for judge, one in zip(judges, found, strict=True)
+        for judge, opinion in zip(judges, opinions, strict=True)
     ]
     if same_location(sources):
         return _Prediction(first_error=sources[0].first_error)
-    said = "; ".join(
-        f"{judge.run.judge} ({judge.run.location}): {_said(judge, one)}"
-        for judge, one in zip(judges, found, strict=True)
+    details = "; ".join(
+        f"{judge.run.judge} ({judge.run.location}): {_said(judge, opinion)}"
+        for judge, opinion in zip(judges, opinions, strict=True)
     )
-    return LeftOut(reason="not_kept", detail=said)
+    return LeftOut(reason="not_kept", detail=details)
 
 
-def _said(judge: _SplitJudge, one: Opinion | LeftOut) -> str:
-    if isinstance(one, LeftOut):
-        return f"{one.reason}, {one.detail}" if one.detail else one.reason
+def _said(judge: _SplitJudge, opinion: Opinion | LeftOut) -> str:
+    if isinstance(opinion, LeftOut):
+        return f"{opinion.reason}, {opinion.detail}" if opinion.detail else opinion.reason
     if judge.names_steps:
-        return "no error" if one.first_error is None else f"first error {one.first_error}"
-    return "nothing" if one.first_error is None else f"an error at or before {one.first_error}"
+        return "no error" if opinion.first_error is None else f"first error {opinion.first_error}"
+    return (
+        "nothing" if opinion.first_error is None else f"an error at or before {opinion.first_error}"
+    )

@@ -228,11 +228,11 @@ class _AtCost:
 
 def _reference_of(run: SearchRun, points: Sequence[ReferenceSize]) -> _AtCost:
     """The better choice of best-of-N at the cost of a search."""
-    cost, found = _cost(run), []
+    cost, candidates = _cost(run), []
     for choice in SCORED:
         accuracy, beyond = at_cost(points, choice, cost)
-        found.append(_AtCost(choice=choice, accuracy=accuracy, beyond=beyond))
-    return max(found, key=lambda one: one.accuracy.mean())
+        candidates.append(_AtCost(choice=choice, accuracy=accuracy, beyond=beyond))
+    return max(candidates, key=lambda candidate: candidate.accuracy.mean())
 
 
 def _method(
@@ -319,7 +319,10 @@ def _groups(
     return {
         kind: {
             name: _group(
-                np.array([one.groups.get(kind) == name for one in problems]), right, others, seed
+                np.array([problem.groups.get(kind) == name for problem in problems]),
+                right,
+                others,
+                seed,
             )
             for name in names
         }
@@ -339,10 +342,11 @@ def _group(
         num_problems=count,
         accuracy={name: mean_estimate(own[inside], weights) for name, own in right.items()},
         reference={
-            name: mean_estimate(one.accuracy[inside], weights) for name, one in others.items()
+            name: mean_estimate(baseline.accuracy[inside], weights)
+            for name, baseline in others.items()
         },
         less={
-            name: paired_difference((right[name] - one.accuracy)[inside], weights)
-            for name, one in others.items()
+            name: paired_difference((right[name] - baseline.accuracy)[inside], weights)
+            for name, baseline in others.items()
         },
     )

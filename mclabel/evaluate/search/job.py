@@ -169,8 +169,10 @@ def _plans(config: SearchEvalConfig) -> Iterator[_Plan]:
     for name, method in config.methods.items():
         yield _Plan(name=name, config=_config(config, f"{out}/{name}", method))
     for name, method in config.methods.items() if config.oracle else ():
-        found = _config(config, f"{out}/oracle/{name}", method, scorer=ExactScorer.Settings())
-        yield _Plan(name=name, config=found, is_oracle=True)
+        oracle_config = _config(
+            config, f"{out}/oracle/{name}", method, scorer=ExactScorer.Settings()
+        )
+        yield _Plan(name=name, config=oracle_config, is_oracle=True)
     most = BestOfNSearch.Settings.model_validate(
         {"kind": REFERENCE, "n": config.best_of_n[-1], "aggregate": "last"}
     )

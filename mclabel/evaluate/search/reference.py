@@ -66,16 +66,16 @@ def reference_sizes(
         seed: seed of the subsets for votes.
     """
     drawn = [drawn_samples(tree) for tree in trees]
-    found = []
+    results = []
     for size in sizes:
         sampled = [size * _mean_draw(tree) for tree in trees]
         scored = [scored_tokens(tree, size) for tree in trees]
         prompts = [tree.cost.num_prompt for tree in trees]
-        rows = [method_accuracy(one, size, seed=seed + i) for i, one in enumerate(drawn)]
+        rows = [method_accuracy(samples, size, seed=seed + i) for i, samples in enumerate(drawn)]
         by_policy = float(np.mean(np.add(prompts, sampled)))
         by_scorer = float(np.mean(scored))
         names = dict(zip(CHOICES, (_SCORER, f"vote:{_SCORER}", MAJORITY, PASS), strict=True))
-        found.append(
+        results.append(
             ReferenceSize(
                 size=size,
                 num_sampled=float(np.mean(sampled)),
@@ -87,7 +87,7 @@ def reference_sizes(
                 },
             )
         )
-    return found
+    return results
 
 
 def computation(models: ModelSizes | None, by_policy: float, by_scorer: float) -> float:
@@ -111,8 +111,8 @@ def at_cost(
         Accuracy [problems], and whether the cost is `below` that of the smallest N or `above` that
         of the largest, whose accuracy then stands for it.
     """
-    costs = [one.cost_of(choice) for one in reference]
-    table = [one.accuracy[choice] for one in reference]
+    costs = [point.cost_of(choice) for point in reference]
+    table = [point.accuracy[choice] for point in reference]
     above = next((i for i, own in enumerate(costs) if own >= cost * (1 - 1e-9)), None)
     if above is None:
         return table[-1], "above"

@@ -31,7 +31,7 @@ def search_grids(result: SearchComparison) -> list[Grid]:
 
 
 def _methods(result: SearchComparison) -> Grid:
-    with_oracle = any(one.less_than_oracle is not None for one in result.methods)
+    with_oracle = any(method.less_than_oracle is not None for method in result.methods)
     head = ["search", "n", "right", "some right", "sampled", "scored", _UNIT[result.cost_unit]]
     head += ["best of N, same cost", "vs best of N", *(["exact vs it"] if with_oracle else [])]
     note = (
@@ -44,7 +44,7 @@ def _methods(result: SearchComparison) -> Grid:
     return Grid(
         title=f"Searches on {result.num_problems:,} problems [95% interval]",
         header=tuple(head),
-        rows=tuple(_method(one, with_oracle=with_oracle) for one in result.methods),
+        rows=tuple(_method(method, with_oracle=with_oracle) for method in result.methods),
         note=note,
         conclusion=_best_search(result),
     )
@@ -52,10 +52,12 @@ def _methods(result: SearchComparison) -> Grid:
 
 def _best_search(result: SearchComparison) -> str:
     """Compare the search that did best, among those without the truth, with best of N."""
-    found = [one for one in result.methods if one.reference is not None and not one.is_oracle]
-    if not found:
+    candidates = [
+        method for method in result.methods if method.reference is not None and not method.is_oracle
+    ]
+    if not candidates:
         return ""
-    best = max(found, key=lambda one: one.accuracy.value or 0.0)
+    best = max(candidates, key=lambda method: method.accuracy.value or 0.0)
     assert best.reference is not None
     return difference_words(
         f"{best.name} with n={best.n}, the best search here,",
@@ -65,39 +67,41 @@ def _best_search(result: SearchComparison) -> str:
     )
 
 
-def _method(one: MethodFigures, *, with_oracle: bool) -> tuple[str, ...]:
+def _method(method: MethodFigures, *, with_oracle: bool) -> tuple[str, ...]:
     cells = [
-        row_name(one.name, is_oracle=one.is_oracle),
-        str(one.n),
-        estimate_text(one.accuracy),
-        _value(one.pass_rate),
-        f"{one.num_sampled:,.0f}",
-        f"{one.num_scored:,.0f}",
-        _cost(one.cost),
-        *_equal_cost(one.reference),
+        row_name(method.name, is_oracle=method.is_oracle),
+        str(method.n),
+        estimate_text(method.accuracy),
+        _value(method.pass_rate),
+        f"{method.num_sampled:,.0f}",
+        f"{method.num_scored:,.0f}",
+        _cost(method.cost),
+        *_equal_cost(method.reference),
     ]
-    return (*cells, *([_difference(one.less_than_oracle)] if with_oracle else []))
+    return (*cells, *([_difference(method.less_than_oracle)] if with_oracle else []))
 
 
-def _equal_cost(one: EqualCost | None) -> tuple[str, str]:
-    if one is None:
+def _equal_cost(equal_cost: EqualCost | None) -> tuple[str, str]:
+    if equal_cost is None:
         return "-", "-"
-    mark = _BEYOND[one.beyond]
-    return f"{mark}{estimate_text(one.accuracy)} {one.choice}", _difference(one.less)
+    mark = _BEYOND[equal_cost.beyond]
+    return f"{mark}{estimate_text(equal_cost.accuracy)} {equal_cost.choice}", _difference(
+        equal_cost.less
+    )
 
 
 def _reference(result: SearchComparison) -> Grid:
     rows = []
     for choice in CHOICES:
-        for one in result.reference:
-            scored = f"{one.num_scored:,.0f}" if choice in SCORED else "-"
+        for point in result.reference:
+            scored = f"{point.num_scored:,.0f}" if choice in SCORED else "-"
             rows.append(
                 (
-                    f"{choice} of {one.size}",
-                    estimate_text(one.accuracy[choice]),
-                    f"{one.num_sampled:,.0f}",
+                    f"{choice} of {point.size}",
+                    estimate_text(point.accuracy[choice]),
+                    f"{point.num_sampled:,.0f}",
                     scored,
-                    _cost(one.cost[choice]),
+                    _cost(point.cost[choice]),
                 )
             )
     return Grid(
@@ -116,25 +120,25 @@ def _over_optimisation(result: SearchComparison) -> Grid:
         rows=tuple(
             (
                 name,
-                str(one.best_size),
-                f"{one.best:.3f}",
-                f"{one.last:.3f}",
-                _difference(one.fall) if one.fall.value else "-",
+                str(turn.best_size),
+                f"{turn.best:.3f}",
+                f"{turn.last:.3f}",
+                _difference(turn.fall) if turn.fall.value else "-",
             )
-            for name, one in result.over_optimisation.items()
+            for name, turn in result.over_optimisation.items()
         ),
     )
 
 
 def _groups(kind: str, groups: dict[str, GroupFigures], result: SearchComparison) -> Grid:
-    names = [row_name(one.name, is_oracle=one.is_oracle) for one in result.methods]
+    names = [row_name(method.name, is_oracle=method.is_oracle) for method in result.methods]
     return Grid(
         title=f"By {kind}: right, and difference from best of N at equal cost",
         header=(kind, "problems", *names),
         rows=tuple(
-            (name, f"{one.num_problems:,}", *_group_cells(one, names))
-            for name, one in groups.items()
-            if one.num_problems >= FEW
+            (name, f"{group.num_problems:,}", *_group_cells(group, names))
+            for name, group in groups.items()
+            if group.num_problems >= FEW
         ),
     )
 
@@ -153,8 +157,12 @@ def _value(estimate: Estimate) -> str:
     return "-" if estimate.value is None else f"{estimate.value:.2f}"
 
 
-def _difference(one: Difference | None) -> str:
-    return "-" if one is None else f"{one.value:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"
+def _difference(difference: Difference | None) -> str:
+    return (
+        "-"
+        if difference is None
+        else f"{difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
+    )
 
 
 _DASHES = {BEST: "-", VOTE: "--", MAJORITY: "-.", PASS: ":"}
@@ -171,32 +179,32 @@ def search_plot(result: SearchComparison) -> Plot:
     """
     lines = []
     for choice in CHOICES:
-        found = [one.accuracy[choice] for one in result.reference]
+        estimates = [point.accuracy[choice] for point in result.reference]
         has_band = choice == BEST
         lines.append(
             Series(
                 name=f"best of N: {choice}",
-                x=[one.cost[choice] for one in result.reference],
-                y=[one.value for one in found],
-                low=[one.low for one in found] if has_band else (),
-                high=[one.high for one in found] if has_band else (),
+                x=[point.cost[choice] for point in result.reference],
+                y=[estimate.value for estimate in estimates],
+                low=[estimate.low for estimate in estimates] if has_band else (),
+                high=[estimate.high for estimate in estimates] if has_band else (),
                 is_band=has_band,
                 dash=_DASHES[choice],
             )
         )
-    order = list(dict.fromkeys(one.name for one in result.methods))
+    order = list(dict.fromkeys(method.name for method in result.methods))
     points = [
         Series(
-            name=row_name(one.name, is_oracle=one.is_oracle),
-            x=[one.cost],
-            y=[one.accuracy.value],
-            low=[one.accuracy.low],
-            high=[one.accuracy.high],
+            name=row_name(method.name, is_oracle=method.is_oracle),
+            x=[method.cost],
+            y=[method.accuracy.value],
+            low=[method.accuracy.low],
+            high=[method.accuracy.high],
             kind="points",
-            hue=order.index(one.name),
-            is_hollow=one.is_oracle,
+            hue=order.index(method.name),
+            is_hollow=method.is_oracle,
         )
-        for one in result.methods
+        for method in result.methods
     ]
     return Plot(
         title=f"Searches, {result.num_problems:,} problems",
