@@ -17,11 +17,14 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "mclabel"
 FINISHED = (
     "annotate",
+    "answers",
     "checkers",
     "cli",
     "core",
     "data",
+    "domains",
     "engines",
+    "evaluate",
     "judge",
     "labeling",
     "prm",

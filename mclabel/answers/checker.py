@@ -86,7 +86,7 @@ class Checker:
         return self._ended(answer, gold, pending, units_optional)
 
     def grade_many(self, pairs: Iterable[tuple[str | None, str]]) -> list[Grade]:
-        """Grades of (answer, gold) pairs, in order; no answer is a wrong one.
+        """Return the grades of (answer, gold) pairs, in order; no answer is a wrong one.
 
         The workers run beside the cheap layers, and nothing waits for a pair that takes long but
         the end of the batch: use it wherever there are many pairs.
@@ -96,7 +96,7 @@ class Checker:
     def grade_each(
         self, pairs: Iterable[tuple[str | None, str]], *, ahead: int | None = 10_000
     ) -> Iterator[Grade]:
-        """`grade_many` for pairs without end.
+        """Grade pairs without end, as `grade_many` does.
 
         Args:
             pairs: read as grades are asked for, up to `ahead` pairs before.
@@ -123,7 +123,7 @@ class Checker:
         units_optional: bool = True,
         grade_guesses: bool = True,
     ) -> tuple[str | None, Grade]:
-        """The answer a completion gives, and its grade. No answer at all is a wrong one."""
+        """Return the answer a completion gives, and its grade. No answer at all is a wrong one."""
         extracted = None if truncated else _find_answer(text, gold)
         if extracted is None:
             return None, _TRUNCATED if truncated else _NO_ANSWER
@@ -142,7 +142,7 @@ class Checker:
         grade_guesses: bool = True,
         aside: Aside,
     ) -> list[tuple[str | None, Grade]]:
-        """Answers and grades of many whole completions, for an event loop.
+        """Return the answers and grades of many whole completions, for an event loop.
 
         The workers run beside the cheap layers, as in `grade_many`.
 
@@ -202,7 +202,7 @@ class Checker:
         return self._ask({"gold": read_gold(gold).text})
 
     def host_pid(self) -> int | None:
-        """Process id of the one that forks workers, if it is up."""
+        """Return the process id of the host that forks workers, if it is running."""
         return None if self._pool is None else self._pool.host_pid()
 
     def close(self) -> None:
@@ -213,7 +213,9 @@ class Checker:
             pool.close()
 
     def _begin(self, answer: str, gold: str, units_optional: bool) -> Grade | Future[Proof]:
-        """The grade if the memo or a cheap layer gives it, else what a worker was asked."""
+        """Return the grade if the memo or a cheap layer gives it, else the worker's pending
+        proof.
+        """
         remembered = self._memo.get((answer, gold, units_optional))
         if remembered is not None:
             return remembered
@@ -280,7 +282,9 @@ class Checker:
             return self._pool.ask(question)
 
     def _after_fork(self) -> None:
-        """In a forked child the workers are the parent's, and a lock may be held by no one."""
+        """In a forked child, drop the workers, which are the parent's, and the lock, which may be
+        held.
+        """
         pool, self._pool = self._pool, None
         self._lock = threading.Lock()
         if pool is not None:
@@ -288,7 +292,7 @@ class Checker:
 
 
 def default_checker() -> Checker:
-    """The checker of this process behind `grade` and `grade_completion`."""
+    """Return the checker of this process behind `grade` and `grade_completion`."""
     return _default
 
 
@@ -311,7 +315,7 @@ def grade_completion(
     units_optional: bool = True,
     grade_guesses: bool = True,
 ) -> tuple[str | None, Grade]:
-    """The answer that a completion gives, and its grade. No answer at all is a wrong one.
+    """Return the answer that a completion gives, and its grade. No answer at all is a wrong one.
 
     Args:
         text: text of the completion.
@@ -384,7 +388,7 @@ _Comparisons = Generator[tuple[str, str], bool, Grouping]
 
 
 def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
-    """A number for each answer, the same for answers that mean the same; None stays None.
+    """Return a number for each answer, the same for answers that mean the same; None stays None.
 
     Every answer is compared with the commonest other ones, and joins the first that it is equal
     to, exactly: one is not another's rounding.
@@ -397,7 +401,7 @@ def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
 
 
 def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> list[Grouping]:
-    """`group_answers` for the answers of many problems, compared side by side."""
+    """Group the answers of many problems as `group_answers` does, compared side by side."""
     groupings = [_grouping(answers) for answers in problems]
     finished: list[Grouping] = [[] for _ in groupings]
     due: list[tuple[int, bool | None]] = [(number, None) for number in range(len(groupings))]

@@ -26,7 +26,7 @@ _meter = _Meter()
 
 
 def allow(units: int | None = MAX_UNITS) -> None:
-    """From here on in this thread, `units` of work may be spent; None lifts the limit."""
+    """Allow `units` of work in this thread from now on; None lifts the limit."""
     _meter.left = _UNLIMITED if units is None else units
 
 

@@ -131,7 +131,8 @@ def read_gold(value: Any) -> Gold | NoGold:
 
 
 def acceptable_answers(gold: Gold) -> tuple[str, ...]:
-    """The answers of which each is right; none where the gold is data that only its checker reads.
+    """Return the answers of which each is right; none where the gold is data that only its checker
+    reads.
 
     Args:
         gold: as `read_gold` gives it.
@@ -148,7 +149,7 @@ def acceptable_answers(gold: Gold) -> tuple[str, ...]:
 
 
 def best_grade(grades: Sequence[G]) -> G:
-    """The grade against several golds: the first that is right, else unknown if any is."""
+    """Return the grade against several golds: the first that is right, else unknown if any is."""
     for verdict in (Verdict.RIGHT, Verdict.UNKNOWN):
         for grade in grades:
             if grade.verdict is verdict:
@@ -220,13 +221,13 @@ def _of_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
 
 
 def _leaf(item: Any) -> Gold | NoGold | None:
-    """An entry of a list as a gold; None of a list or an object."""
+    """Return an entry of a list as a gold; None of a list or an object."""
     item = _plain(item)
     return None if isinstance(item, Mapping | list) else read_gold(item)
 
 
 def _listed(text: str) -> list[Any] | None:
-    """The list of texts that a text is, as JSON or Python writes it.
+    """Return the list of texts that a text is, as JSON or Python writes it.
 
     A list of numbers is left as it is: `[1, 2]` may be an interval or a point.
     """
@@ -249,7 +250,7 @@ def _is_long(item: Any) -> bool:
 
 
 def _digits(number: int | float | Decimal) -> str:
-    """A number as digits, without an exponent where that would take few more."""
+    """Return a number as digits, without an exponent where that would take few more."""
     if isinstance(number, int):
         return f"{Decimal(number):f}"  # `str` refuses integers of more than 4,300 digits
     exact = Decimal(repr(number)) if isinstance(number, float) else number
@@ -258,7 +259,7 @@ def _digits(number: int | float | Decimal) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value without the types of numpy; tuples are lists."""
+    """Return a value without the types of numpy; tuples are lists."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     return list(value) if isinstance(value, tuple) else value

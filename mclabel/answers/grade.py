@@ -61,7 +61,7 @@ class Grade:
 
 
 def guessed(grade: Grade) -> Grade:
-    """The grade of an answer that is only a guess."""
+    """Return the grade of an answer that is only a guess."""
     return replace(grade, reason=f"{GUESS}_{grade.reason}")
 
 
@@ -75,7 +75,7 @@ class Read:
 
 
 def grade_here(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple[str, str]:
-    """The grade, or the two normalised texts that only the worker can decide."""
+    """Return the grade, or the two normalised texts that only the worker can decide."""
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return _RIGHT_TEXT if answer.strip() == gold.strip() else _TOO_LONG
     written = same_programs(answer, gold)
@@ -158,7 +158,7 @@ read_gold = lru_cache(maxsize=8192)(read)
 
 @lru_cache(maxsize=8192)
 def gold_form(gold: str) -> Form | None:
-    """The form of a gold; None if reading it takes too much work."""
+    """Return the form of a gold; None if reading it takes too much work."""
     allow()
     try:
         return read_form(read_gold(gold).text)
@@ -169,7 +169,9 @@ def gold_form(gold: str) -> Form | None:
 
 
 def answer_key(answer: str) -> str:
-    """The same for answers that are equal as exact numbers, or else as normalised texts."""
+    """Return a key that is the same for answers that are equal as exact numbers or as normalised
+    texts.
+    """
     if len(answer) > MAX_LENGTH:
         return answer.strip()
     parsed = read(answer)
@@ -224,7 +226,9 @@ def says_more(answer: Form, gold: Form, same: Same) -> bool:
 
 
 def _as_named(answer: Form) -> Form | None:
-    """`x: 3, y: 4`, which was read as ratios, as named values; None of what has no names."""
+    """Return `x: 3, y: 4`, which was read as ratios, as named values; None for a form without
+    names.
+    """
     if isinstance(answer, Sequence) and answer.kind == "list":
         named = [named_item for item in answer.items if (named_item := _as_named(item)) is not None]
         return replace(answer, items=tuple(named)) if len(named) == len(answer.items) else None

@@ -72,7 +72,7 @@ def parse(
     parsing_timeout: int | None = 5,
     raise_on_error: bool = False,
 ) -> list[Answer]:
-    """The answer of a completion, or a gold, in a list; an empty one if the text has none.
+    """Return the answer of a completion, or a gold, in a list; an empty one if the text has none.
 
     Where all configurations are of strings, the answer must be one of them. Math-Verify's own
     classes serve, too. The arguments from `fallback_mode` to `parsing_timeout` have no effect.

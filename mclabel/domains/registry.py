@@ -49,7 +49,7 @@ def carries_truth(meta: Mapping[str, str]) -> bool:
 
 
 def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
-    """The first wrong step of a solution, from 0; None for none.
+    """Return the first wrong step of a solution, from 0; None for none.
 
     Raises:
         KeyError: the problem is of none of these domains.
@@ -59,7 +59,7 @@ def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | Non
 
 
 def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
-    """The state of every step of a solution.
+    """Return the state of every step of a solution.
 
     Raises:
         KeyError: the problem is of none of these domains.
@@ -70,7 +70,8 @@ def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState
 
 
 def bundled_model(name: str) -> Path | None:
-    """Folder of a bundled model such as `arith:policy`; None where the name is of no domain.
+    """Return the folder of a bundled model such as `arith:policy`; None where the name is of no
+    domain.
 
     Raises:
         ValueError: the domain has no such model.

@@ -85,7 +85,7 @@ def _rows(
 
 
 def _row(line: bytes) -> dict[str, Any] | str:
-    """The line's object, or what is wrong with it."""
+    """Return the line's object, or what is wrong with it."""
     try:
         row = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -108,7 +108,7 @@ def _row(line: bytes) -> dict[str, Any] | str:
 
 
 def acceptable_golds(value: Any) -> tuple[str, ...] | str:
-    """The golds of which each is right, or why the value is none, as a predicate."""
+    """Return the golds of which each is right, or why the value is none, as a predicate."""
     gold = read_gold(value)
     if isinstance(gold, NoGold):
         return gold.detail
@@ -116,7 +116,9 @@ def acceptable_golds(value: Any) -> tuple[str, ...] | str:
 
 
 def _graded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
-    """Rows with their grades, in order; easy pairs are decided while hard ones wait."""
+    """Yield rows with their grades, in order; easy pairs are decided while hard ones are
+    pending.
+    """
     checker = default_checker()
     waiting: deque[tuple[dict[str, Any], tuple[str, ...]]] = deque()
 

@@ -18,14 +18,15 @@ T = TypeVar("T")
 
 
 def solution_meta(row: LabeledSolution) -> Mapping[str, str]:
-    """The metadata of a solution's problem."""
+    """Return the metadata of a solution's problem."""
     return row.problem.meta
 
 
 def by_meta(
     items: Iterable[T], key: str, meta: Callable[[T], Mapping[str, str]]
 ) -> dict[str, list[T]]:
-    """Items by a field of their metadata, groups sorted by name; items without it are left out.
+    """Return the items by a field of their metadata, groups sorted by name; items without it are
+    left out.
 
     Args:
         items: problems, solutions or whatever has metadata.
@@ -46,7 +47,8 @@ def groups_by_key(
     keys: Iterable[str] = GROUP_KEYS,
     max_groups: int | None = MAX_GROUPS,
 ) -> dict[str, dict[str, list[T]]]:
-    """Items by each field that divides them: one with a single value does not, nor one with many.
+    """Return the items by each field that divides them: one with a single value does not, nor one
+    with many.
 
     Args:
         items: problems, solutions or whatever has metadata.

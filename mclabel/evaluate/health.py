@@ -25,7 +25,7 @@ ENOUGH_FILES = 2_000
 MAX_REASONS = 10
 """Reasons of rollouts without a verdict that are told."""
 MAX_NAMED = 3
-"""Of these, named in a finding."""
+"""Largest number of these that a finding names."""
 MIN_SEEN = 20
 """Fewer give a share that may be off by more than .22 (95%)."""
 Severity = Literal["warning", "error"]
@@ -48,7 +48,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is wrong with a run."""
+    """A fault of a run."""
 
     check: str
     severity: Severity
@@ -58,11 +58,11 @@ class Finding:
     threshold: float
     """The threshold that was reached."""
     text: str
-    """What was found, with its figures."""
+    """The fault in words, with its figures."""
     why: str
     """Reason for the threshold."""
     remedy: str
-    """What to do about it."""
+    """The remedy in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Health:
     """The health of a run."""
 
     findings: tuple[Finding, ...]
-    """What is wrong, errors first."""
+    """Faults of the run, errors first."""
     figures: Mapping[str, Figure]
     """Shares by the name of their check."""
     solved_sometimes: Figure
@@ -89,7 +89,7 @@ class Health:
 
 
 def run_health(store: Store, *, max_files: int | None = None) -> Health | None:
-    """The health of a run; None before any block of it is committed.
+    """Return the health of a run; None before any block of it is committed.
 
     Args:
         store: the run's.
@@ -104,7 +104,7 @@ def run_health(store: Store, *, max_files: int | None = None) -> Health | None:
 
 
 def judge(counts: HealthCounts) -> Health:
-    """The health that counts amount to."""
+    """Return the health that counts amount to."""
     figures = health_figures(counts)
     findings = [
         finding
@@ -131,13 +131,13 @@ def judge(counts: HealthCounts) -> Health:
 
 
 def health_json(health: Health) -> dict[str, Any]:
-    """Everything, as JSON can hold it."""
+    """Return the health of a run as JSON."""
     figures = {name: {**asdict(f), "share": f.share} for name, f in health.figures.items()}
     return {**asdict(health), "figures": figures}
 
 
 def health_figures(counts: HealthCounts) -> dict[str, Figure]:
-    """The share that each check looks at."""
+    """Return the share that each check looks at."""
     solutions, labels = counts.num_solutions, counts.num_sound + counts.num_wrong
     long = sum(number for steps, number in counts.steps.items() if steps > MANY_STEPS)
     pairs = {
@@ -166,7 +166,7 @@ def health_figures(counts: HealthCounts) -> dict[str, Figure]:
 
 
 def share_text(figure: Figure) -> str:
-    """A share; one that is not all is never rounded to all."""
+    """Return a share; one that is not all is never rounded to all."""
     if figure.share is None:
         return "-"
     if figure.share > 0.99 and figure.count < figure.total:
@@ -229,7 +229,7 @@ def _nothing(counts: HealthCounts) -> Finding:
 
 
 def _median(steps: Mapping[int, int]) -> float | None:
-    """The median of numbers, each with how often it occurs."""
+    """Return the median of numbers, each with how often it occurs."""
     total, seen, middle = sum(steps.values()), 0, []
     for number, count in sorted(steps.items()):
         for wanted in ((total - 1) // 2, total // 2):
@@ -245,7 +245,7 @@ MANY_STEPS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """When a share is a finding."""
+    """Thresholds from which a share is a finding."""
 
     name: str
     """Name of the share, in tables."""
@@ -253,7 +253,7 @@ class Check:
     error: float | None
     """Share from which on it is an error; None is never worse than a warning."""
     of: str
-    """What is counted."""
+    """Name of the things that are counted."""
     text: str
     """Predicate: what is wrong with them; {limit} is the limit of tokens."""
     why: str
@@ -274,7 +274,7 @@ _HELP = (
     "labels with a judge of steps (mclabel judge, mclabel combine), or give {problems} "
     "(problems.source)"
 )
-"""What to do where rollouts cannot tell a sound step from a wrong one."""
+"""Remedy where rollouts cannot tell a sound step from a wrong one."""
 _EASIER = _HELP.format(problems="easier problems")
 _HARDER = "harder problems (problems.source), or solutions.balance with more solutions.per_problem"
 
@@ -446,4 +446,4 @@ CHECKS: Mapping[str, Check] = {
         remedy="Check their golds (mclabel view, filter wrong), and raise estimator.rollouts",
     ),
 }
-"""By the name of the finding."""
+"""Remedies by the name of the finding."""

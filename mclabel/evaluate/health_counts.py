@@ -39,10 +39,10 @@ Flags = NDArray[np.bool_]
 
 @dataclass(kw_only=True)
 class HealthCounts:
-    """What the labels of a run hold."""
+    """Counts of the labels of a run."""
 
     num_shards: int = 0
-    """Of the run."""
+    """Number of shards of the run."""
     num_read: int = 0
     """Shards that were counted."""
     max_tokens: int | None = None
@@ -55,19 +55,19 @@ class HealthCounts:
     num_tried: int = 0
     """Problems with `MIN_TRIES` completions that have an outcome."""
     num_never: int = 0
-    """Of these, without any right completion."""
+    """Number of these without any right completion."""
     num_always: int = 0
-    """Of these, all of whose completions are right."""
+    """Number of these all of whose completions are right."""
     num_guessable: int = 0
     """Problems whose answer a guess hits with a chance of `GUESSABLE` or more."""
     num_rated: int = 0
     """Problems with `MIN_TRIES` solutions that have an outcome; rollouts do not count."""
     num_sometimes: int = 0
-    """Of these, with a share of right solutions within `SOMETIMES`."""
+    """Number of these with a share of right solutions within `SOMETIMES`."""
     num_tokens: int = 0
-    """Of solutions."""
+    """Number of tokens of solutions."""
     num_tokens_cut: int = 0
-    """Of these, in solutions that were cut at their limit."""
+    """Number of these in solutions that were cut at their limit."""
     num_rollouts: int = 0
     """Those that were sampled."""
     num_rollouts_withheld: int = 0
@@ -85,9 +85,9 @@ class HealthCounts:
     num_asked: int = 0
     """Graded solutions of which more than the last step was to be labelled."""
     num_undecided: int = 0
-    """Of these, where it is not decided whether and where they have an error."""
+    """Number of these in which it is not decided whether and where they have an error."""
     num_right_judged: int = 0
-    """Of the decided ones, those that end right."""
+    """Number of the decided solutions that end right."""
     num_right_with_error: int = 0
     num_wrong_judged: int = 0
     num_wrong_without_error: int = 0
@@ -128,7 +128,9 @@ class HealthCounts:
         self.num_rollouts_ungraded -= number
 
     def _add_dropped(self, metadata: Mapping[str, Any]) -> None:
-        """Problems that `solutions.balance` has left out for want of one kind of solutions."""
+        """Add the problems that `solutions.balance` has dropped for lack of right or wrong
+        solutions.
+        """
         dropped = metadata.get("dropped") or {}
         key = (str(metadata.get("block")), str(metadata.get("attempt")))
         if not dropped or key in self._dropped_by:
@@ -203,7 +205,7 @@ class HealthCounts:
 
 
 def health_counts(store: Store, *, max_files: int | None = None) -> HealthCounts:
-    """The counts of the committed labels of a run.
+    """Return the counts of the committed labels of a run.
 
     Args:
         store: the run's.
@@ -242,7 +244,7 @@ class _Shard:
         names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
         problems = table.select(names).take(self.first_rows).to_pylist()
         self.chance = np.array([chance_of(answer_class(problem_of(row))) for row in problems])
-        """Of a right guess, by problem."""
+        """Chance of a right guess, by problem."""
         self.is_chosen: Flags = table["chosen_by_outcome"].to_numpy()
         self.num_sampled = _numbers(table["num_sampled"])
         self.num_sampled_right = _numbers(table["num_sampled_right"])
@@ -284,10 +286,10 @@ def _known(column: pa.ChunkedArray) -> Flags:
 
 
 def _codes(names: pa.Array) -> Ints:
-    """A number for each distinct name, from 0."""
+    """Return a number for each distinct name, from 0."""
     return _numbers(names.dictionary_encode().indices)
 
 
 def _first(codes: Ints) -> Ints:
-    """The first index of each code, in the order of the codes."""
+    """Return the first index of each code, in the order of the codes."""
     return np.asarray(np.unique(codes, return_index=True)[1], dtype=np.int64)

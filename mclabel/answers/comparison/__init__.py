@@ -1,1 +1,1 @@
-"""Whether two answers mean the same."""
+"""Decide whether two answers mean the same."""

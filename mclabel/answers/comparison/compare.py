@@ -66,7 +66,7 @@ from mclabel.answers.values.reals import ALL, same_set
 Prover = Callable[[Form, Form], bool | None]
 """Decides about two forms of which exact arithmetic cannot tell; None if it cannot either."""
 _ROUNDED = Fraction(1, 20)
-"""By how much of a value what stands behind ≈ may differ from it."""
+"""Largest relative difference between a value and its approximation behind ≈."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Comparison:
         return self._scalars(answer, gold)
 
     def _wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
-        """Remarks, equations, choices and hedges: what is inside counts."""
+        """Compare remarks, equations, choices and hedges by the values that they hold."""
         if is_congruence(answer) is not is_congruence(gold):
             ours, theirs = as_congruence(answer), as_congruence(gold)
             if ours is not answer or theirs is not gold:
@@ -113,7 +113,7 @@ class Comparison:
         return False, None
 
     def _remarked(self, answer: Form, gold: Form) -> bool | None:
-        """The value, or what restates it; at most unknown where the remark says something else."""
+        """Compare the value of a remarked form, and what restates it, with the other form."""
         if (
             isinstance(answer, Remarked)
             and isinstance(gold, Remarked)
@@ -133,7 +133,9 @@ class Comparison:
         return False if verdict is False and not isinstance(other, Sequence) else None
 
     def _approximations(self, answer: Form, gold: Form) -> bool | None:
-        """The exact parts, or the gold's approximation; of a formula in symbols what it is near."""
+        """Return the exact parts, or the gold's approximation; of a formula in symbols what it is
+        near.
+        """
         if isinstance(answer, Approximated):
             exact = self.same(answer.exact, gold)
             if holds(answer.exact, answer.stated, self.same, rounded=_ROUNDED) is False:
@@ -230,7 +232,7 @@ class Comparison:
         return self._formulas(answer, gold)
 
     def _names(self, answer: Form, gold: Form) -> bool | None:
-        """Letters as they are spelt, or as a product where they say so."""
+        """Compare letters as they are spelt, or as a product where they say so."""
         if isinstance(answer, Name) and isinstance(gold, Name):
             if answer.letters.lower() == gold.letters.lower():
                 return True
@@ -305,7 +307,9 @@ def _same_specials(answer: str, gold: str) -> bool | None:
 
 
 def _as_reals(form: Form, beside: Form) -> Reals | None:
-    """A set of reals, also one that another form writes if the other side is beyond doubt one."""
+    """Return a set of reals, also one that another form writes if the other side is beyond doubt
+    one.
+    """
     if isinstance(form, Reals):
         return form
     if isinstance(form, Special) and form.name == "all reals":

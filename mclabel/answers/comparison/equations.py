@@ -38,7 +38,7 @@ Same = Callable[[Form, Form], bool | None]
 
 
 def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
-    """Equations that name the same thing, or that have the same solutions by being multiples."""
+    """Return whether two equations name the same thing or have the same solutions."""
     if answer.label and gold.label:
         if _squeezed(answer.label) == _squeezed(gold.label):
             verdict = same(answer.right, gold.right)
@@ -73,7 +73,7 @@ def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
 
 
 def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: bool) -> bool | None:
-    """An equation against something that is none: its right side, which is what it claims.
+    """Compare an equation with a form that is none by its right side, which is what it claims.
 
     The left side of an equality of numbers counts too if the equality is true: 2 m = 200 cm. If it
     is false, no gold makes it right.
@@ -124,7 +124,7 @@ def as_congruence(form: Form) -> Form:
     """Read `x = 7k + 3` or `7k + 3` as the congruence that it says; return any other form as it is.
 
     Args:
-        form: of which k, m, n or t is taken for any integer.
+        form: the form to read, in which k, m, n or t stands for any integer.
     """
     if isinstance(form, Equation) and not form.label:
         return form
@@ -178,7 +178,7 @@ def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0
 
 
 def _size(form: Form) -> Fraction | None:
-    """A number, as near as a float is; None of what is none."""
+    """Return a number, as near as a float is; None of what is none."""
     value = value_of(form.amount if isinstance(form, Quantity) else form)
     if value is None or algebra.symbols(value):
         return None
@@ -204,7 +204,7 @@ def proportional(a: Value, b: Value, *, positive: bool) -> bool:
 
 
 def _unlike(answer: Equation, gold: Equation, same: Same) -> bool | None:
-    """Sides that are not formulas: names in words may differ, letters may not."""
+    """Compare sides that are not formulas: names in words may differ, letters may not."""
     if isinstance(answer.left, Words) or isinstance(gold.left, Words):
         return same(answer.right, gold.right)
     left, right = same(answer.left, gold.left), same(answer.right, gold.right)
@@ -228,7 +228,7 @@ def _same_function(
 
 
 def _same_family(answer: Form, gold: Form) -> bool | None:
-    """Of the solutions f(x) of an equation: whether one letter for any constant differs."""
+    """Return whether the solutions f(x) of two equations differ in one letter for any constant."""
     ours, theirs = value_of(answer), value_of(gold)
     if ours is None or theirs is None:
         return False
@@ -236,7 +236,7 @@ def _same_family(answer: Form, gold: Form) -> bool | None:
 
 
 def _is_graph(label: str, other: str) -> bool:
-    """f(x) and y name the same."""
+    """Return whether the labels are those of a graph, as f(x) and y are."""
     return other == "y" and bool(_APPLIED.fullmatch(label))
 
 
@@ -252,7 +252,7 @@ def _names_something(left: Value, right: Value | None) -> bool:
 
 
 def _cleared(value: Value) -> Value:
-    """The numerator times what makes the powers of its symbols whole and not negative."""
+    """Return the numerator times what makes the powers of its symbols whole and not negative."""
     lowest: dict[str, int | Fraction] = {}
     for mono in value.num:
         for x, exponent in mono:

@@ -71,7 +71,7 @@ def _same_magnitude(answer: Form, gold: Form) -> bool:
 
 
 def lone_letter(form: Form) -> str | None:
-    """The letter that is the whole of a form, or None."""
+    """Return the letter that is the whole of a form, or None."""
     if not isinstance(form, Closed) or len(form.value.num) != 1 or len(form.value.den) != 1:
         return None
     ((mono, coefficient),) = form.value.num.items()
@@ -135,7 +135,7 @@ def is_float_of(answer: Literal, gold: Value) -> bool:
 
 _ARCS = ("arctan", "arcsin", "arccos")
 _MAX_TIMES = 200
-"""How often one angle may be taken."""
+"""Largest multiple of one angle in a sum of angles."""
 _MAX_SIZE = 10**12
 _NEAR = 1e-6
 _HALF_TURN = frozenset((("π", 1),))
@@ -171,7 +171,7 @@ def _has_arc(value: Value) -> bool:
 
 
 def _angle(mono: Any) -> Gaussian | None:
-    """The Gaussian number of which a monomial is the angle; None if it is no angle."""
+    """Return the Gaussian number of which a monomial is the angle; None if it is no angle."""
     if mono == _HALF_TURN:
         return (-1, 0)
     if len(mono) != 1:

@@ -43,7 +43,7 @@ _PERCENT, _DEGREE, _RADIAN = (frozenset(((name, 1),)) for name in ("percent", "d
 
 
 def same_quantity(answer: Form, gold: Form, same: Same, *, units_optional: bool) -> bool | None:
-    """Amounts of the same thing, converted; or an amount beside a bare number."""
+    """Compare amounts of the same thing after conversion, or an amount with a bare number."""
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
         return _same_measures(answer, gold, same)
     quantity, other = (answer, gold) if isinstance(answer, Quantity) else (gold, answer)
@@ -155,7 +155,7 @@ def _from_value(value: Value) -> Form:
 
 
 def same_base(answer: Form, gold: Form) -> bool | None:
-    """Numbers in stated bases; a number without one is read by its digits."""
+    """Compare numbers in stated bases; a number without a base is read by its digits."""
     if isinstance(answer, Based) and isinstance(gold, Based):
         return answer.value == gold.value and answer.base == gold.base
     based, other = (answer, gold) if isinstance(answer, Based) else (gold, answer)
@@ -175,7 +175,7 @@ def same_base(answer: Form, gold: Form) -> bool | None:
 
 
 def same_colons(answer: Form, gold: Form, same: Same) -> bool | None:
-    """Times and ratios, which a:b may both be."""
+    """Compare times and ratios, both of which a:b may mean."""
     if isinstance(answer, Clock) and isinstance(gold, Clock):
         return _same_times(answer, gold, same)
     if _is_hour(answer, gold) or _is_hour(gold, answer):
@@ -226,7 +226,7 @@ def _same_times(answer: Clock, gold: Clock, same: Same) -> bool | None:
 
 
 def _same_ratios(answer: Ratio, gold: Ratio, same: Same) -> bool | None:
-    """Term by term after scaling: a_i · b_0 = b_i · a_0."""
+    """Compare two ratios term by term after scaling: a_i · b_0 = b_i · a_0."""
     if len(answer.terms) != len(gold.terms):
         return False
     ours, theirs = ([value_of(t) for t in r.terms] for r in (answer, gold))
@@ -248,7 +248,7 @@ def _same_ratios(answer: Ratio, gold: Ratio, same: Same) -> bool | None:
 
 
 def same_text(answer: Form, gold: Form) -> bool | None:
-    """Words against words, or against anything else."""
+    """Compare words with words, or with any other form."""
     if isinstance(answer, Words) and isinstance(gold, Words):
         return same_words(answer.words, gold.words)
     words, other = (answer, gold) if isinstance(answer, Words) else (gold, answer)
@@ -273,12 +273,14 @@ def same_text(answer: Form, gold: Form) -> bool | None:
 
 
 def _told(word: str) -> Fraction | int | None:
-    """The number that a word is, in digits or in any language."""
+    """Return the number that a word is, in digits or in any language."""
     return int(word) if word.isdecimal() else CARDINALS.get(word, number_in_words(word))
 
 
 def vector_entries(form: Form, size: int) -> list[Form] | None:
-    """Entries of a vector written with the unit vectors i, j and k; None if it is none."""
+    """Return the entries of a vector written with the unit vectors i, j and k; None if it is
+    none.
+    """
     value = value_of(form)
     if value is None or size not in (2, 3) or len(value.den) > 1:
         return None
@@ -295,7 +297,7 @@ def vector_entries(form: Form, size: int) -> list[Form] | None:
 
 
 def points(form: Sequence) -> Reals | None:
-    """A finite set of reals as one of intervals."""
+    """Return a finite set of reals as a union of intervals."""
     values = [value_of(item) for item in form.items]
     try:
         return (

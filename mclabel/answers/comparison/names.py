@@ -19,14 +19,14 @@ _VOWELS = frozenset("aeiou")
 _OPTIONS = "ABCDEFGHIJ"
 _TRUTH_WORDS = frozenset("true false yes no t f y n".split())
 _MAX_SHIFT, _MAX_DENOMINATOR = 1_000, 100
-"""Of the constant by which antiderivatives such as sin² x and -cos² x differ."""
+"""Limits on the constant by which antiderivatives such as sin² x and -cos² x differ."""
 _MAX_RENAMED, _MAX_PERMUTED = 4, 3
 _INTEGERS = frozenset("klmn")
 _ARBITRARY = frozenset(
     ("C", "K", *(f"{letter}_{n}" for letter in ("C", "c", "K", "A") for n in range(5)))
 )
 _CALLED = _ARBITRARY | frozenset("ABCDKabcdk") | frozenset(f"k_{n}" for n in range(5))
-"""What an answer may call a constant of integration."""
+"""Names that an answer may give to a constant of integration."""
 _FAMILY, _FREE = frozenset("abcdkmtABCDKM"), frozenset("cCkK")
 """Letters for any constant in a family of functions, and those that stand for nothing else."""
 _GOLD_CONSTANTS = ("C", "C_1", "C_0")
@@ -64,7 +64,8 @@ def same_options(name: Name, items: list[str]) -> bool:
 
 
 def option_letters(form: Form) -> str:
-    """Letters of options that a form lists, in order: `A and C`, `AC`, `A/C`; empty if it is none.
+    """Return the letters of options that a form lists, in order: `A and C`, `AC`, `A/C`; empty if
+    it is none.
 
     Args:
         form: a list of choices, or the formula that letters in a row or with signs were read as.
@@ -172,7 +173,7 @@ def _are_turns(value: Value, name: str) -> bool:
 
 
 def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
-    """The value less the one of `names` that is added to it; None if there is none."""
+    """Return the value less the one of `names` that is added to it; None if there is none."""
     present = algebra.symbols(value)
     for name in names:
         if name not in present:
@@ -192,7 +193,7 @@ def is_assigned(sequence: Sequence) -> bool:
 
 
 def by_name(sequence: Sequence) -> Sequence | None:
-    """Assigned values in the order of their names: x = 3, y = 4 of y = 4, x = 3.
+    """Return the assigned values in the order of their names: x = 3, y = 4 of y = 4, x = 3.
 
     None if they stand in that order, or if their names are not letters in a row, as x, y and z are.
     """
@@ -313,7 +314,7 @@ def _matching(answer: Items[Form], gold: Items[Form], same: Same) -> bool | None
 
 
 def spread(sequence: Form) -> list[Form]:
-    """Items, with those that are several answers themselves (1, ±2) spread out."""
+    """Return the items, with those that are several answers themselves (1, ±2) spread out."""
     assert isinstance(sequence, Sequence)
     items: list[Form] = []
     for item in sequence.items:

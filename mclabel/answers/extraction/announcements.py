@@ -237,7 +237,7 @@ def is_inexact(sentence: str) -> bool:
 
 
 def stated_abroad(sentence: str) -> str | None:
-    """The value that a sentence in another language states, with a decimal point."""
+    """Return the value that a sentence in another language states, with a decimal point."""
     if _is_english(sentence) or is_inexact(sentence) or denies(sentence):
         return None
     value = stated_value(sentence)
@@ -273,7 +273,7 @@ _FOREIGN_LETTER = re.compile(
 
 
 def _announcements(text: str) -> Iterator[re.Match[str]]:
-    """The announcements of a text, from the last to the first."""
+    """Yield the announcements of a text, from the last to the first."""
     places: set[int] = set()
     for keyword in _KEYWORDS if _needs_all_keywords(text) else _ASCII_KEYWORDS:
         place = text.rfind(keyword)
@@ -301,7 +301,7 @@ def _begins(text: str, start: int) -> bool:
 
 
 def _value(rest: str) -> str | None:
-    """The answer at the start of what follows an announcement."""
+    """Return the answer at the start of what follows an announcement."""
     rest = rest.lstrip(" \t\n*_:：,、—–")[: 4 * _MAX_VALUE]
     end = _sentence_end(rest)
     sentence = rest[: end.start()] if end else rest
@@ -322,7 +322,7 @@ def _sentence_end(rest: str) -> re.Match[str] | None:
 
 
 def _essence(sentence: str) -> str | None:
-    """The letter, the formula, the list or the one number of what announces an answer."""
+    """Return the letter, the formula, the list or the one number of what announces an answer."""
     letter = _LETTER.match(sentence)
     if letter:
         return letter[1] or letter[2]
@@ -365,7 +365,7 @@ _SHOWS_POINT = re.compile(r"(?:^|[\s=€$(~≈])-?\d+\.(?:\d{1,2}|\d{4,})(?=[\s,
 
 
 def with_points(answer: str, text: str) -> str:
-    """An answer with decimal points, from a text in a language with decimal commas.
+    """Return an answer with decimal points, from a text in a language with decimal commas.
 
     1,234 is left as it is unless the text shows commas in other numbers: many authors group so.
 
@@ -408,7 +408,9 @@ _END_OF_TEXT = 600
 
 
 def localised(answer: str, text: str) -> str:
-    """A marked answer with decimal points where the text around it is in a language with commas."""
+    """Return a marked answer with decimal points where the text around it is in a language with
+    commas.
+    """
     if "(" in answer or not _NAMED_MARK.search(answer) or _is_english(text[-_WINDOW:]):
         return answer
     tail = text[-_END_OF_TEXT:].lower()

@@ -1,4 +1,4 @@
-"""What the last sentence of a text asserts, where nothing marks the answer: `he has 12 left`.
+"""The answer that the last sentence of a text asserts without a mark: `he has 12 left`.
 
 A number counts as asserted if it follows a verb (`there are 3 apples`) or is the subject (`8 litres
 remain`) and every other number of the sentence belongs to something else (`in the 2 baskets`).
@@ -90,7 +90,7 @@ _DELIMITERS = re.compile(r"\$|\\[()\[\]]")
 
 
 def _plain(sentence: str) -> str:
-    """A sentence without markup, with fractions and degrees on one line."""
+    """Return a sentence without markup, with fractions and degrees on one line."""
     text = sentence.replace("**", "")
     if "\\" in text:
         text = text.replace("\\$", "$").replace("\\%", "%")
@@ -99,7 +99,7 @@ def _plain(sentence: str) -> str:
 
 
 def last_sentence(text: str) -> str:
-    """The last sentence of a text, bounded, but for pleasantries that follow it."""
+    """Return the last sentence of a text, bounded, but for pleasantries that follow it."""
     text = text[-2 * _MAX_SENTENCE :].rstrip()
     if "M" in text or "D" in text:
         for title in _TITLES:
@@ -120,7 +120,9 @@ def last_sentence(text: str) -> str:
 
 
 def closing_assignments(sentence: str) -> str | None:
-    """Named values that end a sentence: `x = 3 and y = 4`; None of fewer than two."""
+    """Return the named values that end a sentence: `x = 3 and y = 4`; None if there are fewer than
+    two.
+    """
     if sentence.count("=") < 2:
         return None
     sentence = _DELIMITERS.sub("", sentence)
@@ -138,7 +140,7 @@ def closing_assignments(sentence: str) -> str | None:
 
 
 def bold_value(sentence: str) -> str | None:
-    """The one number in bold of a sentence."""
+    """Return the one number in bold of a sentence."""
     if "**" not in sentence:
         return None
     values = {match[1].strip() for match in _BOLD_VALUE.finditer(sentence)}
@@ -146,7 +148,7 @@ def bold_value(sentence: str) -> str | None:
 
 
 def asserted(sentence: str) -> str | None:
-    """The number that a sentence asserts, or the list of them; None if that is not clear.
+    """Return the number that a sentence asserts, or the list of them; None if that is not clear.
 
     Args:
         sentence: with formulas replaced by what they arrive at.
@@ -179,7 +181,7 @@ def asserted(sentence: str) -> str | None:
 
 
 def named_subject(sentence: str) -> str | None:
-    """The name that a sentence puts first of all: `Alice` of `So Alice is the tallest.`
+    """Return the name that a sentence puts first of all: `Alice` of `So Alice is the tallest.`
 
     A sentence that holds anything else, such as another name, a number or a denial, gives none.
     """
@@ -220,7 +222,7 @@ def _given(right: str) -> str | None:
 
 
 def _listed(sentence: Sentence) -> str | None:
-    """`5 and 3` of `The roots are 5 and 3.`"""
+    """Return the listed values of a sentence: `5 and 3` of `The roots are 5 and 3.`"""
     places = sentence.numbers
     first = next((i for i in places if sentence.word(i - 1) in _ARE), places[-1])
     last = places[-1]
@@ -239,7 +241,7 @@ def _listed(sentence: Sentence) -> str | None:
 
 
 def _of_main_clause(sentence: Sentence) -> list[int]:
-    """The numbers of what the sentence concludes, without those of subordinate clauses."""
+    """Return the numbers of what the sentence concludes, without those of subordinate clauses."""
     places = sentence.numbers
     if len(places) == 1:
         return places
@@ -319,7 +321,9 @@ def _is_listed(sentence: Sentence, comma: int) -> bool:
 
 
 def _value(sentence: Sentence, i: int) -> str:
-    """A number as it is written, with the word behind it where that scales or measures it."""
+    """Return a number as it is written, with the word behind it where that scales or measures
+    it.
+    """
     token = sentence.tokens[i].rstrip(",")
     follows = sentence.word(i + 1)
     if follows in _SCALES or follows in _MEASURES:
@@ -343,7 +347,7 @@ _BEHIND_FRACTION = frozenset(
     "miles pound pounds ounce ounces gallon gallons liter liters litre litres inch inches foot "
     "feet meter meters metre metres".split()
 )
-"""What may stand behind a fraction in words that means no part of something told elsewhere."""
+"""Words that may follow a fraction in words that is no part of an amount stated elsewhere."""
 _NUMBER_ENDS = frozenset("0123456789%°")
 _NUMERAL = (BEGINNINGS - {"a", "an", "one"}) | PARTS | SCALES
 """Words of which a sentence with a number in words has one, unless hyphens join them."""
@@ -390,7 +394,7 @@ class Sentence:
         return places
 
     def word(self, i: int) -> str:
-        """A word in lower case; empty beyond the ends."""
+        """Return a word in lower case; empty beyond the ends."""
         return self.words[i] if 0 <= i < len(self.words) else ""
 
     def is_denied(self, i: int) -> bool:
@@ -402,7 +406,7 @@ class Sentence:
 
 
 def _end_of_number(tokens: list[str], at: int) -> int:
-    """The place behind the number in words that begins at a token; 0 if none does."""
+    """Return the place behind the number in words that begins at a token; 0 if none does."""
     if tokens[at].partition("-")[0] not in BEGINNINGS:
         return 0
     number = number_at(words := _words_from(tokens, at), 0)
@@ -430,7 +434,7 @@ def _is_clear_number(tokens: list[str], at: int, end: int) -> bool:
 
 
 def _words_from(tokens: list[str], at: int) -> list[str]:
-    """The words of the tokens from a place on, as many as a number has."""
+    """Return the words of the tokens from a place on, as many as a number has."""
     words: list[str] = []
     for token in tokens[at : at + MAX_WORDS]:
         if not token[0].isalpha():

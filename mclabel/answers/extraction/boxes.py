@@ -66,7 +66,8 @@ Box = tuple[int, int, str]
 
 
 def find_boxes(text: str) -> list[Box] | None:
-    """The last boxes that were not retracted, in order; None if the text breaks off in its last.
+    """Return the last boxes that were not retracted, in order; None if the text breaks off in its
+    last.
 
     Only of those that can matter: the last one, and those that stand in one list with it.
     """
@@ -143,7 +144,7 @@ def _open_box(text: str, match: re.Match[str]) -> Box | None:
 
 
 def join_boxes(text: str, boxes: list[Box]) -> str:
-    """The last box, and those before it that stand in one list with it, with their names."""
+    """Return the last box, and those before it that stand in one list with it, with their names."""
     start, end, content = boxes[-1]
     answer = _around(text, start, end, content)
     if len(boxes) == 1:
@@ -199,7 +200,7 @@ def _label(text: str, start: int) -> str:
 
 
 def _around(text: str, start: int, end: int, content: str) -> str:
-    """The box with a sign or a function before it, and π or a root behind it."""
+    """Return the box with a sign or a function before it, and π or a root behind it."""
     last = (
         text[start - 1 : start] if text[start - 1 : start] != " " else text[start - 2 : start - 1]
     )

@@ -99,7 +99,7 @@ _BOUNDED = re.compile(
 
 
 def whole_answer(text: str) -> str | None:
-    """The text itself, where it is an answer and nothing else."""
+    """Return the text itself, where it is an answer and nothing else."""
     text = text.strip().removeprefix("=>").lstrip()
     if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
         return None
@@ -139,7 +139,7 @@ def whole_answer(text: str) -> str | None:
 
 
 def _ideographic(text: str) -> str | None:
-    """A letter with what it stands for, or a number with at most a counter: `十三`, `1.2万`."""
+    """Return a letter of a choice, or a number with at most a counter: `十三`, `1.2万`."""
     if text[0] in _LETTERS and text[1:2] >= _IDEOGRAPHIC:
         return text[0]
     plain = in_english(text)
@@ -156,7 +156,7 @@ _SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=xyz
 
 
 def outer_sides(formula: str) -> tuple[str, str, str]:
-    """`rpartition` at the last equals sign that stands in no braces: not that of a sum's bound."""
+    """Partition a text at its last equals sign outside of braces, not at that of a sum's bound."""
     end = len(formula)
     for _ in range(_MAX_EQUALS):
         place = formula.rfind("=", 0, end)
@@ -170,7 +170,7 @@ def outer_sides(formula: str) -> tuple[str, str, str]:
 
 
 def _in_words(text: str, words: list[str]) -> str | None:
-    """`Thursday`, `no solution`; None where the words are a sentence."""
+    """Return a short answer in words, such as `Thursday` or `no solution`; None for a sentence."""
     if is_set_phrase(text):
         return text
     words = words[1:] if words[0] in ("the", "a", "an") else words
@@ -182,7 +182,7 @@ def _in_words(text: str, words: list[str]) -> str | None:
 
 
 def chosen_letter(text: str) -> str | None:
-    """The letter of multiple choice that a text ends with, or calls the right one."""
+    """Return the letter of multiple choice that a text ends with, or calls the right one."""
     tail = text[-_TAIL:].rstrip()
     bare = tail.rstrip(_AFTER_LETTER)
     if bare[-1:] in _LETTERS and not bare[-2:-1].isalnum():
@@ -210,7 +210,7 @@ def chosen_letter(text: str) -> str | None:
 
 
 def closing_pair(text: str) -> str | None:
-    """The point, interval or list in brackets that ends a text."""
+    """Return the point, interval or list in brackets that ends a text."""
     text = text[-_TAIL:].rstrip()
     if text.rstrip(".!*$ ")[-1:] not in (")", "]"):
         return None
@@ -247,7 +247,7 @@ _RESTATED = re.compile(
 
 
 def restated(rest: str) -> str | None:
-    """The answer that a text corrects itself to: `No, wait, it's 6`; None if it does not."""
+    """Return the answer that a text corrects itself to: `No, wait, it's 6`; None if it does not."""
     rest = rest[:_MAX_CORRECTION]
     lower = rest.lower()
     if not any(map(lower.__contains__, _CORRECTING)):
@@ -264,7 +264,7 @@ def restated(rest: str) -> str | None:
 
 _MAX_CORRECTION = 600
 _CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus|divided|out of)\b")
-"""What makes a value a part of a reckoning."""
+"""Pattern of what follows a value that is only a part of a calculation."""
 
 
 def is_denied(text: str, start: int) -> bool:

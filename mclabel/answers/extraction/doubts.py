@@ -1,4 +1,4 @@
-"""What keeps a number from being the answer of a text.
+"""Reasons why a number is not the answer of a text.
 
 The text refuses, breaks off, takes its answer back, denies or only bounds the number, or the number
 is that of a theorem or a step. Every pattern looks at a bounded part of a text.
@@ -39,7 +39,7 @@ _AT_ONCE = re.compile(
     r"[\s\"*$\]})\\.]{0,6}\? ?(?:no|nope|wrong|incorrect)\b",
     re.IGNORECASE,
 )
-"""What calls an answer false right behind it."""
+"""Pattern of words behind an answer that call it false."""
 _TAKEN_BACK = re.compile(
     r"(?:^|[.!?;:)\n—])[\s\"*$\]}]{0,6}"
     r"(?:"
@@ -153,7 +153,7 @@ DENIED_BEFORE = (
     " al menos", " como mínimo", " a lo sumo", " au moins", " au plus", " pelo menos", " ao menos",
     " almeno", " al massimo", "至多", "不到", "不足", "不小于", "不大于",
 )  # fmt: skip
-"""What denies or bounds a number that follows, in other languages than English."""
+"""Words in languages other than English that deny or bound the number behind them."""
 _DENIED_AFTER = (
     "ではありません", "ではな", "じゃな", "じゃありません", "でない", "でありません", "より小さ",
     "より大き", "より少な", "より多", "未満", "以下", "以上", "を超え",
@@ -164,7 +164,7 @@ _DENIED_AFTER = (
     "এর কম",
     "এর বেশি", "এর চেয়ে", "-এর কম", "-এর বেশি", "থেকে কম", "থেকে বেশি", "కాదు", "కంటే",
 )  # fmt: skip
-"""What denies or bounds a number that stands before it."""
+"""Words that deny or bound the number before them."""
 _DENIED_ABROAD = re.compile(
     rf"(?:{'|'.join(map(re.escape, sorted(DENIED_BEFORE, key=len, reverse=True)))})"
     r"[\s:：*$\\(是为為]{0,4}[-−]?\d[\d.,]{0,20}"

@@ -96,13 +96,13 @@ class Found(NamedTuple):
     """The answer of a text."""
 
     answer: str
-    """As the text writes it; empty if it is in words that are not understood."""
+    """The answer as the text writes it; empty if it is in words that are not understood."""
     is_guess: bool = False
     """It is only the last number of a text that marks and asserts nothing."""
 
 
 def extract_answer(text: str, *, truncated: bool = False) -> str | None:
-    r"""The answer as the text writes it, or None if it gives none.
+    r"""Return the answer as the text writes it, or None if it gives none.
 
     Args:
         text: text of a completion, or of a reference solution.
@@ -114,7 +114,7 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
 
 
 def stated_answer(text: str) -> str | None:
-    """The answer that a part of a solution commits to: one that it marks as such.
+    """Return the answer that a part of a solution commits to: one that it marks as such.
 
     None if it marks none, or speaks of an answer that it supposes, asks for or denies.
     """
@@ -131,7 +131,7 @@ _SUPPOSED = re.compile(
 
 
 def find_answer(text: str) -> Found | None:
-    """The answer of a completion that was not cut by its length; None if it gives none."""
+    """Return the answer of a completion that was not cut by its length; None if it gives none."""
     if not text.isascii():
         text = plain_digits(text)
     if _BACKSPACE in text:  # what is left of a box where its backslash was taken for an escape
@@ -155,7 +155,7 @@ def find_answer(text: str) -> Found | None:
 
 
 def _own_turn(text: str) -> str:
-    """The text up to where another turn of a conversation begins."""
+    """Return the text up to where another turn of a conversation begins."""
     if "<" not in text or "<|" not in text:
         return text
     match = _TURN.search(text)
@@ -164,7 +164,7 @@ def _own_turn(text: str) -> str:
 
 
 def reference_answer(text: str) -> str:
-    r"""The gold of a reference: what it boxes or gives after `####`, else all of it.
+    r"""Return the gold of a reference: what it boxes or gives after `####`, else all of it.
 
     Words such as "the answer is", or a last number, mark nothing here: the text may be the gold
     itself.
@@ -251,7 +251,9 @@ def _tells_otherwise(sentence: str) -> bool:
 
 
 def _marked(text: str) -> str | None:
-    """The last answer that the text marks as such; empty if it takes that back or breaks off."""
+    """Return the last answer that the text marks as such; empty if it takes that back or breaks
+    off.
+    """
     boxes = find_boxes(text) if "\\" in text or "boxed{" in text else []
     if boxes is None:
         return ""
@@ -278,7 +280,7 @@ def _marked(text: str) -> str | None:
 
 
 def _announced(text: str) -> str | None:
-    """The last answer that a text announces in words; empty if it takes that back."""
+    """Return the last answer that a text announces in words; empty if it takes that back."""
     answer = after_phrase(text)
     if not answer and text.find(" but ", max(0, len(text) - _MAX_CONTRAST)) >= 0:
         answer = after_phrase(without_contrasts(text[-_MAX_CONTRAST:])) or answer
@@ -293,7 +295,7 @@ def _announced(text: str) -> str | None:
 
 
 def _unless_taken_back(answer: str, rest: str) -> str:
-    """An answer, or what the rest of the text states instead if it takes the answer back."""
+    """Return an answer, or what the rest of the text states instead if it takes the answer back."""
     place = taken_back(rest)
     if place is None:
         return answer
@@ -309,7 +311,7 @@ _CLAUSE_END = re.compile(r"[.!?:;\n]|, so\b")
 
 
 def _corrected(rest: str) -> str | None:
-    """The answer that what follows a box corrects it to; None if it does not."""
+    """Return the answer that what follows a box corrects it to; None if it does not."""
     lower = rest.lower()
     if not any(map(lower.__contains__, _CORRECTIONS)):
         return None
@@ -317,7 +319,7 @@ def _corrected(rest: str) -> str | None:
 
 
 def _announced_later(rest: str) -> str | None:
-    """The final answer that a text announces after its last box, where that is a value.
+    """Return the final answer that a text announces after its last box, where that is a value.
 
     A decimal that is not called final may be only near to what the box holds.
     """
@@ -385,7 +387,7 @@ _MAX_HASH_LINE = 100
 
 
 def _without_run_on(text: str) -> str:
-    """The text up to where it begins another problem, if it gave an answer before that."""
+    """Return the text up to where it begins another problem, if it gave an answer before that."""
     last = -1
     for letter, mark in _RUN_ON_MARKS:
         # Whether one character occurs is known in a tenth of the time, and backwards is faster.

@@ -24,7 +24,7 @@ _COMMAND = re.compile(r"(?<!\\)\\(?=[a-mo-zA-Z][A-Za-z])")
 _BEFORE = re.compile(
     r"(?:json|answer|output|response|result)[^{}\n]{0,20}:?[ \n`*]{0,8}\Z", re.IGNORECASE
 )
-"""What announces an object in the middle of a line."""
+"""Pattern of words that announce an object in the middle of a line."""
 _MAX_OPENINGS, _MAX_BEFORE = 12, 40
 
 
@@ -62,7 +62,7 @@ def _announced(bare: str, low: int) -> int:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """The fields of an object as JSON or Python writes it, by their names in lower case."""
+    """Return the fields of an object as JSON or Python writes it, by their names in lower case."""
     try:
         fields: Any = json.loads(_COMMAND.sub(r"\\\\", text), strict=False)
     except (ValueError, RecursionError):
@@ -93,7 +93,7 @@ def _answer_of(fields: dict[str, Any]) -> str | None:
 
 
 def _joined(value: dict[str, Any]) -> str | None:
-    """An object as an answer: an amount with its unit, or named values."""
+    """Return an object as an answer: an amount with its unit, or named values."""
     held = next((value[name] for name in _VALUES if name in value), None)
     if held is not None:
         unit = next((value[name] for name in _UNITS if name in value), "")

@@ -35,7 +35,7 @@ _SUPPOSED_BEFORE = re.compile(
     r"\b(?:if|suppose|supposing|assume|assuming|imagine|pretend|say)(?: that)? (?:the|my|our) "
     r"(?:final |correct )?$"
 )
-"""What makes an announcement that follows a supposition: `suppose the answer is 42`."""
+"""Pattern that marks an announcement as a supposition: `suppose the answer is 42`."""
 _MAX_SUPPOSED = 40
 _SENTENCE_END = re.compile(
     r"(?<![.\s][ap])(?<!\b[Aa]pprox)(?![!](?<=[\dn)]!) ?[*(/+=-])[.!?]"
@@ -91,7 +91,7 @@ def _keyword_places(lower: str) -> Iterator[int]:
 
 
 def closing_formula(text: str, *, among_others: bool = False) -> str | None:
-    """The formula that ends a text: what its last equals sign gives, or all of it.
+    """Return the formula that ends a text: what its last equals sign gives, or all of it.
 
     A few words without a number may follow it, such as its unit.
 
@@ -138,7 +138,7 @@ def _first_formula(text: str, end: int) -> int:
 _OVER_LINES = re.compile(r"\$\$|\\[(\[]")
 """Opens a formula that may go over several lines."""
 _NO_MONEY = re.compile(r"\$(?!\d)|\\[(\[]")
-"""What says that not every dollar sign of a text stands for money."""
+"""Pattern which shows that not every dollar sign of a text stands for money."""
 
 
 def _may_hold_math(text: str) -> bool:
@@ -150,20 +150,21 @@ _CLOSING = re.compile(
     r"(?:solutions?|answers?|result))?"
     r"(?:,? (?!not\b|is\b|or\b|and\b)[A-Za-z]{1,20}){0,6}"
 )
-"""What may stand behind a formula that ends a text."""
+"""Pattern of the words that may follow a formula at the end of a text."""
 _QUANTIFIER = re.compile(
     r",? (?:for|where|with) (?:(?:some|any|all|every|each|an?|arbitrary|positive|negative|"
     r"nonnegative|non-negative|integers?|natural|real|numbers?) ){0,4}+\$[A-Za-z]\$"
     r"(?: is (?:an?|any)(?: [a-z-]{3,12}){1,2})?$|,? \$[A-Za-z] ?\\in ?[^$]{1,20}\$$"
 )
-"""What a formula holds for: `for some integer $k$`, `where $k$ is an integer`, `$k \\in Z$`."""
+"""Pattern of the range in which a formula holds: `for some integer $k$`, `where $k$ is an integer`,
+`$k \\in Z$`."""
 _MAX_QUANTIFIER = 80
 _MAX_CLOSING = 200
 """Characters that it may have."""
 
 
 def last_number(text: str) -> str | None:
-    """The last number of a text, unless a formula that is not understood contains it.
+    """Return the last number of a text, unless a formula that is not understood contains it.
 
     A formula counts as a number where it ends in one after an equals sign, or is one.
     """
@@ -185,7 +186,9 @@ def last_number(text: str) -> str | None:
 
 
 def prose_of(text: str) -> str:
-    """The end of a text with each formula replaced by the number it arrives at, if it is one."""
+    """Return the end of a text with each formula replaced by the number it arrives at, if it is
+    one.
+    """
     text = text[-_WINDOW:]
     if not text.isascii():
         text = _MYRIADS.sub(lambda match: plain_numerals(match[0]), text)
@@ -206,7 +209,9 @@ def _holds_number(after: str) -> bool:
 
 
 def _last_told(prose: str) -> re.Match[str] | None:
-    """The last number that is not denied, in the sentence of the last; one such as 3rd yields."""
+    """Return the last number that is not denied, in the sentence of the last; one such as 3rd
+    yields.
+    """
     last_digit = max(map(prose.rfind, "0123456789"))
     begin = max(prose.rfind(mark, 0, last_digit) for mark in _SENTENCE_MARKS)
     numbers = [match for match in _NUMBER.finditer(prose, max(begin, 0)) if match[0].strip()]
@@ -236,7 +241,7 @@ _MYRIADS = re.compile(r"(?<![\d.])\d++(?:\.\d++)?+ ?[万萬亿億]++")
 
 
 def _last_part_with_a_digit(text: str) -> str:
-    """The last paragraph that holds a digit."""
+    """Return the last paragraph that holds a digit."""
     parts = text.split("\n\n")
     return next((part for part in reversed(parts) if _DIGIT.search(part)), "")
 
@@ -281,7 +286,7 @@ def _right_side(formula: str) -> str:
 
 
 def _first_sentence(rest: str) -> str | None:
-    """The answer at the start of what follows an announcement."""
+    """Return the answer at the start of what follows an announcement."""
     rest = rest.lstrip(" \n\t:")[:1500]
     for pattern in (_BOLD, _MATH):
         match = pattern.match(rest)
@@ -298,7 +303,7 @@ def _first_sentence(rest: str) -> str | None:
 
 
 def _first_part(rest: str) -> str:
-    """Up to the end of the sentence, never cutting inside of a formula."""
+    """Return the text up to the end of the sentence, never cut inside of a formula."""
     spans = [match.span() for match in _MATH.finditer(rest)]
     for match in _SENTENCE_END.finditer(rest):
         if not any(start < match.start() < end for start, end in spans):
@@ -307,7 +312,9 @@ def _first_part(rest: str) -> str:
 
 
 def _essence(sentence: str) -> str | None:
-    """A short phrase as it is; of a longer one its bold text, its last formula, or its number."""
+    """Return a short phrase as it is, and the bold text, the last formula or the number of a longer
+    one.
+    """
     sentence = clean(without_other_numbers(sentence, tail_words(sentence)))
     if not sentence:
         return None
@@ -366,7 +373,7 @@ def predicate(sentence: str) -> str | None:
 
 
 def _only_number(sentence: str) -> str | None:
-    """The one number of a sentence that says no more than that number."""
+    """Return the one number of a sentence that says no more than that number."""
     if _QUALIFIED.search(sentence) or any(c in sentence for c in "\\^=<>≤≥_({["):
         return None
     numbers = [m for m in _NUMBER.finditer(sentence) if m[0].strip()]
@@ -379,7 +386,7 @@ def _only_number(sentence: str) -> str | None:
 
 
 def clean(answer: str) -> str:
-    """Without Markdown and closing punctuation."""
+    """Return a text without Markdown and closing punctuation."""
     answer = answer.strip().strip("*_`").strip()
     answer = answer.rstrip(" \n,;:!")
     if answer.endswith(".") and not answer.endswith(("...", ".m.")):

@@ -1,4 +1,5 @@
-"""What the last sentence of a text states in another language than English: `Elle a 12 pommes.`
+"""The value that the last sentence of a text in a language other than English states: `Elle a 12
+pommes.`
 
 Only a sentence with one number or formula counts, and only where a verb that gives a value stands
 right before it. `not B but C` becomes `C` before a text is searched for announcements.
@@ -25,7 +26,7 @@ _NOT_BUT = {
     "هو ": r"\bليست?\b[^.،\n]{1,24}?،? بل ",
     "adalah ": r"\bbukan\b[^.\n]{1,24}?,? (?:melainkan|tetapi) ",
 }
-"""What says that a value is not the answer but the next one is: what stays of it, its patterns."""
+"""Patterns of a denied value before the one that counts, by the text that replaces them."""
 _CORRECTING = (
     *("而是", "なく", "아니라", ", а ", "बल्कि", " sino ", " mais ", " sondern ", " mas "),
     *(" ma ", "bensì", " بل ", " melainkan ", " tetapi ", " but "),
@@ -34,7 +35,9 @@ _PATTERNS = tuple((stays, re.compile(pattern)) for stays, pattern in _NOT_BUT.it
 
 
 def without_contrasts(text: str) -> str:
-    """A text where `the answer is not B but C`, in another language, says only that it is C."""
+    """Return a text where `the answer is not B but C`, in another language, says only that it
+    is C.
+    """
     if not any(map(text.__contains__, _CORRECTING)):
         return text
     for stays, pattern in _PATTERNS:
@@ -53,7 +56,7 @@ _NEGATIONS = re.compile(
     r"(?:\b(?:no|non|não|nicht|kein|pas|не|bukan|không|si|если|wenn|falls|se|jika|nếu)\b|"
     r"n['’](?:est|a)|不|非|没|沒|如果|もし|만약|아니|ない)"
 )
-"""What denies or supposes: no sentence with it states an answer."""
+"""Pattern of words that deny or suppose: no sentence with such a word states an answer."""
 _STATED = re.compile(
     rf"(?:(?:^|(?<=[\s,:(])|(?<=c['’]))(?:{_LATIN_VERBS})(?: (?:de|donc|por|igual|also|somit|então|"
     r"exactamente|exactement|genau|exatamente|en tout|insgesamt))?(?: à| a)?\s|"
@@ -67,7 +70,8 @@ _MAX_SENTENCE = 200
 
 
 def stated_value(sentence: str) -> str | None:
-    """The value that a sentence gives in another language than English; None where it gives none.
+    """Return the value that a sentence gives in another language than English; None where it gives
+    none.
 
     Args:
         sentence: the last one of a text.

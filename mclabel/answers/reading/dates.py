@@ -47,7 +47,7 @@ _MIN_NUMERIC = len("1/1/2000")
 
 @lru_cache(maxsize=4096)
 def read_date(text: str) -> Words | None:
-    """The date that a text is and nothing else."""
+    """Return the date that a text is and nothing else."""
     if not 4 <= len(text) <= _MAX_LENGTH or not text[0].isalnum():
         return None
     if text.startswith(DATE) and "\\" not in text and _DIGIT.search(text):

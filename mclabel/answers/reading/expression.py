@@ -37,7 +37,7 @@ _ACCENTS = frozenset(
 
 
 def read_expression(text: str) -> Value:
-    """The closed form that a normalised text writes.
+    """Return the closed form that a normalised text writes.
 
     Raises:
         NotClosed: the text is something else, or too large.
@@ -62,7 +62,7 @@ class _Reader(Tokens):
         self.depth = 0
         self.bars = 0
         self.bound: dict[str, Value] = {}
-        """What the indices of sums stand for."""
+        """Values of the indices of sums, by name."""
 
     def sum(self) -> Value:
         self.depth += 1
@@ -179,7 +179,9 @@ class _Reader(Tokens):
         raise NotClosed(f"unexpected {token}")
 
     def number(self, token: str) -> Value:
-        """A number, or a mixed number where a proper fraction of integers follows an integer."""
+        """Return a number, or a mixed number where a proper fraction of integers follows an
+        integer.
+        """
         value = Fraction(token)
         if self.peek() == "\\frac" and token.isdigit():
             fraction = self.tokens[self.at + 1 : self.at + 7]
@@ -215,7 +217,7 @@ class _Reader(Tokens):
         return atom(name)
 
     def choices(self) -> Value:
-        """`C(n, k)`, or a C before a bracket."""
+        """Read `C(n, k)`, or a C before a bracket."""
         start = self.at
         self.at += 1
         top = self.sum()
@@ -263,7 +265,7 @@ class _Reader(Tokens):
         raise NotClosed(f"\\{name}")
 
     def derivative(self) -> Value | None:
-        """`dy/dx` written as a fraction: a name, in which no d cancels; None if it is none.
+        """Read `dy/dx` written as a fraction: a name, in which no d cancels; None if it is none.
 
         Raises:
             NotClosed: the operator d/dx, whose operand follows.
@@ -280,7 +282,7 @@ class _Reader(Tokens):
         return atom("".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}"))
 
     def extremum(self, name: str) -> Value:
-        r"""`\gcd(a, b)`, `\max\{a, b\}`."""
+        r"""Read `\gcd(a, b)` or `\max\{a, b\}`."""
         opening = self.next()
         if opening == "\\" and self.peek() == "{":
             opening = "\\" + self.next()
@@ -296,7 +298,7 @@ class _Reader(Tokens):
         return extremum(name, values)
 
     def infinity(self) -> Value | None:
-        """Infinity as the upper end of a sum."""
+        """Read infinity as the upper end of a sum; None if another end follows."""
         for written in (["∞"], ["{", "∞", "}"], ["{", "+", "∞", "}"]):
             if self.tokens[self.at : self.at + len(written)] == written:
                 self.at += len(written)
@@ -304,7 +306,7 @@ class _Reader(Tokens):
         return None
 
     def accumulated(self, *, product: bool) -> Value:
-        r"""`\sum_{k=1}^{n}` or `\prod` of the factors that follow."""
+        r"""Read `\sum_{k=1}^{n}` or `\prod` of the factors that follow."""
         self.expect("_")
         self.expect("{")
         index = self.next()
@@ -327,7 +329,7 @@ class _Reader(Tokens):
         return accumulate(low, high, term, product=product, num_tokens=tokens)
 
     def argument(self) -> Value:
-        """Of a LaTeX command: a group, or the next token."""
+        """Read the argument of a LaTeX command: a group, or the next token."""
         if self.peek() in ("{", "("):
             return self.primary()
         token = self.next()
@@ -355,7 +357,7 @@ class _Reader(Tokens):
         return powers.power(value, exponent)
 
     def applied(self, name: str, base: Value | None) -> Value:
-        """The function of what follows: a group, or the factors up to a sign or a function.
+        """Return the function of what follows: a group, or the factors up to a sign or a function.
 
         A power behind the brackets is the function's: `sin(x)^2`.
         """

@@ -97,7 +97,7 @@ def _as_one(text: str, part: Reader) -> Form | None:
 
 
 def _counted_choices(text: str) -> Sequence | None:
-    """`C(10, 3)` and `P(5, 2)`: points, or the number of choices."""
+    """Read `C(10, 3)` and `P(5, 2)`, which are points or the number of choices."""
     match = _CHOICES.fullmatch(text)
     n, k = (int(match[2]), int(match[3])) if match else (0, 1)
     if match is None or k > n:
@@ -108,7 +108,7 @@ def _counted_choices(text: str) -> Sequence | None:
 
 
 def _rows(text: str, part: Reader) -> Form | None:
-    """`p = 5, q = 2; p = 7, q = 2` as a list of pairs; None of what gives no names row by row."""
+    """Read `p = 5, q = 2; p = 7, q = 2` as a list of pairs; None for rows without names."""
     for joint in (_SEMICOLON, _OR, _AND):
         rows = [split_commas(row) for row in split(text, joint) if row.strip()]
         if len(rows) < 2 or min(map(len, rows)) < 2:
@@ -130,7 +130,7 @@ def _parts(text: str, joint: re.Pattern[str]) -> list[str]:
 
 
 def _is_sentence(items: list[str]) -> bool:
-    """Commas and "and" inside of words that are no list: `a circle, centred at the origin`."""
+    """Return whether commas and "and" join words but no list: `a circle, centred at the origin`."""
     return any(len(item.split()) > 4 and is_wordy(item) for item in items)
 
 
@@ -157,7 +157,9 @@ def _set(content: str, part: Reader, *, latex: bool) -> Form | None:
 
 
 def read_matrix(text: str, part: Reader) -> Form | None:
-    """A matrix, perhaps named, in brackets or times a number; None if it is more than that."""
+    """Return a matrix, perhaps named, in brackets or times a number; None if it is more than
+    that.
+    """
     match = _MATRIX.search(text)
     if match is None or "\\begin" in match["body"]:
         return None
@@ -213,7 +215,7 @@ _IF = re.compile(r"^(?:(?:if|when|for|where|当|若|si|wenn|если) ?)", re.IG
 
 
 def _reckoned(text: str, part: Reader) -> Form | None:
-    """A sum, a difference or a product of matrices of formulas."""
+    """Return a sum, a difference or a product of matrices of formulas."""
     matches = [*_MATRIX.finditer(text)]
     gaps = [text[a.end() : b.start()].strip() for a, b in pairwise(matches)]
     around = text[: matches[0].start()].strip() + text[matches[-1].end() :].strip()

@@ -234,7 +234,7 @@ _MARKS = re.compile(
 
 
 def in_english(text: str) -> str:
-    """An answer with the numerals, units, joints and phrases of other languages in English.
+    """Return an answer with the numerals, units, joints and phrases of other languages in English.
 
     Args:
         text: an answer, of which formulas and English words stay as they are.
@@ -279,7 +279,7 @@ def _bare(text: str) -> str:
 
 
 def _amount(match: re.Match[str]) -> str:
-    """An amount with its currency behind it: `Rs. 2,50,000`, `CHF 1'200`."""
+    """Return an amount with its currency behind it: `Rs. 2,50,000`, `CHF 1'200`."""
     code, number = match.groups()
     if "'" in number or _PAIRS_OF_DIGITS.fullmatch(number):
         number = number.replace("'", "").replace(",", "")
@@ -287,7 +287,9 @@ def _amount(match: re.Match[str]) -> str:
 
 
 def _in_digits(text: str) -> str | None:
-    """A number in words, perhaps with a scale or a unit: `cien`, `veinte mil`, `zwölf Stunden`."""
+    """Return a number in words, perhaps with a scale or a unit: `cien`, `veinte mil`, `zwölf
+    Stunden`.
+    """
     bare = text.strip(" .!$*").lower()
     if (number := CARDINALS.get(bare)) is not None:
         return str(number)

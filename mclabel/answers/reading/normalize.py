@@ -28,7 +28,7 @@ _POINTS_THEN_COMMA = re.compile(r"(?<![\d.,])(\d{1,3})((?:\.\d{3})++),(\d{1,2})(
 
 
 def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
-    """The answer without typesetting; the same for answers that differ only in it.
+    """Return the answer without typesetting; the same for answers that differ only in it.
 
     An answer that is longer than `MAX_LENGTH`, or would become so, is returned as it is, since a
     part of it would equal the same part of another.
@@ -75,7 +75,7 @@ def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independen
 
 
 def squeeze(normalized: str) -> str:
-    """Without spaces, except between two digits or two letters, where they carry meaning."""
+    """Remove spaces, except between two digits or two letters, where they carry meaning."""
     return _FREE_SPACE.sub("", normalized) if " " in normalized else normalized
 
 
@@ -114,7 +114,7 @@ _ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-zπ])")
 
 
 def _to_ascii(text: str) -> str:
-    """Unicode digits, signs, fractions, roots and scripts in the canonical alphabet."""
+    """Replace Unicode digits, signs, fractions, roots and scripts by the canonical alphabet."""
     text = _VULGAR.sub(_vulgar, text)
     text = _SCRIPT_RUN.sub(_script, text)
     text = _OVERLINE.sub(lambda m: f"\\overline{{{re.sub('[^0-9]', '', m[1])}}}", text)
@@ -137,14 +137,18 @@ def _script(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def _compatible(char: str) -> str:
-    """A character's compatibility form, which may be several or, of an invisible one, none."""
+    """Return a character's compatibility form, which may be several or, of an invisible one,
+    none.
+    """
     if char.isascii() or char in _KEPT:
         return char
     return "".join(map(_visible, unicodedata.normalize("NFKC", char)))
 
 
 def _visible(char: str) -> str:
-    """Control, bidi and zero-width characters carry no meaning; other digits are digits."""
+    """Remove control, bidi and zero-width characters, and replace other scripts' digits by
+    ASCII.
+    """
     if char.isascii() or char in _KEPT:
         return char
     if unicodedata.category(char) in ("Cf", "Cc", "Cn", "Mn"):
@@ -239,7 +243,7 @@ _PRIME = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,3}+)\}?")
 _SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
 _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/°])\s*\}")
 _EMPTY_BASE = re.compile(r"(?<![A-Za-z}\]])\{\s*+\}\s*+(?=\^)")
-"""What a power is put on that stands alone: `{ }^{\\circ} C`."""
+"""Pattern of an empty base of a power: `{ }^{\\circ} C`."""
 _BEFORE_OVER = r"((?:[^{}\\]|\\(?!over(?![A-Za-z])))*+)"
 _SHORT_FRACTIONS = (
     (re.compile(r"\\(frac|binom)\s*(\d)\s*(\d)"), r"\\\1{\2}{\3}"),
@@ -257,7 +261,7 @@ _OVER = (
 
 
 def _latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
-    """LaTeX spacing, sizing, fonts and synonyms in their one spelling.
+    """Replace LaTeX spacing, sizing, fonts and synonyms by their one spelling.
 
     Whether a text holds what a pattern needs is known in a tenth of the pattern's time.
     """
@@ -322,7 +326,7 @@ def _blackboard(match: re.Match[str]) -> str:
 
 
 def _with_single_backslashes(text: str) -> str:
-    r"""Text of which every backslash was doubled, as happens where LaTeX is quoted twice.
+    r"""Undo the doubling of every backslash, as happens where LaTeX is quoted twice.
 
     `\\` is a line's end in a matrix, and elsewhere stands for nothing that an answer says.
     """

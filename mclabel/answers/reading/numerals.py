@@ -48,19 +48,19 @@ _TELLING = frozenset(
 _REMAINING = frozenset(("left", "remain", "remains", "remaining"))
 _FIRST = frozenset(("first", "second"))
 MAX_WORDS = 14
-"""Of a number, in words that hyphens do not join."""
+"""Largest number of words in a number, in words that hyphens do not join."""
 _WORD, _LETTERS = re.compile(r"[^\s-]+"), re.compile(r"[a-z]+")
 
 
 def number_in_words(text: str) -> Fraction | None:
-    """A text that is a number in words and nothing else; None of any other."""
+    """Return a text that is a number in words and nothing else; None of any other."""
     words = split_words(text)
     number = number_at(words, 0)
     return number[0] if number is not None and number[1] == len(words) else None
 
 
 def leading_number(text: str) -> tuple[Fraction, str] | None:
-    """The number in words that begins a text, and what stands behind it after a space."""
+    """Return the number in words that begins a text, and what stands behind it after a space."""
     pieces = [match for match, _ in zip(_WORD.finditer(text), range(MAX_WORDS + 1), strict=False)]
     words = [piece[0].lower() for piece in pieces]
     number = number_at(words, 0)
@@ -72,7 +72,7 @@ def leading_number(text: str) -> tuple[Fraction, str] | None:
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text in lower case, those that hyphens join apart."""
+    """Return the words of a text in lower case, those that hyphens join apart."""
     return _WORD.findall(text.lower())
 
 
@@ -110,7 +110,7 @@ def is_clear(words: Sequence[str], end: int) -> bool:
 
 
 def number_at(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
-    """The number that begins at a place, and the place behind it; None if none does.
+    """Return the number that begins at a place, and the place behind it; None if none does.
 
     Args:
         words: in lower case, those that hyphens join apart.
@@ -144,7 +144,7 @@ def _word(words: Sequence[str], at: int) -> str:
 
 
 def _fraction(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
-    """`half`, `a third`, `two thirds`, `three twenty-fifths`."""
+    """Read `half`, `a third`, `two thirds` or `three twenty-fifths`."""
     word = _word(words, at)
     if word in ("half", "quarter"):
         return Fraction(1, _PARTS[word]), at + 1
@@ -161,7 +161,7 @@ def _fraction(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
 
 
 def _cardinal(words: Sequence[str], at: int) -> tuple[int, int] | None:
-    """`twelve`, `a hundred`, `one thousand five hundred and six`."""
+    """Read `twelve`, `a hundred` or `one thousand five hundred and six`."""
     total, end, below = 0, at, 10**12
     while (block := _below_thousand(words, end)) is not None:
         count, behind = block
@@ -204,7 +204,7 @@ def _below_hundred(words: Sequence[str], at: int) -> tuple[int, int] | None:
 
 
 def _decimal(words: Sequence[str], at: int, whole: int) -> tuple[Fraction, int] | None:
-    """`two point five`: digits one by one behind the point."""
+    """Read `two point five`: digits one by one behind the point."""
     value, end, place = Fraction(whole), at, Fraction(1, 10)
     while end - at < MAX_WORDS and _SMALL.get(_word(words, end), 10) < 10:
         value, end, place = value + _SMALL[words[end]] * place, end + 1, place / 10

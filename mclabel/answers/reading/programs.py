@@ -54,7 +54,7 @@ def _value(text: str) -> Any:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """A value in which True is not 1 and a list is a tuple."""
+    """Return a value in which True is not 1 and a list is a tuple."""
     if depth > _MAX_NESTING:
         return _NOTHING
     if isinstance(value, dict):

@@ -43,11 +43,11 @@ _ALL_BUT = re.compile(
 )
 _COMMA = re.compile(r",")
 _MEMBER = re.compile(r"\s*\\?[A-Za-z]{1,7}(?:_\{?\w{1,3}\}?)?\s*|\s*[a-z](?:,\s*[a-z]){1,3}\s*")
-"""What may be said to be a member of a set: a name, or a few letters."""
+"""Pattern of a member of a set: a name, or a few letters."""
 
 
 def read_union(text: str) -> Reals | None:
-    """Intervals joined by ∪ or ∩; None unless the text writes a set of reals beyond doubt.
+    """Read intervals joined by ∪ or ∩; None unless the text writes a set of reals beyond doubt.
 
     (1, 2) alone is also a point, and is left to whoever knows which was meant.
 
@@ -86,7 +86,7 @@ def read_union(text: str) -> Reals | None:
 
 
 def as_interval(form: Form) -> Reals | None:
-    """The interval that (a, b) or [a, b] can also mean."""
+    """Return the interval that (a, b) or [a, b] can also mean."""
     if not isinstance(form, Sequence) or len(form.items) != 2:
         return None
     if form.kind not in ("tuple", "bracket"):
@@ -101,7 +101,7 @@ def as_interval(form: Form) -> Reals | None:
 
 
 def read_relation(text: str, part: Reader) -> Form | None:
-    """An inequality, a chain of them, alternatives of them, or membership in a set.
+    """Read an inequality, a chain of them, alternatives of them, or membership in a set.
 
     Raises:
         NotClosed: the inequality is not linear in one variable.
@@ -145,13 +145,15 @@ def _outside(text: str, part: Reader) -> Form | None:
 
 
 def _listed(sets: list[Reals]) -> Reals:
-    """Inequalities between commas all hold, or, where that is impossible, one of them does."""
+    """Combine inequalities between commas: all hold or, where that is impossible, one of them
+    does.
+    """
     all_hold = _meet(sets)
     return all_hold if all_hold.pieces else union(sets)
 
 
 def _less(whole: Reals, taken: Reals) -> Reals:
-    """The first set without the second."""
+    """Return the first set without the second."""
     rest = whole
     for piece in taken.pieces:
         below = Reals((Piece(None, False, piece.low, not piece.low_closed),))
@@ -164,7 +166,7 @@ def _less(whole: Reals, taken: Reals) -> Reals:
 
 
 def _points(text: str) -> list[str]:
-    """Excluded numbers: `2`, `x = 2`, `1 and 2`."""
+    """Return the excluded numbers: `2`, `x = 2`, `1 and 2`."""
     parts = re.split(r",? and |, ?", text)
     return [part.rpartition("=")[2].strip() for part in parts if part.strip()]
 
@@ -192,7 +194,9 @@ def _same_variable(parts: list[str], forms: list[Form], part: Reader) -> list[Re
 
 
 def _chain(text: str) -> Reals | Relation | Sequence:
-    """One inequality or a chain of them; a chain of several variables is the set of its links."""
+    """Read one inequality or a chain of them; a chain of several variables is the set of its
+    links.
+    """
     signs = _SIGN.findall(text)
     sides = _SIGN.split(text)
     if len(signs) > _MAX_SIGNS or not all(side.strip() for side in sides):
@@ -222,7 +226,7 @@ def _chain(text: str) -> Reals | Relation | Sequence:
 
 
 def _simple(left: str, sign: str, right: str) -> Reals | Relation | None:
-    """One inequality; None where it compares with infinity and so says nothing."""
+    """Read one inequality; None where it compares with infinity and so says nothing."""
     if left in _INFINITE or right in _INFINITE:
         return None
     left, right = _APPLIED.sub(r"\1", left), _APPLIED.sub(r"\1", right)
@@ -277,7 +281,7 @@ def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:
 
 
 def _end(text: str, side: int) -> Value | None:
-    """The end of an interval; None where it is infinite on its own side."""
+    """Return the end of an interval; None where it is infinite on its own side."""
     infinite = _INFINITE.get(text.strip())
     if infinite is None:
         return read_expression(text.strip())

@@ -71,14 +71,14 @@ _ASIDE_ENDS = (")", ").", "ed", "ed.", "d.", "D", "D.")
 
 
 def without_aside(text: str) -> str:
-    """The text without a remark at its end that says nothing of the value."""
+    """Return the text without a remark at its end that says nothing of the value."""
     if not text.endswith(_ASIDE_ENDS) or text[0] == "(":
         return text
     return _ASIDE.sub("", text)
 
 
 def read_remarked(text: str, part: Reader) -> Form | None:
-    """`42 (forty-two)`, `7 as n → ∞`, `5 is the smallest`; None of anything else."""
+    """Read `42 (forty-two)`, `7 as n → ∞` or `5 is the smallest`; None for anything else."""
     if " (" in text:
         form = _bracketed(text, part)
         if form is not None:
@@ -111,7 +111,7 @@ def _is_naming(text: str) -> bool:
 
 
 def _conditional(text: str, condition: re.Match[str], part: Reader) -> Form | None:
-    """A value that is claimed under one condition only: `7 as n → ∞`, `7 if n is even`."""
+    """Return a value that is claimed under one condition only: `7 as n → ∞`, `7 if n is even`."""
     value, words = text[: condition.start()].rstrip(","), text[condition.start() :]
     if not value or any(joint in value or joint in words for joint in _LIST_JOINTS):
         return None
@@ -123,7 +123,7 @@ def _conditional(text: str, condition: re.Match[str], part: Reader) -> Form | No
 
 
 def read_tending(steps: list[str], part: Reader) -> Form | None:
-    """`x → 7`: a number that is not said to be reached; None of other steps."""
+    """Read `x → 7`: a number that is not said to be reached; None for other steps."""
     name, value = steps[0], steps[-1]
     if len(steps) != 2 or not _TENDING.fullmatch(name) or not value[-1].isdigit():
         return None
@@ -131,7 +131,7 @@ def read_tending(steps: list[str], part: Reader) -> Form | None:
 
 
 def _bracketed(text: str, part: Reader) -> Form | None:
-    """A value and a remark in brackets that says it another way: `3/4 (or 0.75)`."""
+    """Return a value and a remark in brackets that says it another way: `3/4 (or 0.75)`."""
     spelt = _SPELT_OUT.fullmatch(text)
     if spelt is not None:
         value, remark = f"{spelt[1]}{spelt[3]}", spelt[2]

@@ -36,7 +36,9 @@ _BASE_WORDS = {
 
 
 def read_based(text: str) -> Based | None:
-    """`1010_2`, `(4343)_6`, `A3_{16}`, `1010 base 2`; None if a digit is too large for the base."""
+    """Read `1010_2`, `(4343)_6`, `A3_{16}` or `1010 base 2`; None if a digit is too large for the
+    base.
+    """
     if text[:2].lower() in _PREFIXES and _HEXADECIMAL.fullmatch(text[2:]):
         text = f"{text[2:]}_{_PREFIXES[text[:2].lower()]}"
     if "_" not in text and "base" not in text:
@@ -71,7 +73,7 @@ _REMAINDER = re.compile(r"(\d{1,9}),? ?(?:R|r|rem|remainder|with a remainder of)
 
 
 def read_ordinal(text: str) -> Form | None:
-    """`3rd`, `third`; `3 out of 5` as a fraction; `7 R 3` as quotient and remainder."""
+    """Read `3rd` or `third`, `3 out of 5` as a fraction, `7 R 3` as quotient and remainder."""
     place = _ORDINALS.get(text.lower())
     if place is not None:
         return Number(Literal(Fraction(place)))
@@ -98,7 +100,7 @@ _NAMED_TIMES = {
 
 
 def read_clock(text: str) -> Clock | None:
-    """`4:30 pm`, `9 a.m.`, `16:30`, `noon`."""
+    """Read `4:30 pm`, `9 a.m.`, `16:30` or `noon`."""
     named = _NAMED_TIMES.get(text.lower())
     if named is not None:
         return Clock(named, "pm" if named else "am")
@@ -126,7 +128,7 @@ _RATIO_TERM = re.compile(r"[\d.]+|\\frac\{\d+\}\{\d+\}|[A-Za-zπ]|[^:=<>]{1,40}"
 
 
 def read_ratio(text: str, part: Reader) -> Ratio | None:
-    """`3:5`, `1:2:3`."""
+    """Read `3:5` or `1:2:3`."""
     terms = split(text, _COLON)
     if not 2 <= len(terms) <= 8 or not all(_RATIO_TERM.fullmatch(term) for term in terms):
         return None
@@ -144,7 +146,7 @@ _NAMED_CHOICE = re.compile(r"(?:option|choice|answer)s?:? \(?\s?([A-J])\s?\)?", 
 
 
 def read_choice(text: str, part: Reader) -> Choice | None:
-    """`(C)`, `(C) 12`, `C. 12`, `option C`."""
+    """Read `(C)`, `(C) 12`, `C. 12` or `option C`."""
     match = _NAMED_CHOICE.fullmatch(text)
     if match:
         return Choice(match[1].upper(), None)
@@ -172,7 +174,7 @@ _MAGNITUDES = {
 
 
 def read_magnitude(text: str) -> Literal | None:
-    """`2.6B`, `1.5M`, `3k` as numbers; their letters may also be variables."""
+    """Read `2.6B`, `1.5M` or `3k` as a number; the letter may also be a variable."""
     match = _MAGNITUDE.fullmatch(text)
     number = read_literal(match[1]) if match else None
     if match is None or number is None:
@@ -183,7 +185,7 @@ def read_magnitude(text: str) -> Literal | None:
 
 
 def _as_money(amount: Number | Closed, unit: Unit) -> Number | Closed:
-    """An amount of money, of which a letter is no variable: `$3k`."""
+    """Return an amount of money, of which a letter is no variable: `$3k`."""
     if isinstance(amount, Closed) and amount.magnitude is not None and unit in _CURRENCIES:
         return Number(amount.magnitude)
     return amount
@@ -200,7 +202,9 @@ _UNIT_QUOTIENT = re.compile(
 
 
 def read_quantity(text: str, read: Reader) -> Form | None:
-    """An amount with a unit before or behind it, or the bare amount where the unit is generic."""
+    """Return an amount with a unit before or behind it, or the bare amount where the unit is
+    generic.
+    """
     quotient = _UNIT_QUOTIENT.search(text) if text[-1] == "}" else None
     if quotient:
         unit = read_unit(f" {quotient[1].strip()}/({quotient[2].strip()})")
@@ -236,7 +240,7 @@ def read_quantity(text: str, read: Reader) -> Form | None:
 
 
 def _tails(text: str) -> list[tuple[str, str]]:
-    """Ways to cut a text before letters that may be a unit, the longest amount last."""
+    """Return the ways to cut a text before letters that may be a unit, the longest amount last."""
     if not (text[-1].isalnum() or text[-1] in "°%€£¥$}.)"):
         return []
     cuts = []
@@ -252,7 +256,7 @@ _CUT = re.compile(rf"(?<!\\)(?:[\d)}}\]π!.](?=\s*[{LETTERS}°%€£¥$])|(?<=[a
 
 
 def read_compound(text: str) -> Quantity | None:
-    """`2 hours 30 minutes`, `5 ft 6 in`, in the first unit."""
+    """Read `2 hours 30 minutes` or `5 ft 6 in`, in the first unit."""
     if not _COMPOUNDS.fullmatch(text):
         return None
     pairs = _COMPOUND.findall(text)

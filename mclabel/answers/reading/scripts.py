@@ -66,12 +66,14 @@ _ASCII = bytes(range(128))
 
 
 def plain_digits(text: str) -> str:
-    """The text with the decimal digits of every script in ASCII, and nothing else changed."""
+    """Return the text with the decimal digits of every script in ASCII, and nothing else
+    changed.
+    """
     return text.translate(_DIGITS) if _MAY_HOLD_DIGITS.search(beyond_ascii(text)) else text
 
 
 def plain_signs(text: str) -> str:
-    """The text with digits, punctuation and full-width signs in ASCII."""
+    """Return the text with digits, punctuation and full-width signs in ASCII."""
     return text.translate(_TABLE)
 
 
@@ -87,7 +89,7 @@ def plain_numerals(text: str) -> str:
 
 
 def chinese_number(numeral: str) -> Fraction | None:
-    """The number that a run of Chinese and other digits writes; None if it writes none."""
+    """Return the number that a run of Chinese and other digits writes; None if it writes none."""
     if len(numeral) > 2 and all(c in _CHINESE_DIGITS for c in numeral):
         return Fraction(int("".join(str(_CHINESE_DIGITS[c]) for c in numeral)))  # 二〇二四
     total, section, number = Fraction(0), Fraction(0), None
@@ -153,7 +155,7 @@ def _fraction(match: re.Match[str]) -> str:
 
 
 def _written(number: Fraction) -> str:
-    """A decimal; numerals write no other number."""
+    """Return a decimal; numerals write no other number."""
     if number.denominator == 1:
         return str(number.numerator)
     places = 1

@@ -16,7 +16,7 @@ _ENDS_SHORT_NUMBER = re.compile(r"(?:^|[^\d,.])\d{1,3}(?:,\d{3})*$")
 
 
 def split(text: str, separators: re.Pattern[str]) -> list[str]:
-    """Parts between matches of `separators` at the top level, stripped."""
+    """Return the parts between matches of `separators` at the top level, stripped."""
     parts, start = [], 0
     for match in separators.finditer(text):
         if _depth_at(text, match.start()):
@@ -28,7 +28,7 @@ def split(text: str, separators: re.Pattern[str]) -> list[str]:
 
 
 def split_commas(text: str) -> list[str]:
-    """Parts between commas or semicolons, without tearing 1,234 where a group is meant.
+    """Return the parts between commas or semicolons, without tearing 1,234 where a group is meant.
 
     Where some commas are followed by a space, one that is not and stands between a number of up
     to three digits and a group of three is a thousands separator.
@@ -55,7 +55,7 @@ def split_commas(text: str) -> list[str]:
 
 
 def split_keeping_space(text: str) -> list[str]:
-    """Parts between top-level commas, as they stand."""
+    """Return the parts between top-level commas, as they stand."""
     parts, start = [], 0
     for match in _COMMA.finditer(text):
         if not _depth_at(text, match.start()):
@@ -68,7 +68,8 @@ _COMMA, _SEMICOLON, _SPACED_COMMA = re.compile(","), re.compile(";"), re.compile
 
 
 def enclosed(text: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, str, str] | None:
-    """The opening, the inside and the closing, if one pair of brackets holds all of the text.
+    """Return the opening, the inside and the closing, if one pair of brackets holds all of the
+    text.
 
     `pairs` may mix brackets, as half-open intervals do.
     """
@@ -105,7 +106,9 @@ def _depth_at(text: str, position: int) -> int:
 
 @lru_cache(maxsize=64)
 def _depths(text: str) -> tuple[tuple[int, int], ...] | None:
-    """Positions where the depth of nesting changes, and to what; None if it falls below zero."""
+    """Return the positions where the depth of nesting changes, and to what; None if it falls below
+    zero.
+    """
     changes, depth = [], 0
     for match in _BRACKET.finditer(text):
         token = match[0]

@@ -46,7 +46,7 @@ from mclabel.answers.values.literals import Literal, read_literal
 from mclabel.answers.values.monomials import NotClosed
 
 MAX_DEPTH = 12
-"""Of collections in collections."""
+"""Largest depth of collections in collections."""
 MAX_LENGTH = 800
 """Longer texts are numbers or opaque."""
 
@@ -112,7 +112,7 @@ _SETS = re.compile(
 
 
 def read_form(text: str, depth: int = 0) -> Form:
-    """The form of a normalised text; what nothing else fits is `Opaque`.
+    """Return the form of a normalised text; what nothing else fits is `Opaque`.
 
     Args:
         text: as `normalize` gives it.
@@ -160,7 +160,9 @@ def _clean(text: str) -> str:
 
 
 def _numeral(text: str, depth: int) -> Form | None:
-    """A number in words, whose "and" joins no list: `two and a half`, with what it counts."""
+    """Return a number in words, whose "and" joins no list: `two and a half`, with what it
+    counts.
+    """
     number = number_in_words(text) if text[0].isalpha() else None
     if number is not None:
         return Number(Literal(number))
@@ -172,7 +174,7 @@ def _words(text: str) -> Form | None:
 
 
 def _told(text: str, depth: int) -> Form | None:
-    """A value told in a sentence: `the area is 12`."""
+    """Read a value that is stated in a sentence: `the area is 12`."""
     match = _SENTENCE.fullmatch(text)
     if not match:
         return None
@@ -181,7 +183,7 @@ def _told(text: str, depth: int) -> Form | None:
 
 
 def _counted(text: str, depth: int) -> Form | None:
-    """`five apples`, `two and a half hours`; not `two of them`, nor `half past three`."""
+    """Read `five apples` or `two and a half hours`; not `two of them`, nor `half past three`."""
     counted = leading_number(text) if text[0].isalpha() else None
     if counted is None or counted[1].partition(" ")[0].lower() in _NOT_COUNTED:
         return None
@@ -194,7 +196,7 @@ _NOT_COUNTED = frozenset("of in out past to as or and more less fewer times plus
 
 
 def _read(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kinds in order)
-    """The first kind of answer that fits, from the most to the least special."""
+    """Return the first kind of answer that fits, from the most to the least special."""
     affirmed = _AFFIRMED.match(text)
     if affirmed:
         return Words((affirmed[1].lower(),))
@@ -252,7 +254,7 @@ def _read(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kind
 
 
 def _without_condition(text: str) -> str:
-    """The text without `, k ∈ Z`; the integer is called n then."""
+    """Return the text without `, k ∈ Z`; the integer is called n then."""
     if " for " in text:
         text = _FOR_ALL.sub("", text)
     if any(map(text.__contains__, _CONSTANT_WORDS)):
@@ -265,7 +267,7 @@ def _without_condition(text: str) -> str:
 
 
 def _without_parameter(text: str) -> str:
-    """The text without `, where c is any constant`; the constant is called c then."""
+    """Return the text without `, where c is any constant`; the constant is called c then."""
     match = _PARAMETER.search(text)
     if match is None or not any(word in match[0] for word in _CONSTANT_WORDS):
         return text
@@ -283,14 +285,14 @@ def _without_parameter(text: str) -> str:
 
 
 def stated_range(text: str) -> str:
-    """`Z` or `N` if a normalised text ends in `n ∈ Z` or `n ∈ N`; else empty."""
+    """Return `Z` or `N` if a normalised text ends in `n ∈ Z` or `n ∈ N`; else an empty text."""
     match = _CONDITION.search(text) if "∈" in text else None
     names = re.findall("[ZN]", match["range"] or "") if match else []
     return "N" if match and "+" in match[0] else "".join(names)
 
 
 def _congruence(match: re.Match[str], part: Reader) -> Form | None:
-    """`x ≡ 2 (mod 3)` by the remainder and the modulus."""
+    """Read `x ≡ 2 (mod 3)` by the remainder and the modulus."""
     modulus = read_expression(match[3]).rational
     if modulus is None or modulus.denominator != 1 or modulus < 2:
         return None
@@ -306,7 +308,9 @@ def _congruence(match: re.Match[str], part: Reader) -> Form | None:
 
 
 def _without_group_commas(text: str) -> str:
-    """The text with 1,234 as 1234, except where the next bracket closes: (1,234) is a pair."""
+    """Return the text with 1,234 as 1234, except where the next bracket closes: (1,234) is a
+    pair.
+    """
     pieces, end, enclosed = [], len(text), False
     for match in reversed([*_GROUPS.finditer(text)]):
         if len(match[0]) == 1:
@@ -318,7 +322,7 @@ def _without_group_commas(text: str) -> str:
 
 
 def _name(text: str) -> Form:
-    """Letters that may be a name or a product, unless they spell a function or a constant."""
+    """Read letters that may be a name or a product, unless they spell a function or a constant."""
     try:
         value = read_expression(text)
     except NotClosed:
@@ -329,7 +333,7 @@ def _name(text: str) -> Form:
 
 
 def _scalar(text: str) -> Form | None:
-    """One number, formula or quantity."""
+    """Return one number, formula or quantity."""
     based = read_based(text)
     if based is not None:
         return based
@@ -359,7 +363,7 @@ _NAME = re.compile(
 
 
 def _equation(text: str, part: Reader) -> Form | None:
-    """`x = 5`, a relation between variables, or a chain, which is worth its last member."""
+    """Read `x = 5`, a relation between variables, or a chain, which is worth its last member."""
     if not is_balanced(text):
         return None
     if "≈" in text:
@@ -380,7 +384,7 @@ def _equation(text: str, part: Reader) -> Form | None:
 
 
 def _approximation(text: str, part: Reader) -> Form | None:
-    """`x ≈ 3.14` as an equation; of `2√3 ≈ 3.46` both sides."""
+    """Read `x ≈ 3.14` as an equation, and both sides of `2√3 ≈ 3.46`."""
     sides = [side for side in split(text, _ALMOST) if side]
     if len(sides) < 2 or sides[0] == sides[-1]:
         return part(sides[0]) if sides and sides[0] != text else None
@@ -393,7 +397,7 @@ def _approximation(text: str, part: Reader) -> Form | None:
 
 
 def _plus_minus(text: str, part: Reader) -> Form | None:
-    """Both readings of ±, as two answers."""
+    """Return both readings of ±, as two answers."""
     upper = part(text.replace("±", "+").replace("∓", "-"))
     lower = part(text.replace("±", "-").replace("∓", "+"))
     if isinstance(upper, Opaque) or isinstance(lower, Opaque):
@@ -405,11 +409,11 @@ def _plus_minus(text: str, part: Reader) -> Form | None:
 
 _SUM = re.compile(r"\d{1,6}(?: ?\+ ?\d{1,6}){1,9} ?\+ ?\.\.\. ?\+ ?\d{1,9}")
 _MAX_TERMS = 200
-"""Of a geometric progression."""
+"""Largest number of terms of a geometric progression."""
 
 
 def read_progression(text: str) -> int | None:
-    """The sum of an arithmetic or, from three terms on, a geometric progression."""
+    """Return the sum of an arithmetic or, from three terms on, a geometric progression."""
     if not _SUM.fullmatch(text):
         return None
     *terms, last = [int(part) for part in re.split(r"[+. ]+", text)]

@@ -50,7 +50,7 @@ class Tokens:
         self.at = 0
 
     def _letters(self, letters: str, space: bool) -> None:
-        """A function's name, a spelt constant, or a product of single letters."""
+        """Return a function's name, a spelt constant, or a product of single letters."""
         if self.tokens[-1:] == ["_"] or self.tokens[-2:] == ["_", "{"] or letters[1:2] == "'":
             self.tokens.append(letters)
             self.spaced.append(space)
@@ -89,7 +89,7 @@ class Tokens:
             raise NotClosed(f"no {token}")
 
     def primes(self) -> str:
-        r"""Primes behind a name that are written as a power: `x^{\prime}`."""
+        r"""Read the primes behind a name that are written as a power: `x^{\prime}`."""
         if self.peek() == "'":
             self.at += 1
             return "'" + self.primes()
@@ -116,7 +116,7 @@ class Tokens:
         return "".join(parts)
 
     def group(self) -> list[str]:
-        """The tokens in the braces that open here, which are passed over."""
+        """Return the tokens in the braces that open here, which are passed over."""
         self.expect("{")
         start, depth = self.at, 1
         while depth:
@@ -139,15 +139,15 @@ class Tokens:
 
 EXTREMA = frozenset(("gcd", "lcm", "max", "min"))
 MAX_TERMS = 400
-"""Of a sum or a product that is worked out term by term."""
+"""Largest number of terms of a sum or a product that is worked out term by term."""
 MAX_STEPS = 4_000
 """Terms times tokens of one term."""
 MAX_DEGREE = 12
-"""Of a polynomial that is summed to a symbol."""
+"""Largest degree of a polynomial that is summed to a symbol."""
 
 
 def extremum(name: str, values: list[Value]) -> Value:
-    """gcd, lcm, max or min of rational numbers; of anything else it is not known here."""
+    """Return gcd, lcm, max or min of rational numbers; other arguments are not supported here."""
     numbers = [value.rational for value in values]
     exact = [n for n in numbers if n is not None]
     if not exact or len(exact) < len(numbers):
@@ -161,7 +161,7 @@ def extremum(name: str, values: list[Value]) -> Value:
 
 
 def remainder(left: Value, right: Value) -> Value:
-    """`a mod b` of whole numbers, b positive."""
+    """Return `a mod b` for whole numbers, b positive."""
     a, b = left.rational, right.rational
     if a is None or b is None or a.denominator != 1 or b.denominator != 1 or b <= 0:
         raise NotClosed("a remainder of formulas")
@@ -171,7 +171,7 @@ def remainder(left: Value, right: Value) -> Value:
 def accumulate(
     low: Value, high: Value, term: Callable[[Value], Value], *, product: bool, num_tokens: int
 ) -> Value:
-    """The sum or product of `term` from `low` to `high`.
+    """Return the sum or product of `term` from `low` to `high`.
 
     Args:
         low: a whole number.
@@ -209,7 +209,7 @@ INFINITE: Polynomial = {frozenset((("∞", 1),)): 1}
 
 
 def _ratio(term: Callable[[Value], Value]) -> Fraction | None:
-    """The rational quotient of successive terms, if it is the same everywhere."""
+    """Return the rational quotient of successive terms, if it is the same everywhere."""
     index = atom(_INDEX)
     here, next_one = term(index), term(algebra.add(index, number(1)))
     if not here.num or _INDEX not in algebra.symbols(here):
@@ -229,7 +229,7 @@ def _geometric(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
 
 
 def _zeta(term: Value, first: int) -> Value:
-    """The sum of c/k^s to infinity for even s: Euler's multiples of π^s."""
+    """Return the sum of c/k^s to infinity for even s: Euler's multiples of π^s."""
     if first != 1 or term.den is not UNIT or len(term.num) != 1:
         raise NotClosed("a series that is not known here")
     ((mono, coefficient),) = term.num.items()
@@ -243,7 +243,7 @@ def _zeta(term: Value, first: int) -> Value:
 
 
 def _summed(term: Callable[[Value], Value], high: Value) -> Value:
-    """The sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
+    """Return the sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
     general = term(atom(_INDEX))
     if general.den is not UNIT:
         raise NotClosed("a sum of quotients")
@@ -262,7 +262,7 @@ def _summed(term: Callable[[Value], Value], high: Value) -> Value:
 
 
 def _faulhaber(degree: int, high: Value) -> Value:
-    """1^d + 2^d + … + n^d as a polynomial in n."""
+    """Return 1^d + 2^d + … + n^d as a polynomial in n."""
     total = number(0)
     for j, bernoulli in enumerate(_bernoulli(degree)):
         factor = Fraction(math.comb(degree + 1, j), degree + 1) * bernoulli
@@ -273,7 +273,7 @@ def _faulhaber(degree: int, high: Value) -> Value:
 
 
 def _bernoulli(count: int) -> list[Fraction]:
-    """B_0 to B_count, with B_1 = 1/2."""
+    """Return the Bernoulli numbers B_0 to B_count, with B_1 = 1/2."""
     numbers: list[Fraction] = []
     for m in range(count + 1):
         rest = sum((math.comb(m + 1, j) * b for j, b in enumerate(numbers)), Fraction(0))

@@ -30,7 +30,9 @@ NAMES_CLAIM = re.compile(rf"\b{_CLAIM}\b", re.IGNORECASE)
 
 
 def read_truth(text: str) -> str | None:
-    """`true` or `false` where a text says just that of a statement; None of any other text."""
+    """Return `true` or `false` where a text says just that of a statement; None for any other
+    text.
+    """
     lower = text.lower() if len(text) <= MAX_LENGTH else ""
     if not any(word in lower for word in _WORDS):
         return None

@@ -72,7 +72,7 @@ _CONTRARY = frozenset("not no never neither nor or and but except non isn't aren
 
 
 def plain_words(text: str) -> tuple[str, ...]:
-    """The words of a text in lower case, without those that add nothing at its start."""
+    """Return the words of a text in lower case, without those that add nothing at its start."""
     words = [word.lower() for word in _WORD.findall(text)]
     words[:1] = [_SHORT_NAMES.get(word, word) for word in words[:1]]
     while len(words) > 1 and words[0] in _FILLERS:

@@ -1,1 +1,1 @@
-"""What answers mean: exact numbers, closed forms, units, sets, and arithmetic on them."""
+"""Values of answers: exact numbers, closed forms, units, sets, and arithmetic on them."""

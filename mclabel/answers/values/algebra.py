@@ -48,24 +48,24 @@ class Value:
 
 
 def number(value: int | Fraction) -> Value:
-    """A rational number."""
+    """Return a rational number."""
     if isinstance(value, Fraction) and value.denominator == 1:
         value = value.numerator
     return Value({NO_ATOMS: value} if value else {}, UNIT)
 
 
 def atom(name: Atom) -> Value:
-    """A symbol, a constant or a function of something."""
+    """Return a symbol, a constant or a function of something."""
     return Value({frozenset(((name, 1),)): 1}, UNIT)
 
 
 def key(value: Value) -> tuple[object, object]:
-    """Hashable; equal keys mean equal values."""
+    """Return a hashable key; equal keys mean equal values."""
     return frozenset(value.num.items()), frozenset(value.den.items())
 
 
 def add(a: Value, b: Value) -> Value:
-    """The sum."""
+    """Return the sum."""
     if a.den is b.den or a.den == b.den:
         return Value(add_terms(a.num, b.num), a.den)
     return Value(
@@ -75,18 +75,18 @@ def add(a: Value, b: Value) -> Value:
 
 
 def negate(a: Value) -> Value:
-    """The opposite."""
+    """Return the opposite."""
     return Value({m: -c for m, c in a.num.items()}, a.den)
 
 
 def multiply(a: Value, b: Value) -> Value:
-    """The product."""
+    """Return the product."""
     den = a.den if b.den is UNIT else b.den if a.den is UNIT else multiply_terms(a.den, b.den)
     return Value(multiply_terms(a.num, b.num), den)
 
 
 def divide(a: Value, b: Value) -> Value:
-    """The quotient.
+    """Return the quotient.
 
     Raises:
         NotClosed: `b` is zero.
@@ -111,7 +111,7 @@ def is_canonical(a: Value) -> bool:
 
 
 def symbols(a: Value) -> frozenset[str]:
-    """Free symbols, also those inside of functions."""
+    """Return the free symbols, also those inside of functions."""
     names: set[str] = set()
     waiting: list[Monomial] = [*a.num, *a.den]
     while waiting:
@@ -124,7 +124,7 @@ def symbols(a: Value) -> frozenset[str]:
 
 
 def renamed(a: Value, names: Mapping[str, str]) -> Value:
-    """The value with other names for its symbols, also inside of functions."""
+    """Return the value with other names for its symbols, also inside of functions."""
 
     def monomial(mono: Monomial) -> Monomial:
         return frozenset((one(x), n) for x, n in mono)
@@ -146,14 +146,16 @@ def renamed(a: Value, names: Mapping[str, str]) -> Value:
 
 
 def _plain_atom(x: Atom) -> bool:
-    """A power b^m is plain where m is a product of symbols: 2^(ln 3) is 3^(ln 2)."""
+    """Return whether an atom is plain: b^m is plain if m is a product of symbols, as 2^(ln 3) is
+    3^(ln 2).
+    """
     if not isinstance(x, tuple) or x[0] == "ln":
         return True
     return x[0] == "^" and not any(isinstance(y, tuple) for y, _ in x[2])
 
 
 def inverse(a: Value) -> Value:
-    """One over a value.
+    """Return one over a value.
 
     Raises:
         NotClosed: the value is zero.
@@ -201,7 +203,7 @@ def vanishes(terms: Polynomial) -> bool:
 
 
 def _cleared(terms: Polynomial, waves: set[tuple[object, ...]]) -> Polynomial:
-    """The sum times what makes all powers of the waves positive."""
+    """Return the sum times what makes all powers of the waves positive."""
     lowest: dict[Atom, int | Fraction] = {}
     for mono in terms:
         for x, exponent in mono:
@@ -213,7 +215,7 @@ def _cleared(terms: Polynomial, waves: set[tuple[object, ...]]) -> Polynomial:
 
 
 def _reduced(terms: Polynomial, sine: Atom, cosine: Atom) -> Polynomial:
-    """The sum without squares of one sine."""
+    """Return the sum without squares of one sine."""
     total: Polynomial = {}
     for mono, coefficient in terms.items():
         exponents = dict(mono)

@@ -1,4 +1,4 @@
-"""What an answer can be, once read: numbers, formulas, collections, sets of reals, words.
+"""Forms that an answer can have: numbers, formulas, collections, sets of reals, words.
 
 `added`, `scaled`, `product` and `determinant` compute with matrices whose entries are closed forms.
 """
@@ -41,7 +41,7 @@ class Name:
 
     letters: str
     value: Value | None
-    """As a product; None where the letters are too many for one."""
+    """The letters read as a product; None where they are too many for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ class Sequence:
     """`list` is bare (1, 2), `bracket` is [1, 2], `alternatives` are joined by "or"."""
     items: tuple[Form, ...]
     single: Form | None = None
-    """What it is if it is one value: 2,74 with a decimal comma, the point C(10, 3) a binomial."""
+    """The form if the collection may be one value: 2,74 with a decimal comma, the point C(10, 3) a
+    binomial."""
     ordered: bool = False
     """A bare list of which the order counts: one that goes on (1, 3, 5, ...)."""
 
@@ -86,9 +87,9 @@ class Remarked:
 
     value: Form
     remark: Form | None
-    """What should say the same in another way; None where a condition limits the claim."""
+    """The value said in another way; None where a condition limits the claim."""
     condition: str
-    """As it is written; empty where there is none."""
+    """The condition as it is written; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Reals:
 
     pieces: tuple[Piece, ...]
     variable: str = ""
-    """Of the inequality that wrote it, if one did."""
+    """Variable of the inequality that the set was read from, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Clock:
     """Since midnight, or since the last 12 o'clock if `half` is empty."""
     half: OneOf["", "am", "pm", "24"]
     ratio: Ratio | None = None
-    """What it would be as a ratio, where it names no half of the day."""
+    """The time read as a ratio, where it names no half of the day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ Reader = Callable[[str], Form]
 
 
 def value_of(form: Form) -> Value | None:
-    """The closed form of a number or a formula, else None."""
+    """Return the closed form of a number or a formula, else None."""
     match form:
         case Number(literal):
             return number(literal.value)
@@ -209,14 +210,14 @@ Grid = tuple[tuple[Value, ...], ...]
 
 
 def entries(matrix: Matrix) -> Grid | None:
-    """The entries of a matrix; None if one is not a formula."""
+    """Return the entries of a matrix; None if one is not a formula."""
     rows = tuple(tuple(map(value_of, row)) for row in matrix.rows)
     defined_rows = tuple(tuple(value for value in row if value is not None) for row in rows)
     return defined_rows if [*map(len, defined_rows)] == [*map(len, rows)] else None
 
 
 def added(left: Grid, right: Grid) -> Grid:
-    """The sum.
+    """Return the sum.
 
     Raises:
         NotClosed: the two are not of one shape.
@@ -230,12 +231,12 @@ def added(left: Grid, right: Grid) -> Grid:
 
 
 def scaled(factor: Value, grid: Grid) -> Grid:
-    """A number times a matrix."""
+    """Return a number times a matrix."""
     return tuple(tuple(algebra.multiply(factor, value) for value in row) for row in grid)
 
 
 def product(left: Grid, right: Grid) -> Grid:
-    """The matrix product.
+    """Return the matrix product.
 
     Raises:
         NotClosed: the two cannot be multiplied.
@@ -256,7 +257,9 @@ def _dot(row: tuple[Value, ...], column: list[Value]) -> Value:
 
 
 def determinant(grid: Grid) -> Value | None:
-    """By cofactors of the first row; None of what is not square, or too large for that."""
+    """Return the determinant by cofactors of the first row; None if the grid is not square, or too
+    large.
+    """
     size = len(grid)
     if any(len(row) != size for row in grid) or size > _MAX_DETERMINANT:
         return None

@@ -22,7 +22,7 @@ MAX_SYMBOLIC_CHOSEN = 12
 
 
 def apply(name: str, argument: Value, base: Value | None) -> Value:
-    """The function of that name, `base` being a logarithm's."""
+    """Return the function of that name, `base` being a logarithm's."""
     if name == "ln":
         return powers.logarithm(argument)
     if name == "lg":
@@ -52,7 +52,7 @@ def apply(name: str, argument: Value, base: Value | None) -> Value:
 
 
 def _hyperbolic(name: str, argument: Value) -> Value:
-    """By powers of e."""
+    """Return a hyperbolic function by powers of e."""
     up, down = (
         powers.power(atom("e"), exponent) for exponent in (argument, algebra.negate(argument))
     )
@@ -63,7 +63,7 @@ def _hyperbolic(name: str, argument: Value) -> Value:
 
 
 def _wave(name: str, argument: Value) -> Value:
-    """A function's atom; of the trigonometric ones a quotient of sine and cosine."""
+    """Return a function's atom; of the trigonometric ones a quotient of sine and cosine."""
     sine, cosine = (atom((wave, algebra.key(argument))) for wave in ("sin", "cos"))
     match name:
         case "tan":
@@ -78,7 +78,7 @@ def _wave(name: str, argument: Value) -> Value:
 
 
 def _common_logarithm(n: Fraction) -> int | None:
-    """Of a power of ten; that much is meant by a bare log of one."""
+    """Return the exponent of a power of ten, the only numbers whose bare log is known."""
     if n.denominator != 1 or not 0 < n < 10**400:
         return None
     exponent = len(str(n.numerator)) - 1
@@ -86,7 +86,7 @@ def _common_logarithm(n: Fraction) -> int | None:
 
 
 def _exact_trigonometric(name: str, argument: Value) -> Value | None:
-    """sin, cos and tan of multiples of 15 degrees."""
+    """Return sin, cos and tan of multiples of 15 degrees."""
     turns = algebra.divide(argument, atom("π")).rational
     if turns is None or (turns * 12).denominator != 1 or name not in ("sin", "cos", "tan"):
         return None
@@ -98,7 +98,7 @@ def _exact_trigonometric(name: str, argument: Value) -> Value | None:
 
 
 def _arc(name: str, argument: Value) -> Value:
-    """The angle of a sine, cosine or tangent; exact where it is a multiple of 15 degrees."""
+    """Return the angle of a sine, cosine or tangent; exact where it is a multiple of 15 degrees."""
     wave = "tan" if name == "arctan" else "sin"
     for twelfths in range(-6, 7) if not algebra.symbols(argument) else ():
         angle = algebra.multiply(atom("π"), number(Fraction(twelfths, 12)))
@@ -111,7 +111,7 @@ def _arc(name: str, argument: Value) -> Value:
 
 
 def _sine(twelfths: int) -> Value:
-    """Of that many twelfths of π."""
+    """Return the sine of that many twelfths of π."""
     place = twelfths % 24
     sign = -1 if place > 12 else 1
     place = min(place % 12, 12 - place % 12)
@@ -134,7 +134,7 @@ def _sine(twelfths: int) -> Value:
 
 
 def factorial(value: Value) -> Value:
-    """`n!` of an integer within limits."""
+    """Return `n!` of an integer within limits."""
     n = value.rational
     if n is None:
         return _symbolic_factorial(value)
@@ -148,7 +148,7 @@ def factorial(value: Value) -> Value:
 
 
 def _symbolic_factorial(value: Value) -> Value:
-    """(m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! is n!."""
+    """Return (m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! is n!."""
     shift = Fraction(value.num.get(NO_ATOMS, 0))
     if value.den is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
         return atom(("factorial", algebra.key(value)))
@@ -162,7 +162,7 @@ def _symbolic_factorial(value: Value) -> Value:
 
 
 def binomial(top: Value, bottom: Value) -> Value:
-    """`n` over `k`, both integers within limits."""
+    """Return `n` over `k`, both integers within limits."""
     n, k = top.rational, bottom.rational
     if k is None or k.denominator != 1 or not 0 <= k <= MAX_BINOMIAL:
         return atom(("binomial", algebra.key(top), algebra.key(bottom)))
@@ -177,7 +177,7 @@ def binomial(top: Value, bottom: Value) -> Value:
 
 
 def _symbolic_binomial(top: Value, k: int) -> Value:
-    """`n(n-1)…(n-k+1)/k!` of a formula n."""
+    """Return `n(n-1)…(n-k+1)/k!` for a formula n."""
     if k > MAX_SYMBOLIC_CHOSEN:
         return atom(("binomial", algebra.key(top), algebra.key(number(k))))
     product = number(Fraction(1, math.factorial(k)))
@@ -187,7 +187,7 @@ def _symbolic_binomial(top: Value, k: int) -> Value:
 
 
 def absolute(value: Value) -> Value:
-    """Exact of a number, an atom of anything with symbols."""
+    """Return the absolute value, exact for a number, an atom for anything with symbols."""
     if algebra.symbols(value):
         return atom(("abs", algebra.key(_of_either_sign(value))))
     size = real(value)
@@ -197,13 +197,13 @@ def absolute(value: Value) -> Value:
 
 
 def _of_either_sign(value: Value) -> Value:
-    """The same for a formula and its opposite."""
+    """Return a value that is the same for a formula and its opposite."""
     first = min(value.num, key=lambda mono: sorted(map(repr, mono)))
     return algebra.negate(value) if value.num[first] < 0 else value
 
 
 def _modulus(value: Value) -> Value:
-    """Of a complex number: the root of the sum of the squares of its parts."""
+    """Return the modulus of a complex number: the root of the sum of the squares of its parts."""
     if value.den is not UNIT:
         return algebra.divide(_modulus(Value(value.num, UNIT)), _modulus(Value(value.den, UNIT)))
     parts: tuple[dict[Monomial, int | Fraction], ...] = ({}, {})
@@ -220,7 +220,7 @@ def _modulus(value: Value) -> Value:
 
 
 def rounded(value: Value, *, up: bool) -> Value:
-    """The floor or the ceiling."""
+    """Return the floor or the ceiling."""
     n = value.rational
     if n is None:
         return atom(("ceil" if up else "floor", algebra.key(value)))

@@ -12,7 +12,7 @@ from fractions import Fraction
 MAX_DIGITS = 1000
 """Longer literals are not numbers to us: Python refuses integers of over 4,300 digits."""
 MAX_EXPONENT = 2000
-"""Of ten, in scientific notation."""
+"""Largest exponent of ten in scientific notation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class Literal:
 
     value: Fraction
     unit_in_last_place: Fraction | None = None
-    """Of a decimal such as 3.14 (1/100) or 6.02e23 (1e21); None where the number is exact."""
+    """Unit in the last place of a decimal such as 3.14 (1/100) or 6.02e23 (1e21); None where the
+    number is exact."""
     num_decimals: int = 0
     num_digits: int = 0
     """Significant ones of a decimal."""
@@ -50,7 +51,7 @@ _MIN_REPEATS = 3
 
 
 def read_literal(text: str) -> Literal | None:
-    """The number that a normalised text writes, or None if it is no such literal."""
+    """Return the number that a normalised text writes, or None if it is no such literal."""
     if len(text) > MAX_DIGITS or not text:
         return None
     if not (text[-1].isdigit() or text[-1] in "})."):
@@ -152,7 +153,7 @@ def _repeating(text: str) -> Literal | None:
 
 
 def _period(digits: str) -> tuple[str, str] | None:
-    """The digits before what repeats to the end, and what repeats: 1666 is 1 and 6."""
+    """Return the digits before what repeats to the end, and what repeats: 1666 is 1 and 6."""
     candidates = []
     for size in range(1, _MAX_PERIOD + 1):
         start = len(digits) - size

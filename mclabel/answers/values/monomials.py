@@ -21,14 +21,14 @@ Polynomial = Mapping[Monomial, int | Fraction]
 
 MAX_TERMS = 300
 MAX_BITS = 60_000
-"""Of a number: 2^4181 is exact, a tower is refused."""
+"""Largest number of bits of a number: 2^4181 is exact, a tower is refused."""
 
 NO_ATOMS: Monomial = frozenset()
 UNIT: Polynomial = {NO_ATOMS: 1}
 
 
 _FREE_BITS = 1 << 10
-"""Of numbers up to this size arithmetic takes no time that counts."""
+"""Number of bits up to which arithmetic costs no effort that is counted."""
 
 
 class NotClosed(Exception):
@@ -36,7 +36,7 @@ class NotClosed(Exception):
 
 
 def monomials_within(x: tuple[Any, ...]) -> list[Monomial]:
-    """The monomials that a function's atom is made of."""
+    """Return the monomials that a function's atom is made of."""
     if x[0] == "ln":
         return []
     if x[0] == "^":
@@ -45,7 +45,7 @@ def monomials_within(x: tuple[Any, ...]) -> list[Monomial]:
 
 
 def add_terms(p: Polynomial, q: Polynomial) -> Polynomial:
-    """The sum.
+    """Return the sum.
 
     Raises:
         NotClosed: too many terms.
@@ -68,7 +68,7 @@ def add_terms(p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
-    """The product.
+    """Return the product.
 
     Raises:
         NotClosed: too many terms, or too large a coefficient.
@@ -94,7 +94,7 @@ def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def _product(m: Monomial, n: Monomial) -> tuple[int | Fraction, Monomial]:
-    """The rational factor that whole powers of primes and of i leave, and the monomial."""
+    """Return the rational factor that whole powers of primes and of i leave, and the monomial."""
     if not m:
         return 1, n
     if not n:
@@ -121,7 +121,7 @@ def _reduced(base: Atom, exponent: int | Fraction) -> tuple[int | Fraction, int 
 
 
 def power_of_monomial(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]:
-    """The rational factor that is left, and the monomial, of a whole power."""
+    """Return the rational factor that is left, and the monomial, of a whole power."""
     factor: int | Fraction = 1
     exponents: dict[Atom, int | Fraction] = {}
     for base, exponent in mono:

@@ -22,13 +22,13 @@ from mclabel.answers.values.monomials import (
 BARE_LOG = ("bare log",)
 """The logarithm of the base that a bare `log` has: 10 or e, as the reader likes."""
 MAX_POWER = 40
-"""Of a sum of several terms."""
+"""Largest exponent of a sum of several terms."""
 MAX_RADICAND = 10**12
 """Largest part of a radicand that may be left after dividing out small primes."""
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """The power; positive real roots, and real odd roots of negative numbers.
+    """Return the power; positive real roots, and real odd roots of negative numbers.
 
     Raises:
         NotClosed: too large, or of no one value.
@@ -42,7 +42,7 @@ def power(base: Value, exponent: Value) -> Value:
 
 
 def square(a: Value) -> Value:
-    """The square, with a root of a sum undone where it stands alone."""
+    """Return the square, with a root of a sum undone where it stands alone."""
     if len(a.num) != 1 or a.den is not UNIT:
         return multiply(a, a)
     ((mono, coefficient),) = a.num.items()
@@ -60,7 +60,7 @@ def square(a: Value) -> Value:
 
 
 def logarithm(a: Value) -> Value:
-    """The natural logarithm: of a rational as logs of primes, of e^x as x, else opaque."""
+    """Return the natural logarithm: of a rational as logs of primes, of e^x as x, else opaque."""
     n = a.rational
     if n is not None and n > 0:
         total = number(0)
@@ -134,7 +134,9 @@ def _root(base: Value, exponent: Fraction) -> Value:
 
 
 def _root_of_sum(base: Value, exponent: Fraction) -> Value:
-    """An opaque atom of the sum without its rational content, so that √(4a+4b) is 2√(a+b)."""
+    """Return an opaque atom of the sum without its rational content, so that √(4a+4b) is
+    2√(a+b).
+    """
     coefficients = [Fraction(c) for c in base.num.values()]
     content = Fraction(
         math.gcd(*(c.numerator for c in coefficients)),
@@ -150,7 +152,9 @@ def _root_of_sum(base: Value, exponent: Fraction) -> Value:
 
 
 def denested(base: Value, degree: int) -> Value | None:
-    """The square or cube root of a + b√d as a sum of plain radicals; None where it is none."""
+    """Return the square or cube root of a + b√d as a sum of plain radicals; None where it is
+    none.
+    """
     surd = split_surd(base)
     if surd is None:
         return None
@@ -192,7 +196,7 @@ def _prime_power(prime: int, exponent: Fraction) -> Value:
 
 
 def _symbolic_power(base: Value, exponent: Value) -> Value:
-    """b^(c·m + …) as atoms b^m to the power c, so that (e^x)² and e^(2x) are one."""
+    """Return b^(c·m + …) as atoms b^m to the power c, so that (e^x)² and e^(2x) are equal."""
     if exponent.den is not UNIT:
         return atom(("power", key(base), key(exponent)))
     if _has_logarithm(exponent):
@@ -223,7 +227,7 @@ def _has_logarithm(a: Value) -> bool:
 
 
 def _undone_logarithms(base: Value, exponent: Value) -> Value | None:
-    """b^E as e^(E ln b) where that is a product of powers of what stands under logarithms.
+    """Return b^E as e^(E ln b) where that is a product of powers of what stands under logarithms.
 
     So 3^(log_3 5) is 5, 9^(log_3 5) is 25 and e^(2 ln x) is x².
     """
@@ -251,12 +255,12 @@ def _undone_logarithms(base: Value, exponent: Value) -> Value | None:
 
 
 def _simple(a: Value) -> Value:
-    """The same value, with the denominator that is shared where it is one."""
+    """Return the same value, with the denominator that is shared where it is one."""
     return Value(a.num, UNIT) if a.den == UNIT else a
 
 
 def _factors(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
-    """Prime factors of a positive integer with their exponents times `sign`."""
+    """Return the prime factors of a positive integer with their exponents times `sign`."""
     spend((n.bit_length() // 128) ** 2)
     return _found_factors(n, sign)
 
@@ -281,7 +285,7 @@ def _found_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
 
 
 def _is_prime(n: int) -> bool:
-    """Miller-Rabin, exact below 3.4e14 (Jaeschke 1993)."""
+    """Return whether a number is prime, by Miller-Rabin: exact below 3.4e14 (Jaeschke 1993)."""
     if n < 1_000_000:
         return True
     twos = ((n - 1) & -(n - 1)).bit_length() - 1
@@ -299,11 +303,11 @@ def _is_prime(n: int) -> bool:
 # rational, 4p³ - 3mp = a and q²d = p² - m. Every cube root is checked by multiplying it out.
 
 _MAX_SIZE = 10**12
-"""Of the numerators and denominators of a, b and d."""
+"""Largest numerator or denominator of a, b and d."""
 
 
 def split_surd(value: Value) -> tuple[Fraction, Fraction, Fraction] | None:
-    """(a, b, d) of a + b√d with rational parts, d > 1 squarefree; None of anything else."""
+    """Return (a, b, d) of a + b√d with rational parts, d > 1 squarefree; None for anything else."""
     if value.den is not UNIT or len(value.num) != 2:
         return None
     a = b = Fraction(0)
@@ -322,7 +326,7 @@ def split_surd(value: Value) -> tuple[Fraction, Fraction, Fraction] | None:
 
 
 def square_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
-    """Radicands r > s of √(a + b√d) = √r ± √s, by the sign of b; None without such."""
+    """Return the radicands r > s of √(a + b√d) = √r ± √s, by the sign of b; None without such."""
     norm = rational_root(a * a - b * b * d, 2)
     if norm is None or a <= 0:
         return None
@@ -330,7 +334,7 @@ def square_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, 
 
 
 def cube_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
-    """P and q of ∛(a + b√d) = p + q√d; None without such."""
+    """Return p and q of ∛(a + b√d) = p + q√d; None if there are none."""
     norm = rational_root(a * a - b * b * d, 3)
     if norm is None:
         return None
@@ -350,7 +354,7 @@ def cube_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fr
 
 
 def rational_root(n: Fraction, degree: int) -> Fraction | None:
-    """The real root of a rational where it is rational."""
+    """Return the real root of a rational where it is rational."""
     if n < 0:
         if degree % 2 == 0:
             return None

@@ -16,7 +16,7 @@ ALL = Reals((Piece(None, False, None, False),))
 
 
 def interval(low: Value | None, high: Value | None, *, closed: tuple[bool, bool]) -> Reals:
-    """One interval, None being infinite; the empty set if its ends cross.
+    """Return one interval, None being infinite; the empty set if its ends cross.
 
     Raises:
         NotClosed: an end is not a real number.
@@ -32,7 +32,7 @@ def interval(low: Value | None, high: Value | None, *, closed: tuple[bool, bool]
 
 
 def union(sets: Iterable[Reals]) -> Reals:
-    """The union, its touching pieces joined.
+    """Return the union, its touching pieces joined.
 
     Raises:
         NotClosed: an end is not a real number.
@@ -48,7 +48,7 @@ def union(sets: Iterable[Reals]) -> Reals:
 
 
 def intersection(a: Reals, b: Reals) -> Reals:
-    """The intersection.
+    """Return the intersection.
 
     Raises:
         NotClosed: an end is not a real number.
@@ -63,7 +63,7 @@ def intersection(a: Reals, b: Reals) -> Reals:
 
 
 def all_but(point: Value) -> Reals:
-    """Every real number except one."""
+    """Return every real number except one."""
     return Reals((Piece(None, False, point, False), Piece(point, False, None, False)))
 
 
@@ -89,7 +89,7 @@ def same_set(a: Reals, b: Reals) -> bool | None:
 
 
 def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
-    """The set that `left sign right` describes: of one variable if that occurs linearly.
+    """Return the set that `left sign right` describes: of one variable if that occurs linearly.
 
     Raises:
         NotClosed: no set of real numbers, or not one that this can find.
@@ -118,7 +118,7 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
 
 
 def _linear(difference: Value, name: str) -> tuple[Value, Value]:
-    """Slope and constant of a polynomial that is linear in its one variable."""
+    """Return the slope and constant of a polynomial that is linear in its one variable."""
     if len(difference.den) > 1 or algebra.symbols(Value(difference.den, difference.den)):
         raise NotClosed("not linear")
     slope, rest = {}, {}
@@ -181,7 +181,7 @@ def _join(first: Piece, second: Piece) -> Piece:
 def _tighter(
     a: Value | None, a_closed: bool, b: Value | None, b_closed: bool, *, sign: int
 ) -> tuple[Value | None, bool]:
-    """The larger of two lower ends, or (sign -1) the smaller of two upper ends."""
+    """Return the larger of two lower ends, or (sign -1) the smaller of two upper ends."""
     if a is None:
         return b, b_closed
     if b is None:

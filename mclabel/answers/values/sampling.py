@@ -74,7 +74,8 @@ def clearly_differ(a: Value, b: Value) -> bool:
 
 
 def _coordinate(name: str, size: float, place: int, shift: int) -> float:
-    """A symbol's value near a size; that of a letter for whole numbers is one, so (-1)^n has one.
+    """Return a symbol's value near a size; that of a letter for whole numbers is one, so (-1)^n has
+    one.
 
     Args:
         name: name of the symbol.
@@ -102,7 +103,9 @@ def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
 
 
 def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex | None:
-    """The value at a point, or None where it is undefined, out of range or badly conditioned."""
+    """Return the value at a point, or None where it is undefined, out of range or badly
+    conditioned.
+    """
     try:
         result = _quotient(a.num, a.den, point or {})
     except (OverflowError, ZeroDivisionError, ValueError, KeyError):
@@ -131,7 +134,7 @@ def overflows(a: Value) -> bool:
 
 
 def real(a: Value) -> float | None:
-    """The value of a closed form without symbols that is a real number, else None."""
+    """Return the value of a closed form without symbols that is a real number, else None."""
     result = approximate(a)
     if result is None or abs(result.imag) > 1e-12 * max(1.0, abs(result.real)):
         return None
@@ -157,7 +160,7 @@ def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
 
 
 def _power(base: complex, exponent: int | Fraction, point: Mapping[str, float]) -> complex:
-    """The power; of a negative real number the odd root is the real one."""
+    """Return the power; of a negative real number the odd root is the real one."""
     if exponent.denominator == 1:
         return base ** float(exponent)
     if base.imag == 0 and base.real < 0 and exponent.denominator % 2:
@@ -167,7 +170,7 @@ def _power(base: complex, exponent: int | Fraction, point: Mapping[str, float]) 
 
 
 def _on_one_branch(z: complex, point: Mapping[str, float]) -> complex:
-    """The same, if it has one root and one logarithm for whoever reads a formula in symbols.
+    """Return the value, which must have one root and one logarithm for every reader of a formula.
 
     Raises:
         ValueError: it has several.

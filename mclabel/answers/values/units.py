@@ -160,7 +160,7 @@ _SI_WORDS = frozenset(
 )
 """Units that may stand side by side in a product: `kg m`, `newton meters`, `kilowatt hours`."""
 _DIVISORS = frozenset(("K", "s", "mol"))
-"""What stands behind another unit below a fraction bar: J/gK, W/mK, J/kgK."""
+"""Units that may follow another unit below a fraction bar: J/gK, W/mK, J/kgK."""
 _AMBIGUOUS = frozenset("m g s h l L in N J W V A C D F T H K M".split())
 """Units that are also variables or words: read as units only after a space."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
@@ -189,7 +189,7 @@ _WHOLE = re.compile(rf"(?:[\s.{LETTERS}°€£¥¢$%/*()-]|\\ |{_POWER})++")
 
 @lru_cache(maxsize=4096)
 def read_unit(text: str) -> tuple[int, Unit | None] | None:
-    """A multiplier such as `million` and the unit or noun that a phrase names.
+    """Return a multiplier such as `million` and the unit or noun that a phrase names.
 
     Args:
         text: what stands behind the number, its leading space included.
@@ -226,7 +226,7 @@ def read_unit(text: str) -> tuple[int, Unit | None] | None:
 
 
 def currency(sign: str) -> Unit:
-    """The unit of `$`, `€`, `£` or `¥`."""
+    """Return the unit of `$`, `€`, `£` or `¥`."""
     return _BY_NAME[sign]
 
 
@@ -245,7 +245,7 @@ def _temperature(words: list[str]) -> Unit | None:
 
 
 def _product(words: list[str]) -> Unit | None:
-    """Units multiplied and divided: `miles per hour`, `cm^2`, `square feet`, `m/s^2`."""
+    """Read units multiplied and divided: `miles per hour`, `cm^2`, `square feet`, `m/s^2`."""
     dimension: dict[str, int] = {}
     factor = Fraction(1)
     sign, power, last, near = 1, 1, None, False
@@ -280,7 +280,7 @@ def _product(words: list[str]) -> Unit | None:
 
 
 def _named(word: str) -> Unit | None:
-    """The unit of that name, with a prefix where it takes one: `kPa`, `microseconds`."""
+    """Return the unit of that name, with a prefix where it takes one: `kPa`, `microseconds`."""
     unit = _BY_NAME.get(word)
     if unit is not None:
         return unit
@@ -306,7 +306,7 @@ def _stands_beside(word: str, behind: list[str]) -> bool:
 
 
 def _apart(words: list[str]) -> list[str]:
-    """The words, with units apart that were run together before a power: `JK^{-1}`."""
+    """Return the words, with units apart that were run together before a power: `JK^{-1}`."""
     separated: list[str] = []
     for word, behind in zip(words, [*words[1:], ""], strict=True):
         if behind[:1] == "^" and word.isalpha() and _named(word) is None:
@@ -320,14 +320,14 @@ def _apart(words: list[str]) -> list[str]:
 
 
 def _below(word: str) -> Unit | None:
-    """A unit below a fraction bar, where mK is a metre times a kelvin."""
+    """Return a unit below a fraction bar, where mK is a metre times a kelvin."""
     if word == "mK":
         return _run_together(word)
     return _named(word) or _run_together(word)
 
 
 def _run_together(word: str) -> Unit | None:
-    """Two units below a fraction bar without a sign between them: the `gK` of `J/gK`."""
+    """Read two units below a fraction bar without a sign between them: the `gK` of `J/gK`."""
     for cut in range(1, len(word)):
         first, second = word[:cut], word[cut:]
         if first in _SI_WORDS | {"g"} and second in _DIVISORS:
@@ -344,7 +344,7 @@ def _is_remark(word: str) -> bool:
 
 
 def _noun(words: list[str]) -> Unit | None:
-    """Things that are counted: any plain words, compared by the last without its plural."""
+    """Read things that are counted: any plain words, compared by the last without its plural."""
     if not all(map(_may_be_noun, words)) or len(words) > 5:
         return None
     if any(w.lower() in _STOP for w in words) or _singular(words[0].lower()) in _PLACES:

@@ -51,12 +51,12 @@ def attempt(question: dict[str, Any], output: int) -> None:
 
 
 def quick_s(max_steps: int) -> float:
-    """CPU seconds in which no processor makes so many steps."""
+    """Return the CPU seconds in which no processor makes so many steps."""
     return max_steps / FASTEST_STEPS_PER_S
 
 
 def settle_chance() -> None:
-    """Seed what draws numbers: sympy shuffles the order in which it asks for assumptions."""
+    """Seed the random generators: sympy shuffles the order in which it asks for assumptions."""
     from sympy.core.random import seed
 
     seed(0)

@@ -117,7 +117,7 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
 
 
 def _over_the_reals(expression: sympy.Expr) -> sympy.Expr:
-    """With real symbols and what stands under a root as a product: √(x² + 2x + 1) is |x + 1|."""
+    """Return an expression with real symbols and factored radicands: √(x² + 2x + 1) is |x + 1|."""
     real = expression.subs({s: sympy.Symbol(s.name, real=True) for s in expression.free_symbols})
     return real.replace(
         lambda node: node.is_Pow and node.exp == sympy.S.Half and node.free_symbols,
@@ -126,7 +126,7 @@ def _over_the_reals(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
-    """Both with symbols taken as positive where a log occurs: ln x² is 2 ln x to a human."""
+    """Return both with symbols taken as positive where a log occurs: ln x² is 2 ln x to a human."""
     if not (left.has(sympy.log) or right.has(sympy.log)):
         return left, right
     names = {s: sympy.Symbol(s.name, positive=True) for s in left.free_symbols | right.free_symbols}
@@ -167,7 +167,7 @@ def _branched(side: sympy.Expr) -> list[sympy.Expr]:
 
 
 def _solved(expression: Any) -> Any:
-    """The set that an inequality in one real variable describes."""
+    """Return the set that an inequality in one real variable describes."""
     if not isinstance(expression, Relational):
         return expression
     names = expression.free_symbols
@@ -228,7 +228,7 @@ def _parsed(text: str) -> Any:
 
 
 def _worked_out(result: Any) -> Any:
-    """Integrals, sums, products, limits and derivatives replaced by what they are.
+    """Evaluate the integrals, sums, products, limits and derivatives of an expression.
 
     None of an integral without bounds, and of a derivative of what does not depend on its
     variable as written: dy/dx is not 0.

@@ -1,4 +1,4 @@
-"""What is not even sent to the worker: formulas that could grow, and texts that are none.
+"""Guard that keeps formulas that could grow, and texts that are none, away from the worker.
 
 The worker survives anything, by its limits; the guard saves the time that a kill and a
 replacement cost, and keeps all but plain formulas away from the LaTeX parser.
@@ -25,7 +25,7 @@ MAX_INTEGRATED = 2
 MAX_EXPONENTS = 5_000
 """Product of all exponents written as numbers."""
 MAX_ARGUMENT = 100
-"""Of a factorial or a binomial that is not worked out here."""
+"""Largest argument of a factorial or a binomial that is not worked out here."""
 
 _COMMANDS = frozenset(
     "frac sqrt binom sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp pi "
@@ -65,7 +65,7 @@ _LARGE_ARGUMENT = re.compile(
 
 
 def refusal(form: Form) -> str | None:
-    """Why a form is not sent to the worker; None if it is."""
+    """Return why a form is not sent to the worker; None if it is."""
     match form:
         case Number():
             return None
@@ -80,7 +80,7 @@ def refusal(form: Form) -> str | None:
 
 
 def refuse_text(text: str) -> str | None:
-    """Why a text is not parsed; None if it may be."""
+    """Return why a text is not parsed; None if it may be."""
     if len(text) > MAX_LENGTH:
         return "too_long"
     if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
@@ -121,7 +121,7 @@ def _is_hard_to_integrate(text: str, commands: list[str]) -> bool:
 
 
 def _refuse_value(value: Value) -> str | None:
-    """Why sympy is not asked about a closed form; None if it is.
+    """Return why sympy is not asked about a closed form; None if it is.
 
     Exponents and arguments are bounded, so that no single operation of the worker takes long.
     """

@@ -96,11 +96,11 @@ class _Host:
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
         self._children: dict[int, _Child] = {}
-        """By the descriptor on which a child writes what it found."""
+        """Children by the descriptor to which each writes its result."""
         self._open = True
 
     def serve(self) -> None:
-        """Until the control socket closes."""
+        """Serve until the control socket closes."""
         self._send({"host": self._pid})
         buffer = bytearray()
         try:
@@ -209,7 +209,7 @@ _CODE_WRITERS = frozenset(("sympy.polys.monomials", "collections", "dataclasses"
 
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook: no text becomes code, nothing is opened for writing, nothing started."""
+    """Refuse, as an audit hook, to compile text, to write files and to start processes."""
     if event == "compile":
         module = sys._getframe(1).f_globals.get("__name__")
         if str(arguments[1]).startswith("<") and module not in _CODE_WRITERS:

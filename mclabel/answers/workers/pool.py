@@ -38,7 +38,7 @@ MAX_DEATHS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """What a worker found."""
+    """The result of a question to a worker."""
 
     same: bool | None
     reason: str
@@ -57,7 +57,7 @@ class _Question:
     counted: bool = False
     deaths: int = 0
     since: float = 0.0
-    """When it was sent last."""
+    """Time at which the question was last sent, in seconds of the monotonic clock."""
     is_killed: bool = False
 
     @property
@@ -110,7 +110,7 @@ class WorkerPool:
         return future
 
     def host_pid(self) -> int | None:
-        """Process id of the host if it is up; its children are the workers."""
+        """Return the process id of the host if it is up; its children are the workers."""
         return self._host_pid
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class WorkerPool:
             self._thread.join(timeout=5)
 
     def abandon(self) -> None:
-        """In a forked child: let go of what belongs to the parent."""
+        """Close, in a forked child, the resources that belong to the parent."""
         self._closed = True
         for resource in (self._control, self._bell, self._bell_rope):
             if resource is not None:
@@ -164,7 +164,9 @@ class WorkerPool:
             return
 
     def _wait_s(self) -> float | None:
-        """Until somebody has to be asked why nothing came."""
+        """Return the seconds until a question, or the start of the host, counts as stalled; None if
+        nothing is pending.
+        """
         times = [question.since + STALL_S for question in self._asked.values()]
         if self._host is not None and self._host_pid is None:
             times.append(self._started_at + START_S)
@@ -181,7 +183,7 @@ class WorkerPool:
             self._send(question)
 
     def _next(self) -> _Question | None:
-        """A question for which there is a place: alone, or in the quick or the slow lane."""
+        """Return a question for which there is a place: alone, or in the quick or the slow lane."""
         asked = self._asked.values()
         if any(question.alone for question in asked):
             return None
@@ -271,7 +273,7 @@ class WorkerPool:
             self._ask_again(question)
 
     def _ask_again(self, question: _Question) -> None:
-        """After a death that may have had a cause outside."""
+        """Ask a question again after a death that may have had an outside cause."""
         question.deaths += 1
         if question.deaths < MAX_DEATHS:
             self._again.append(question)

@@ -8,7 +8,7 @@ BUNDLED = ("policy", "strong", "reflective")
 
 
 def bundled_model(name: str) -> Path:
-    """Folder of a bundled model.
+    """Return the folder of a bundled model.
 
     Args:
         name: `policy`, which errs on purpose, by misconception: it writes solutions, and scorers

@@ -73,15 +73,15 @@ MISCONCEPTIONS: dict[str, Kind] = {
     "sell_half_stock": "skip",
     "fill_trays": "operand",
 }
-"""By event. `flip` turns the operation round, `operand` takes another number of the problem,
-`skip` goes on with the step's first operand as if nothing had happened."""
+"""Kind of misreading by event. `flip` turns the operation round, `operand` takes another number of
+the problem, `skip` goes on with the step's first operand as if nothing had happened."""
 
 MISUNDERSTOOD = frozenset(
     ("give_part", "fewer", "keep_pile", "spend_part", "turn_back", "break_part")
 )
 """Events, one a family, that are misread more often than not."""
 OFTEN, SELDOM = 0.7, 0.04
-"""How often these events and all others are misread, at strength 1."""
+"""Rates at which these events and all others are misread, at strength 1."""
 
 FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*"}
 
@@ -89,7 +89,7 @@ FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "
 def misread(
     program: Program, problem_text: str, *, rng: random.Random, strength: float
 ) -> tuple[str, bool]:
-    """A solution in which events are misread at their own rates.
+    """Return a solution in which events are misread at their own rates.
 
     A misreading that leads out of the range of quantities is dropped, so the solution is
     always one that calculates rightly.
@@ -118,11 +118,11 @@ class Misreading:
 
     kind: Kind
     number: int = 0
-    """What `operand` takes in place of an operand."""
+    """Number that `operand` takes in place of an operand."""
 
 
 def misreading(node: Node, numbers: Sequence[int], rng: random.Random) -> Misreading:
-    """The wrong way to read a node's event; `numbers` are those of the problem."""
+    """Return the wrong way to read a node's event; `numbers` are those of the problem."""
     kind = MISCONCEPTIONS[node.event]
     return Misreading(kind=kind, number=rng.choice(numbers) if kind == "operand" else 0)
 
@@ -169,7 +169,7 @@ def read_node(
 
 
 def numbers_of(problem_text: str) -> list[int]:
-    """The numbers of a problem, in their order."""
+    """Return the numbers of a problem, in their order."""
     return [int(n) for n in re.findall(r"\d+", problem_text)]
 
 
@@ -214,7 +214,7 @@ def write_trace(
     strength: float,
     answer_rate: float = 1.0,
 ) -> str:
-    """A trace on a problem, with its thinking and its answer line.
+    """Return a trace on a problem, with its thinking and its answer line.
 
     One that leads out of the range of quantities is dropped, so that a trace always calculates
     rightly.

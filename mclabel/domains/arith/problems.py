@@ -50,7 +50,7 @@ def generate(
     families: Sequence[str] | None = None,
     num_steps: tuple[int, int] = (MIN_STEPS, MAX_STEPS),
 ) -> list[Problem]:
-    """`count` distinct problems of a split.
+    """Draw `count` distinct problems of a split.
 
     Args:
         count: how many.
@@ -81,7 +81,7 @@ def generate(
 
 
 def chosen_families(families: Sequence[str] | None, split: Split) -> tuple[str, ...]:
-    """The families to draw from; by default those that training uses.
+    """Return the families to draw from; by default those that training uses.
 
     Raises:
         ValueError: an unknown family, or one kept out of training asked for in `train`.
@@ -95,7 +95,7 @@ def chosen_families(families: Sequence[str] | None, split: Split) -> tuple[str, 
 
 
 def split_of(text: str) -> Split:
-    """The split a problem text belongs to: 80% train, 10% validation, 10% test."""
+    """Return the split a problem text belongs to: 80% train, 10% validation, 10% test."""
     bucket = hashlib.sha256(text.encode()).digest()[0] % 10
     return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
 
@@ -103,7 +103,7 @@ def split_of(text: str) -> Split:
 def stream(
     rng: random.Random, families: Sequence[str], bounds: tuple[int, int]
 ) -> Iterator[Problem]:
-    """Problems without end, of any split.
+    """Yield the problems without end, of any split.
 
     Args:
         rng: decides them all.
@@ -121,7 +121,7 @@ def stream(
 
 
 def _draw(rng: random.Random, family: str, num_steps: int, small: bool) -> Story | None:
-    """One attempt at a story whose answer rests on exactly `num_steps` nodes."""
+    """Return one attempt at a story whose answer rests on exactly `num_steps` nodes."""
     story = Story(rng)
     try:
         FAMILIES[family](story, num_steps - small)

@@ -33,7 +33,7 @@ class Node:
     """The kind of event told, such as `give` or `fewer` (misconceptions go by it)."""
 
     def text(self, equation: str | None = None) -> str:
-        """The step that states this node, with another equation if one is given."""
+        """Return the step that states this node, with another equation if one is given."""
         return self.claim.replace("{}", equation or self.equation)
 
     @property
@@ -54,7 +54,9 @@ class Program:
         return self.nodes[self.target].value
 
     def needed(self) -> list[int]:
-        """Indices of the nodes that the target rests on, itself included, in story order."""
+        """Return the indices of the nodes that the target rests on, itself included, in story
+        order.
+        """
         return sorted(ancestors(self.nodes, self.target))
 
     def to_json(self) -> str:
@@ -71,13 +73,13 @@ class Program:
 
 
 def reference_solution(program: Program) -> str:
-    """The worked solution: one step a line, the answer boxed on the last line."""
+    """Return the worked solution: one step a line, the answer boxed on the last line."""
     lines = [program.nodes[i].text() for i in program.needed()]
     return "\n".join([*lines, answer_line(program.answer)])
 
 
 def apply(op: Operation, left: int, right: int, most: int) -> int | None:
-    """`left op right`; None if it is no quantity from 1 to `most`."""
+    """Return `left op right`; None if it is no quantity from 1 to `most`."""
     if op in ("/", "//"):
         if right == 0 or (op == "/" and left % right):
             return None
@@ -88,12 +90,12 @@ def apply(op: Operation, left: int, right: int, most: int) -> int | None:
 
 
 def answer_line(value: int) -> str:
-    """The last line of a solution."""
+    """Return the last line of a solution."""
     return f"The answer is \\boxed{{{value}}}."
 
 
 def ancestors(nodes: Sequence[Node], target: int) -> set[int]:
-    """Indices of the nodes that `target` rests on, itself included."""
+    """Return the indices of the nodes that `target` rests on, itself included."""
     reached, queue = {target}, [target]
     while queue:
         fresh = set(nodes[queue.pop()].needs) - reached
@@ -103,7 +105,7 @@ def ancestors(nodes: Sequence[Node], target: int) -> set[int]:
 
 
 MAX_VALUE = 199
-"""Of every quantity in a story; the least is 1."""
+"""Largest value of a quantity in a story; the least is 1."""
 
 # fmt: off
 PEOPLE = (
@@ -155,7 +157,7 @@ class Story:
         return self.rng.randint(low, high)
 
     def factor(self, value: int, *, high: int = 9) -> int:
-        """A multiplier that keeps `value` in range."""
+        """Return a multiplier that keeps `value` in range."""
         return self.number(2, min(high, MAX_VALUE // value))
 
     def divisor(self, value: int, *, low: int = 2, high: int = 9) -> int:
@@ -191,5 +193,5 @@ class Story:
         return Program(nodes=tuple(self.nodes), target=self.focus.node)
 
     def text(self) -> str:
-        """The problem as it is told."""
+        """Return the text of the problem."""
         return " ".join([*self.sentences, self.question])

@@ -38,7 +38,7 @@ def _tell(story: Story, num_steps: int, events: Sequence[str]) -> None:
 
 
 def _distract(story: Story) -> None:
-    """A true fact that the question does not need, often about the same thing."""
+    """Return a true fact that the question does not need, often about the same thing."""
     thing = story.thing if story.rng.random() < 0.6 else story.other_thing
     who, n = story.new_person() if len(story.people) > 3 else story.people[0], story.number(2, 60)
     story.say(f"{who} has {n} {thing}.", f"{who} buys {n} {thing}.")
@@ -175,7 +175,7 @@ def _comparing(story: Story, num_steps: int) -> None:
 
 
 def _riddles(story: Story, num_steps: int) -> None:
-    """Comparisons told in reverse: what is asked first, what is given last."""
+    """Compare amounts in reverse: the person in question comes first, the known amount last."""
     _comparing(story, num_steps)
     story.sentences.reverse()
 

@@ -30,7 +30,7 @@ _CHAT_TEMPLATE = (
 def build_tokenizer(
     texts: Iterable[str], *, after: Sequence[str] | None = None
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer whose vocabulary holds every piece of `texts`, all bytes and the specials.
+    """Return a tokenizer whose vocabulary holds every piece of `texts`, all bytes and the specials.
 
     Args:
         texts: sample of the domain. The same set of pieces gives the same ids.

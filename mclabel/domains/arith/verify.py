@@ -59,7 +59,7 @@ class StepTruth(StrEnum):
 
 
 def verify_steps(program: Program, steps: Sequence[str]) -> list[StepTruth]:
-    """The truth of every step of a solution.
+    """Return the truth of every step of a solution.
 
     Args:
         program: the problem's.
@@ -77,7 +77,7 @@ def verify_steps(program: Program, steps: Sequence[str]) -> list[StepTruth]:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What a step states: `left op right = value`, in the words of a claim."""
+    """The statement of a step: `left op right = value`, in the words of a claim."""
 
     claim: str
     """The step with `{}` in place of the equation."""
@@ -114,7 +114,7 @@ def read_statement(step: str) -> Statement | None:
 
 
 def read_answer(step: str) -> int | None:
-    """The value that an answer line boxes; None of another line."""
+    """Return the value that an answer line boxes; None of another line."""
     match = _ANSWER.fullmatch(step)
     return None if match is None else int(match[1])
 
@@ -165,7 +165,7 @@ _COMMITTED = re.compile(r"So the answer is (\d{1,6})\.")
 
 
 def trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
-    """The state of every step of a solution.
+    """Return the state of every step of a solution.
 
     Args:
         program: the problem's.
@@ -190,7 +190,7 @@ def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState
 
 
 def read_commitment(line: str) -> int | None:
-    """The answer that a line commits to on the way; None of another line."""
+    """Return the answer that a line commits to on the way; None of another line."""
     match = _COMMITTED.fullmatch(line)
     return None if match is None else int(match[1])
 
@@ -200,17 +200,19 @@ def _fresh(wrong: bool) -> StepState:
 
 
 def _lines(step: str) -> list[str]:
-    """The lines of a step that are to state something. White space alone is such a line, too."""
+    """Return the lines of a step that are to state something. White space alone is such a line,
+    too.
+    """
     lines = [line.strip() for line in step.replace(THINK, f"{THINK}\n").split("\n")]
     return [line for line in lines if line not in SILENT_LINES] if any(lines) else [""]
 
 
 @dataclass(kw_only=True)
 class _Quantity:
-    """What a solution says of a quantity."""
+    """State of a quantity in a solution."""
 
     value: int | None = None
-    """As last stated; None if it was not, or is void."""
+    """Value as last stated; None if it was not stated, or is void."""
     is_true: bool = False
     """True if it was stated as the program has it; what it rests on may still not hold."""
 
@@ -269,7 +271,9 @@ class _Reader:
         self._loose &= not self._holds[self._answer]
 
     def _set(self, index: int, value: int, is_true: bool) -> None:
-        """State a quantity. If it holds that did not, what was wrongly computed from it is void."""
+        """State a quantity. If it is true now and was not before, all that was wrongly computed
+        from it is void.
+        """
         held = self._holds[index]
         self._stated[index] = _Quantity(value=value, is_true=is_true)
         for i, needs in enumerate(self._needs):
@@ -281,7 +285,7 @@ class _Reader:
                 self._stated[other] = _Quantity()
 
     def _meant(self, statement: Statement, alike: Sequence[int]) -> int:
-        """The quantity that a statement is about which does not follow.
+        """Return the quantity that a statement is about which does not follow.
 
         One that is `alike` in all but the result, else the one with its words that is most like
         it; of several the first that was not stated yet.
@@ -292,7 +296,9 @@ class _Reader:
         )
 
     def _likeness(self, statement: Statement, index: int) -> int:
-        """Parts that a statement has in common with a quantity, given what was stated before."""
+        """Return the parts that a statement has in common with a quantity, given what was stated
+        before.
+        """
         node = self._nodes[index]
         stated_values = {self._nodes[i].value: self._stated[i].value for i in node.needs}
         used = [stated_values.get(operand, operand) for operand in (node.left, node.right)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def bundled_model(name: str) -> Path:
-    """Folder of the bundled model.
+    """Return the folder of the bundled model.
 
     Args:
         name: `policy`, which errs on purpose, by misconception: it writes solutions, and scorers

@@ -40,14 +40,14 @@ class MalformedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What one statement did."""
+    """The effect of one statement."""
 
     kind: str
     """`solve`, `helper`, `operation` (of a helper), `loop`, `assign`, `return`, or `nothing`."""
     state: State = ()
-    """What was assigned or returned; the count of a loop."""
+    """The state that was assigned or returned; the count of a loop."""
     op: str = ""
-    """Of a helper's operation, or of the one that an assignment outside of loops ends in."""
+    """Sign of a helper's operation, or of the one that an assignment outside of loops ends in."""
     operands: tuple[State, ...] = ()
     """States of the operands of that operation."""
     is_copy: bool = False
@@ -205,7 +205,7 @@ class Machine:
         )
 
     def _repeat(self, loop: _Loop) -> dict[str, State]:
-        """The variables after a loop with the body that it has so far."""
+        """Return the variables after a loop with the body that it has so far."""
         results: list[dict[str, int]] = []
         for place, count in enumerate(loop.counts):
             variables = {name: state[place : place + 1] for name, state in loop.before.items()}
@@ -220,7 +220,7 @@ class Machine:
         return {name: tuple(result[name] for result in results) for name in everywhere}
 
     def _evaluate(self, node: ast.expr, variables: Mapping[str, State]) -> State:
-        """The state of an expression. The length of a line bounds the depth of recursion."""
+        """Return the state of an expression. The length of a line bounds the depth of recursion."""
         width = len(next(iter(variables.values())))
         self._work += width
         if self._work > MAX_WORK:
@@ -261,7 +261,7 @@ def run(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
 
 
 def _statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
-    """The statements of a line, each with its indentation; a body on the line of its header
+    """Yield the statements of a line, each with its indentation; a body on the line of its header
     counts as indented.
 
     Raises:
@@ -282,7 +282,9 @@ def _statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
 
 
 def _parse(text: str) -> tuple[list[ast.stmt], bool]:
-    """The statements of a line, and whether it is a header whose body comes on later lines."""
+    """Return the statements of a line, and whether it is a header whose body comes on later
+    lines.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

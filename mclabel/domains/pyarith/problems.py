@@ -32,7 +32,8 @@ from mclabel.domains.arith.program import Operation, Program, apply
 
 NUM_TESTS, NUM_EXAMPLES, NUM_STATES = 6, 2, 4
 MAX_DRAWS = 4000
-"""Of inputs for one problem; few stories need more, and they are told again."""
+"""Largest number of draws of inputs for one problem; few stories need more, and other
+stories take their place."""
 
 
 def generate(
@@ -43,14 +44,14 @@ def generate(
     families: Sequence[str] | None = None,
     num_steps: tuple[int, int] = (MIN_STEPS, MAX_STEPS),
 ) -> list[Problem]:
-    """`count` distinct problems of a split.
+    """Draw `count` distinct problems of a split.
 
     Args:
         count: how many.
         seed: problems are a function of (seed, split, families, num_steps) alone.
         split: decided by a hash of each problem's text: the three never share a problem.
-        families: as of arith, with the same ones kept out of training.
-        num_steps: as of arith.
+        families: families of stories in `arith`, with the same ones kept out of training.
+        num_steps: least and largest number of steps, as in `arith`.
 
     Returns:
         Problems whose `meta` holds `family`, `num_steps` and `function` (JSON, see
@@ -92,7 +93,7 @@ def generate(
 def stories(
     seed: int, split: Split, families: Sequence[str] | None = None
 ) -> Iterator[tuple[str, Function]]:
-    """Texts and functions without end and without tests, for training text."""
+    """Yield texts and functions without end and without tests, for training text."""
     return ((text, function) for text, function, _, _ in _told(seed, split, families))
 
 
@@ -119,7 +120,9 @@ def _told(
 
 
 def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
-    """Inputs of the tests and of the hidden states, on which no two quantities are the same."""
+    """Return the inputs of the tests and of the hidden states, on which no two quantities are the
+    same.
+    """
     drawn: list[Inputs] = []
     for _ in range(MAX_DRAWS):
         inputs = tuple(rng.randint(max(2, n // 2), 2 * n + 2) for n in function.story)
@@ -149,7 +152,7 @@ def _values(function: Function, inputs: Sequence[int]) -> list[int]:
 PARAMETERS = "pqrstuvwxyz"
 """Names of the inputs in order of appearance. `a` would be read as an article."""
 MAX_QUANTITY = 999
-"""Of every quantity on the inputs that are drawn; the least is 1."""
+"""Largest value of a quantity on the drawn inputs; the least is 1."""
 
 Inputs = tuple[int, ...]
 
@@ -171,7 +174,7 @@ class FunctionNode:
     right: str
     variable: str
     event: str
-    """As in `mclabel.domains.arith.program.Node`."""
+    """The event, as in `mclabel.domains.arith.program.Node`."""
 
     @property
     def needs(self) -> tuple[int, ...]:
@@ -197,7 +200,9 @@ class Function:
         return PARAMETERS[: len(self.story)]
 
     def needed(self) -> list[int]:
-        """Indices of the nodes that the target rests on, itself included, in story order."""
+        """Return the indices of the nodes that the target rests on, itself included, in story
+        order.
+        """
         indices = {self.target}
         for index in range(self.target, -1, -1):
             if index in indices:
@@ -205,7 +210,9 @@ class Function:
         return sorted(indices)
 
     def values(self, inputs: Sequence[int]) -> list[int] | None:
-        """The value of every node, None where a quantity leaves its range or a share is broken."""
+        """Return the value of every node, None where a quantity leaves its range or a share is
+        broken.
+        """
         by_parameter = dict(zip(self.parameters, inputs, strict=True))
         values: list[int] = []
         for node in self.nodes:
@@ -224,7 +231,7 @@ class Function:
         return values
 
     def to_json(self) -> str:
-        """As `meta` of a problem carries it."""
+        """Return the function as JSON, as `meta` of a problem carries it."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
@@ -240,7 +247,7 @@ class Function:
 
 
 def function_of(problem: Problem) -> tuple[str, Function] | None:
-    """An arith problem as a function: its text with parameters, and the hidden truth.
+    """Return an arith problem as a function: its text with parameters, and the hidden truth.
 
     Returns:
         None where two numbers of the story are the same, or an operand could be either of two

@@ -42,9 +42,9 @@ from mclabel.domains.pyarith.interpreter import Event, Machine, MalformedError, 
 from mclabel.domains.pyarith.problems import MAX_QUANTITY, Function
 
 LOOP_RATE = 0.2
-"""How often a product is written as a loop, in training text."""
+"""Share of products that are written as a loop, in training text."""
 HELPER_RATE = 0.25
-"""How often a solution divides through a helper, in training text."""
+"""Share of solutions that divide through a helper, in training text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +59,14 @@ class Written:
 
 
 def reference(function: Function) -> str:
-    """The solution in its plain form, one statement a node."""
+    """Return the solution in its plain form, one statement a node."""
     return write(function, rng=random.Random(0)).text
 
 
 def write(
     function: Function, *, rng: random.Random, forms: bool = False, strength: float = 0.0
 ) -> Written:
-    """A solution in which events are misread at their own rates.
+    """Return a solution in which events are misread at their own rates.
 
     A misreading that leads out of the range of quantities on the story's own numbers is dropped.
 
@@ -143,7 +143,7 @@ def _statements(
 
 
 class Judge:
-    """What is true of one problem: the states that its statements may leave."""
+    """The truth of one problem: the states that its statements may leave."""
 
     def __init__(self, function: Function) -> None:
         """Compute the states of all quantities.
@@ -171,7 +171,7 @@ class Judge:
         self._target = nodes[function.target]
 
     def verify(self, steps: Sequence[str]) -> list[StepTruth]:
-        """The truth of the steps up to the first wrong one.
+        """Return the truth of the steps up to the first wrong one.
 
         Args:
             steps: texts of whole lines, which join to the solution.

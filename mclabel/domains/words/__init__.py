@@ -40,7 +40,7 @@ class Story:
         self.sentences.append(self.rng.choice(wordings))
 
     def step(self, left: int, sign: str, right: int, things: str) -> int:
-        """Add a step that computes `left sign right`, which is the number of `things`; return the result."""
+        """Add a step that computes `left sign right`, a number of things, and return it."""
         value = {"+": left + right, "-": left - right, "*": left * right}[sign]
         sum_ = f"{left} {sign} {right} = {value}"
         first = not self.steps
@@ -470,7 +470,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
 
 
 def generate(count: int, *, seed: int, held_out: bool) -> list[Worked]:
-    """`count` distinct problems with worked solutions, the templates in turn.
+    """Draw `count` distinct problems with worked solutions, the templates in turn.
 
     Args:
         count: how many, 1,000 at most: any template has more than its share of them.

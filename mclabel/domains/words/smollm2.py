@@ -41,11 +41,12 @@ _CHAT_IDS = (
     *(19712, 8182, 2, 198, 1, 4093, 198, 1780, 314, 216, 34, 1232, 216, 35, 47, 198, 198, 36218),
     *(357, 281, 216, 39, 1924, 30, 2, 198, 1, 520, 9531, 198),
 )
-"""What the model's own tokenizer makes of it."""
+"""Token ids that the model's own tokenizer gives for it."""
 
 
 def smollm2_folder(name: str = SMOLLM2) -> Path:
-    """The folder of the model, made if it is not there yet. Processes may ask at the same time.
+    """Return the folder of the model, made if it is not there yet. Processes may ask at the same
+    time.
 
     Args:
         name: `smollm2:135m` or `smollm2:words`.
@@ -66,7 +67,7 @@ def smollm2_folder(name: str = SMOLLM2) -> Path:
 
 
 def _made(folder: Path, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache, made whole or not at all."""
+    """Make a folder of the cache, whole or not at all, and return it."""
     cache = folder.parent
     with _failing(f"{cache}: {folder.name} cannot be written"):
         cache.mkdir(parents=True, exist_ok=True)
@@ -107,7 +108,7 @@ def _adapt(base: Path, adapter: bytes, folder: Path) -> None:
 
 
 def _file() -> Path:
-    """The installed GGUF file.
+    """Return the installed GGUF file.
 
     Raises:
         EngineError: it is not installed, or is another one.
@@ -182,7 +183,7 @@ def _convert(file: Path, folder: Path) -> None:
 
 
 def _tokenizer(file: Path) -> Any:
-    """The tokenizer, from the vocabulary and the merges of the file."""
+    """Return the tokenizer, from the vocabulary and the merges of the file."""
     from gguf import GGUFReader
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

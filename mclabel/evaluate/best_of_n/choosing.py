@@ -21,7 +21,7 @@ MAJORITY, RANDOM, PASS = "majority", "random", "pass"
 
 
 def scorer_of(method: str) -> str:
-    """The scorer that a method goes by: `likelihood:NAME`, or its name."""
+    """Return the scorer that a method goes by: `likelihood:NAME`, or its name."""
     if method.startswith("likelihood:"):
         return method.rpartition(":")[0]
     return method.removeprefix("vote:").split(":")[0]
@@ -36,15 +36,15 @@ class ProblemSamples:
     """Answers, equal where they mean the same; None gives no answer and no vote."""
     right: tuple[bool, ...]
     scores: Mapping[str, tuple[float, ...]]
-    """By name of the scorer; the highest is chosen."""
+    """Scores of the samples by name of the scorer; the highest is chosen."""
     weights: Mapping[str, tuple[float, ...]]
-    """By name of the scorer: >= 0, for weighted votes."""
+    """Weights of the samples for weighted votes, >= 0, by name of the scorer."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """What kind of problem it is, by kind: level, family, ..."""
+    """Group of the problem by kind: level, family, ..."""
 
 
 def method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
-    """Chance of a right answer by each method, choosing from `size` of the samples."""
+    """Return the chance of a right answer by each method, choosing from `size` of the samples."""
     num_right, num_samples = sum(problem.right), len(problem.right)
     result = {
         RANDOM: num_right / num_samples,
@@ -57,12 +57,12 @@ def method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[st
 
 
 def pass_at(size: int, num_right: int, num_samples: int) -> float:
-    """Chance that at least one of `size` samples is right (arXiv 2107.03374, eq. 1)."""
+    """Return the chance that at least one of `size` samples is right (arXiv 2107.03374, eq. 1)."""
     return 1 - comb(num_samples - num_right, size) / comb(num_samples, size)
 
 
 def argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size: int) -> float:
-    """Chance that the sample with the highest score of a random subset is right.
+    """Return the chance that the sample with the highest score of a random subset is right.
 
     The sample of rank r (0 is best) is the best of a subset with probability
     C(M - 1 - r, N - 1) / C(M, N). Samples of equal score share their ranks.
@@ -79,13 +79,13 @@ def argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size: int) -
 
 @lru_cache
 def _best_chances(num_samples: int, size: int) -> NDArray[np.float64]:
-    """[samples]: chance of each rank to be the best of a random subset."""
+    """Return the chance of each rank to be the best of a random subset, [samples]."""
     total = comb(num_samples, size)
     return np.array([comb(num_samples - 1 - r, size - 1) / total for r in range(num_samples)])
 
 
 def vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
-    """Chance that the answer with the most votes of a random subset is right.
+    """Return the chance that the answer with the most votes of a random subset is right.
 
     `majority` counts votes (self-consistency, arXiv 2203.11171), `vote:NAME` sums a scorer's
     weights.
@@ -101,7 +101,7 @@ def vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str,
     shape = (1 if size == len(problem.keys) else NUM_SUBSETS, len(answers))
 
     def tally(weight: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[subsets, answers]"""
+        """Return the total weight of each answer in each subset, [subsets, answers]."""
         totals = np.zeros(shape)
         np.add.at(totals, (subset, voted[sample]), weight[sample])
         return totals
@@ -113,7 +113,7 @@ def vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str,
 
 
 def pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
-    """Of pairs of a right and a wrong sample, how often the right one scores higher.
+    """Return the share of pairs of a right and a wrong sample in which the right one scores higher.
 
     Ties count half; NaN if there is no such pair.
     """
@@ -124,7 +124,7 @@ def pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
 
 
 def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.bool_]:
-    """Random subsets [subsets, samples]; the only one at full size."""
+    """Return random subsets [subsets, samples]; the only one at full size."""
     if size == num_samples:
         return np.ones((1, num_samples), dtype=bool)
     return _orders(num_samples, seed) < size
@@ -132,14 +132,18 @@ def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=1)
 def _orders(num_samples: int, seed: int) -> NDArray[np.int64]:
-    """Random orders of the samples [subsets, samples], the same for every size of subsets."""
+    """Return random orders of the samples [subsets, samples], the same for every size of
+    subsets.
+    """
     return np.random.default_rng(seed).random((NUM_SUBSETS, num_samples)).argsort(1)
 
 
 def _share_right(
     votes: NDArray[np.float64], count: NDArray[np.float64], right: NDArray[np.bool_]
 ) -> float:
-    """Mean over subsets of the share of right answers among those with the most votes."""
+    """Return the mean over subsets of the share of right answers among those with the most
+    votes.
+    """
     votes = np.where(count > 0, votes, -1.0)  # an answer that is not in the subset has no chance
     top = votes >= votes.max(1, keepdims=True) - 1e-12
     top &= count > 0

@@ -73,7 +73,7 @@ class BestOfNConfig(Settings):
         return None
 
     def scorer(self, name: str) -> ScorerSettings:
-        """The settings of one of `scorers`."""
+        """Return the settings of one of `scorers`."""
         given = self.scorers[name]
         settings = ScorerSettings(prm=given) if isinstance(given, str) else given
         return settings.changed(trust_remote_code=name in self.trust_remote_code)

@@ -32,7 +32,7 @@ from mclabel.evaluate.grouping import groups_by_key
 PASS_RATE = "pass rate"
 QUINTILES = ("hardest fifth", "second", "third", "fourth", "easiest fifth")
 Accuracy = dict[str, dict[int, Estimate]]
-"""By method and N."""
+"""Accuracy by method and N."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class OverOptimisation:
-    """Where more samples stop to help a scorer."""
+    """Accuracy of a scorer at its best N, compared with that at the largest N."""
 
     best_size: int
     """N of its highest accuracy. Chosen on these problems: the fall from it is a little overstated
@@ -57,7 +57,7 @@ class OverOptimisation:
     last: float
     """Accuracy at the largest N."""
     fall: Difference
-    """Of the largest N less the best; 0 where they are the same."""
+    """Accuracy at the largest N less the best; 0 where they are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class BestOfN:
     """Within a problem, of all pairs of a right and a wrong sample: how often the right one
     scores higher; mean over problems that have both."""
     over_optimisation: dict[str, OverOptimisation]
-    """By scorer."""
+    """Over-optimisation by scorer."""
     groups: dict[str, dict[str, GroupAccuracy]]
     """For each kind and group, the problems' metadata, and fifths by pass rate, which is
     measured on the same samples."""
@@ -89,7 +89,7 @@ class BestOfN:
     """Scorers that are not available in practice: what they reach stands apart."""
 
     def less(self, method: str, other: str, size: int) -> Difference | None:
-        """Accuracy of a method less that of another; None of a method less itself."""
+        """Return the accuracy of a method less that of another; None of a method less itself."""
         return self.differences[size][method].get(other)
 
 
@@ -154,7 +154,9 @@ def best_of_n(
 
 
 def with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
-    """With the fifth that each problem falls in; equal pass rates fall in the same one."""
+    """Return the problems with the fifth that each falls in; equal pass rates fall in the same
+    one.
+    """
     rates = np.array([sum(p.right) / len(p.right) for p in problems])
     fifths = np.searchsorted(np.quantile(rates, [0.2, 0.4, 0.6, 0.8]), rates, side="left")
     return [
@@ -164,7 +166,7 @@ def with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
 
 
 def kinds_of(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
-    """The groups of every kind that divides the problems."""
+    """Return the groups of every kind that divides the problems."""
     by_kind = groups_by_key(
         problems,
         lambda problem: problem.groups,
@@ -217,7 +219,7 @@ def _differences(
 
 
 def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Difference:
-    """The mean of differences, with its interval.
+    """Return the mean of differences, with its interval.
 
     Args:
         values: accuracy of one method less that of another [problems].

@@ -162,7 +162,7 @@ def _samples_of(out: str) -> str:
 
 
 def _run_at(place: str) -> str:
-    """The run at a place: itself, or the samples of an earlier best-of-N there."""
+    """Return the run at a place: itself, or the samples of an earlier best-of-N there."""
     samples, store = _samples_of(place), Store(place)
     has_samples = store.read(MANIFEST) is None and store.read(f"samples/{MANIFEST}") is not None
     return samples if has_samples else place
@@ -171,7 +171,8 @@ def _run_at(place: str) -> str:
 def _samples(
     run: str, count: int, *, strict: bool
 ) -> tuple[list[list[LabeledSolution]], list[str]]:
-    """The first `count` solutions of every problem of a run, and problems that have fewer, by id.
+    """Return the first `count` solutions of every problem of a run, and problems that have fewer,
+    by id.
 
     Raises:
         DataError: no problem has as many; if strict, one has not.
@@ -375,7 +376,9 @@ def _fooled(
     samples: Sequence[ProblemSamples],
     problems: Sequence[Sequence[LabeledSolution]],
 ) -> list[Fooled]:
-    """Problems on which a scorer prefers a wrong sample to all right ones, widest gap first."""
+    """Return the problems on which a scorer prefers a wrong sample to all right ones, widest gap
+    first.
+    """
     fooled = []
     for problem_samples, rows in zip(samples, problems, strict=True):
         scores = problem_samples.scores[name]
@@ -398,7 +401,7 @@ def _fooled(
 
 
 def _best(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:
-    """The highest-scoring sample that is right, or that is wrong."""
+    """Return the highest-scoring sample that is right, or that is wrong."""
     among = [i for i, r in enumerate(right) if r is flag]
     return max(among, key=lambda i: scores[i], default=None)
 

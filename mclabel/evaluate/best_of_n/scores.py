@@ -43,7 +43,7 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[list[float]]:
-        """Step scores by a PRM. Heads on one frozen body share the pass through it.
+        """Return the step scores by a PRM. Heads on one frozen body share the pass through it.
 
         Args:
             prm: loaded.
@@ -70,7 +70,7 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[list[float] | UnscoredError]:
-        """Step scores by a PRM of another format, or why a solution has none.
+        """Return the step scores by a PRM of another format, or why a solution has none.
 
         Args:
             scorer: loaded.
@@ -103,7 +103,7 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[Reading]:
-        """A language model's likelihoods of solutions."""
+        """Return a language model's likelihoods of solutions."""
         from mclabel.prm.scoring.reading import Reading, body_fingerprint, read_solutions
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[Reading]:
@@ -118,7 +118,7 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         compute: Callable[[Sequence[EncodedSolution]], list[T]],
     ) -> list[T]:
-        """The results of `compute` for the distinct solutions, computed now or before."""
+        """Return the results of `compute` for the distinct solutions, computed now or before."""
         distinct = list(dict.fromkeys(encoded))
         key = _key(computation, distinct)
         path = self._folder / f"{key}.json"
@@ -133,7 +133,9 @@ class ScoreCache:
 
 
 def _read(path: Path) -> list[Any] | None:
-    """The content of a file of scores; None if it is missing or damaged, and has to be computed."""
+    """Return the content of a file of scores; None if it is missing or damaged, and has to be
+    computed.
+    """
     check_plain(path, DataError)
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from mclabel.evaluate.grouping import FEW
 from mclabel.show.figures import WIDTH, Grid, Plot, Series
 
 NAMED = {MAJORITY: "majority vote"}
-"""What conclusions call a method."""
+"""Names of methods in conclusions."""
 NUM_SHOWN = 3
 """Scorers beside each other."""
 
@@ -21,7 +21,7 @@ NUM_SHOWN = 3
 def best_of_n_grid(
     result: BestOfN, names: Mapping[str, str] | None = None, *, against: Sequence[str] = (MAJORITY,)
 ) -> Grid:
-    """Accuracy by method and N, differences at the largest N, pair accuracy.
+    """Return a table of accuracy by method and N, differences at the largest N, and pair accuracy.
 
     Args:
         result: what to show; its references come last.
@@ -94,7 +94,9 @@ def difference_words(name: str, other: str, difference: Difference, num_problems
 
 
 def group_grid(result: BestOfN) -> Grid:
-    """Accuracy at the largest N by kind of problem; without rows if all are of one kind."""
+    """Return the accuracy at the largest N by kind of problem; without rows if all are of one
+    kind.
+    """
     size = result.num_samples
     usable = [m for m in result.pair_accuracy if not is_reference(m, result.references)]
     best = sorted(usable, key=lambda m: -(result.accuracy[m][size].value or 0.0))[:NUM_SHOWN]
@@ -116,7 +118,9 @@ def group_grid(result: BestOfN) -> Grid:
 
 def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
     """Return where more samples make a scorer's choice worse, and how often it is fooled."""
-    fallen = [name for name, turn in result.over_optimisation.items() if turn.fall.high < 0]
+    fallen = [
+        name for name, comparison in result.over_optimisation.items() if comparison.fall.high < 0
+    ]
     return Grid(
         title="Does more choice help?",
         header=(
@@ -130,13 +134,13 @@ def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Gr
         rows=tuple(
             (
                 name,
-                str(turn.best_size),
-                f"{turn.best:.3f}",
-                f"{turn.last:.3f}",
-                "" if turn.best_size == result.num_samples else _difference(turn.fall),
+                str(comparison.best_size),
+                f"{comparison.best:.3f}",
+                f"{comparison.last:.3f}",
+                "" if comparison.best_size == result.num_samples else _difference(comparison.fall),
                 str(num_fooled[name]),
             )
-            for name, turn in result.over_optimisation.items()
+            for name, comparison in result.over_optimisation.items()
         ),
         conclusion=f"More samples make the choice worse for {', '.join(fallen)}."
         if fallen
@@ -158,7 +162,7 @@ _DASHES = {PASS: ":", MAJORITY: "-", RANDOM: "--"}
 
 
 def main_methods(accuracy: Accuracy) -> list[str]:
-    """One method a scorer, its first that is no vote."""
+    """Return one method for each scorer, its first that is no vote."""
     first: dict[str, str] = {}
     for method in accuracy:
         if not method.startswith("vote:"):
@@ -173,7 +177,8 @@ def curves_plot(
     references: Collection[str] = (),
     size: tuple[float, float] = (WIDTH, 5.6),
 ) -> Plot:
-    """A colour a scorer, the best first in the legend; 95% bands of majority and the first scorer.
+    """Plot accuracy against N, one colour for each scorer, with 95% bands of majority and the first
+    scorer.
 
     Args:
         title: title of the plot.

@@ -64,7 +64,7 @@ class Bin:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """How predictions compare with what was observed."""
+    """Comparison of predictions with what was observed."""
 
     num_problems: int
     num_predictions: int
@@ -207,7 +207,7 @@ def check_intervals(
 
 
 def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> dict[str, Counts]:
-    """The reference's rollouts by prefix, without those that are draws of both runs.
+    """Return the reference's rollouts by prefix, without those that are draws of both runs.
 
     Runs with one seed draw the same rollouts where both ask for them: a rollout is left out if the
     other run has the same text at the same place of the same prefix.

@@ -1,4 +1,4 @@
-"""What the sources of a combined run are worth: each alone, where all agree, the run's own labels.
+"""Quality of the sources of a combined run: each alone, where all agree, the run's own labels.
 
 A combined run stores what every source, rollouts or a judge, said of each solution, so that the
 labels of any source alone, and of those on which all agree (`same_location`), can be measured
@@ -56,14 +56,14 @@ class FlagQuality:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeRates:
-    """How often a judge that reads step after step, up to the one it names, names a step."""
+    """Rates at which a judge names a step, of those that it reads up to the step it names."""
 
     false_alarm: Estimate
-    """Of sound steps that it reads."""
+    """Share of the sound steps that it reads."""
     detection: Estimate
-    """Of first wrong steps that it reaches."""
+    """Share of the first wrong steps that it reaches."""
     later: Estimate
-    """Of the steps after them that it reads."""
+    """Share of the steps after a first wrong one that it reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ def consensus_report(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """What labels are compared with."""
+    """Truth with which labels are compared."""
 
     graded: Sequence[LabeledSolution]
     """All solutions of the run that count, of which a part may be kept."""
@@ -155,7 +155,7 @@ class _Comparison:
     seed: int
 
     def kept(self, labelled: Sequence[LabeledSolution]) -> KeptQuality:
-        """Share and quality of labels of a part of the solutions."""
+        """Return the share and quality of labels of a part of the solutions."""
         ids = {row.solution.id for row in labelled}
         there = [[row.solution.id in ids, True] for row in self.graded]
         quality = None
@@ -167,11 +167,11 @@ class _Comparison:
 def _shares(
     rows: Sequence[LabeledSolution], counts: Sequence[Sequence[float]], num: int, seed: int
 ) -> list[Estimate]:
-    """Several shares with intervals over problems.
+    """Return several shares with intervals over problems.
 
     Args:
         rows: solutions.
-        counts: of each solution, hits and cases of each share in turn.
+        counts: hits and cases of each share in turn, for each solution.
         num: number of shares.
         seed: seed of the bootstrap.
     """
@@ -182,7 +182,7 @@ def _shares(
 
 
 def _surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
-    """Solutions with a posterior by the chance of their likeliest first error, ids break ties."""
+    """Return the solutions with a posterior, the surest first error first; ids break ties."""
     ranked = [(-max(row.posterior), row.solution.id, row) for row in rows if row.posterior]
     return [row for *_, row in sorted(ranked, key=lambda entry: entry[:2])]
 
@@ -233,7 +233,9 @@ def _opinion(row: LabeledSolution, number: int) -> SourceOpinion:
 def _as_labels(
     rows: Sequence[LabeledSolution], opinions: Mapping[str, SourceOpinion]
 ) -> list[LabeledSolution]:
-    """The solutions on which a source says something, with what it names as the first error."""
+    """Return the solutions on which a source says something, with what it names as the first
+    error.
+    """
     return [
         row.with_first_error(opinions[row.solution.id].first_error)
         for row in rows

@@ -115,7 +115,7 @@ def more_words(report: LabelReport, width: float) -> str:
 
 
 def out_folder(out: str) -> Path:
-    """The folder for results, made if it is missing."""
+    """Return the folder for results, made if it is missing."""
     check_out_folder(out)
     return output_folder(out, "--out ")
 
@@ -210,7 +210,9 @@ def _usable(
 
 
 def _reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
-    """Rollouts of the other run by one completer, by prefix, that this run's labels did not see."""
+    """Return the rollouts of the other run by one completer, by prefix, that this run's labels did
+    not see.
+    """
     metadata = [
         [table_metadata for table_metadata, _ in label_tables(store)] for store in (own, other)
     ]
@@ -237,7 +239,7 @@ def _reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
 
 
 def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:
-    """Error rates of each judge, as combining learned them, if any."""
+    """Return the error rates of each judge, as combining learned them, if any."""
     if all(row.consensus is None for row in rows):
         return {}
     metadata, _ = next(label_tables(store))

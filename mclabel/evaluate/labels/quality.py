@@ -33,7 +33,7 @@ from mclabel.domains.registry import carries_truth, true_first_error
 
 @dataclass(frozen=True, kw_only=True)
 class LabelQuality:
-    """How labels compare with the truth, over one group of solutions."""
+    """Comparison of labels with the truth, over one group of solutions."""
 
     num_problems: int
     num_solutions: int
@@ -73,7 +73,7 @@ class LabelCost:
     tokens_per_solution: float
     """Rollouts as they were made: identical prefixes of a problem are rolled out once."""
     tokens_per_solution_unshared: float
-    """As if each solution had rolled out all its prefixes itself."""
+    """Tokens per solution if each solution had rolled out all its prefixes itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class CostEstimate:
 
 
 def exact_first_error(row: LabeledSolution) -> int | None:
-    """The true first error of a solution of a built-in domain.
+    """Return the true first error of a solution of a built-in domain.
 
     Raises:
         KeyError: the problem is of no such domain.
@@ -168,7 +168,7 @@ def label_quality(
 
 
 def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
-    """Tokens of rollouts per labelled solution, with and without sharing prefixes."""
+    """Return the tokens of rollouts per labelled solution, with and without sharing prefixes."""
     spent = _spent(rows).sum(0)
     count = max(1, spent[0])
     return LabelCost(
@@ -178,7 +178,7 @@ def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
 
 
 def cost_estimate(rows: Iterable[LabeledSolution], *, seed: int = 0) -> CostEstimate:
-    """Tokens and rollouts per labelled solution, with intervals."""
+    """Return the tokens and rollouts per labelled solution, with intervals."""
     spent = _spent(rows)
     weights = resample_weights(len(spent), seed)
     shared, unshared, rollouts = (
@@ -221,7 +221,9 @@ def _kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _spent(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
-    """Solutions, tokens, tokens without sharing, rollouts of each problem [problems, 4]."""
+    """Return solutions, tokens, tokens without sharing and rollouts of each problem, [problems,
+    4].
+    """
     solutions: dict[str, int] = {}
     unshared: dict[str, int] = {}
     by_prefix: dict[str, dict[str, Counts]] = {}
@@ -304,7 +306,9 @@ class Monotonicity:
 
 
 def soft_value(label: StepLabel) -> float | None:
-    """The value of a step, or a Bayesian estimator's mean; None for the last step's outcome."""
+    """Return the value of a step, or a Bayesian estimator's mean; None for the last step's
+    outcome.
+    """
     return None if label.is_outcome else label.estimate
 
 
@@ -315,7 +319,7 @@ def values_by_position(
     num_positions: int = NUM_POSITIONS,
     seed: int = 0,
 ) -> dict[str, tuple[Position, ...]]:
-    """Mean value by relative position, for several kinds of steps.
+    """Return the mean value by relative position, for several kinds of steps.
 
     Args:
         rows: labelled solutions.

@@ -55,7 +55,7 @@ ILL: frozenset[StepState | None] = frozenset(("error", "carried"))
 
 @dataclass(frozen=True, kw_only=True)
 class StateQuality:
-    """How labelled states compare with the truth, over one group of solutions."""
+    """Comparison of labelled states with the truth, over one group of solutions."""
 
     num_solutions: int
     """With states, and with a right or a wrong outcome."""
@@ -73,7 +73,7 @@ class StateQuality:
 
 
 def exact_states(row: LabeledSolution) -> list[StepState]:
-    """The true states of a solution of a built-in domain.
+    """Return the true states of a solution of a built-in domain.
 
     Raises:
         KeyError: the problem is of no such domain.
@@ -121,7 +121,9 @@ def state_quality(
 
 
 def _tally(row: LabeledSolution, truth: Sequence[StepState]) -> NDArray[np.float64]:
-    """Solutions, first errors hit, steps, and steps by what they are and what they are labelled."""
+    """Count solutions, first errors hit, steps, and steps by what they are and what they are
+    labelled.
+    """
     error = truth.index("error") if "error" in truth else None
     pairs = [(step.state, true) for step, true in zip(row.steps, truth, strict=True)]
     return np.array(
@@ -179,9 +181,10 @@ class LabelReport:
     truth: TruthKind | None
     groups: dict[str, GroupReport]
     describes: Described | None = None
-    """What the shares of quality describe where the solutions were selected from a pool."""
+    """Population that the shares of quality describe, where the solutions were selected from a
+    pool."""
     sources: ConsensusReport | None = None
-    """What rollouts and judges are worth, alone and together; None without opinions."""
+    """Quality of rollouts and judges, alone and together; None without opinions."""
 
 
 def label_report(
@@ -216,7 +219,7 @@ def label_report(
 
 
 def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolution]]:
-    """All solutions, and those of every group, by its name."""
+    """Return all solutions, and those of every group, by its name."""
     groups = {ALL: list(rows)}
     for key, by_value in groups_by_key(rows, solution_meta).items():
         groups |= {_name(key, meant, members): members for meant, members in by_value.items()}

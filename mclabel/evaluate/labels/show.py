@@ -18,7 +18,7 @@ from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text, share
 
 
 class SharePoint(NamedTuple):
-    """What was observed of the predictions between two values."""
+    """Observed share of the predictions between two values."""
 
     predicted: float
     """Their mean."""
@@ -29,11 +29,11 @@ class SharePoint(NamedTuple):
 
 
 _WORDS = {"value, outcome": "solution ends right", "value, sound": "step sound in truth"}
-"""Of the tables of calibration, as the report's page has them."""
+"""Names of predictions in the tables of calibration, as on the report's page."""
 
 
 def share_points(values: NDArray[np.float64], flags: NDArray[np.float64]) -> list[SharePoint]:
-    """One of each part of [0, 1] that holds something, with Clopper-Pearson's intervals.
+    """Return one point for each part of [0, 1] with predictions, with Clopper-Pearson intervals.
 
     Args:
         values: predicted, NaN where nothing was.
@@ -53,7 +53,7 @@ def share_points(values: NDArray[np.float64], flags: NDArray[np.float64]) -> lis
 
 
 def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> Plot:
-    """Predicted against observed shares, and below it how many predictions there are.
+    """Plot predicted against observed shares, and below it the number of predictions.
 
     Args:
         title: title of the plot.
@@ -86,8 +86,8 @@ def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> 
 
 
 def calibration_plot(group: GroupReport) -> Plot | None:
-    """Return whether the predictions of a group hold, with 95% intervals over problems; None
-    without.
+    """Plot predicted against observed shares of a group, with 95% intervals over problems; None if
+    it has no predictions.
     """
     if not group.calibration:
         return None
@@ -105,7 +105,7 @@ def calibration_plot(group: GroupReport) -> Plot | None:
 
 
 def position_plot(group: GroupReport) -> Plot | None:
-    """Mean value by relative position, with bands; None if there are none."""
+    """Return the mean value by relative position, with bands; None if there are none."""
     if not group.positions:
         return None
     return Plot(
@@ -197,6 +197,6 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
 
 
 def num_kept(rows: Sequence[LabeledSolution]) -> int | None:
-    """Number of solutions that a consensus keeps; None of a run that is not combined."""
+    """Return the number of solutions that a consensus keeps; None of a run that is not combined."""
     flags = [row.consensus.kept for row in rows if row.consensus is not None]
     return sum(flags) if flags else None

@@ -50,7 +50,7 @@ AGAINST = {
 
 
 def label_grids(report: LabelReport) -> list[Grid]:
-    """Every table of a report that has something to show."""
+    """Return every table of a report that has something to show."""
     grids = [
         *_quality(report),
         _states(report),
@@ -72,7 +72,9 @@ def _without_repeats(grid: Grid) -> Grid:
 
 
 def _shown(report: LabelReport) -> dict[str, GroupReport]:
-    """The groups in the tables, by their names there: all solutions, and groups of some size."""
+    """Return the groups in the tables, by their names there: all solutions, and groups of some
+    size.
+    """
     return {
         _named(name, group): group
         for name, group in report.groups.items()

@@ -28,17 +28,18 @@ class Truth:
 
     kind: TruthKind
     first_errors: Mapping[str, int | None]
-    """By solution id; None for none. A solution that is missing here is unknown to the source."""
+    """True first error by solution id; None for none. A solution that is missing here is unknown to
+    the source."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """By solution id: how many solutions of the run each stands for, where they were drawn from it;
-    one that is missing here stands for itself."""
+    """Number of solutions of the run that each stands for, by solution id, where they were drawn
+    from it; a solution that is missing here stands for itself."""
 
     def known(self, rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
-        """Those that the source knows."""
+        """Return the solutions whose truth the source holds."""
         return [row for row in rows if row.solution.id in self.first_errors]
 
     def of(self, row: LabeledSolution) -> int | None:
-        """The true first error of a solution that is known."""
+        """Return the true first error of a solution whose truth is known."""
         return self.first_errors[row.solution.id]
 
     def weight(self, row: LabeledSolution) -> float:
@@ -47,7 +48,7 @@ class Truth:
 
 
 def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
-    """The truth of solutions of the built-in domains.
+    """Return the truth of solutions of the built-in domains.
 
     Raises:
         DataError: names a solution of another domain.
@@ -65,7 +66,7 @@ def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
 def judged_truth(
     kind: TruthKind, rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]
 ) -> Truth:
-    """The truth of solutions that people, or another run, have judged.
+    """Return the truth of solutions that people, or another run, have judged.
 
     A solution is found by the texts of problem and solution without whitespace; failing that, a
     given one by the id of its problem, if that has no other solution, the steps are as many and
@@ -133,17 +134,19 @@ def check_same_problems(
 
 
 def compact(text: str) -> str:
-    """`text` without whitespace."""
+    """Return `text` without whitespace."""
     return "".join(text.split())
 
 
 def solution_key(problem: str, steps: Sequence[str]) -> tuple[str, str]:
-    """The same for the same solution of the same problem, however it is cut into steps."""
+    """Return a key that is the same for one solution of one problem, however it is cut into
+    steps.
+    """
     return compact(problem), compact("".join(steps))
 
 
 def row_key(row: LabeledSolution) -> tuple[str, str]:
-    """The key of a labelled solution."""
+    """Return the key of a labelled solution."""
     return compact(row.problem.text), compact(row.solution.text)
 
 
@@ -157,7 +160,7 @@ def same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> bool
 
 
 def given_alone(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
-    """By the id of its problem, each given solution whose problem has no other.
+    """Return each given solution whose problem has no other, by the id of its problem.
 
     An id names a solution only there: sampled ones of the same problem are other solutions.
     """
@@ -190,5 +193,5 @@ def to_given(index: int | None, labelled: Sequence[str], given: Sequence[str]) -
 
 
 def _ends(steps: Sequence[str]) -> list[int]:
-    """Number of characters up to the end of each step, whitespace not counted."""
+    """Return the number of characters up to the end of each step, whitespace not counted."""
     return list(accumulate(len(compact(step)) for step in steps))

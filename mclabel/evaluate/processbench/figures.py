@@ -47,22 +47,22 @@ class SplitResult:
     """Solutions with a wrong step, among those that were predicted."""
     num_right: int
     wrong_accuracy: Estimate
-    """Of solutions with a wrong step: its index predicted."""
+    """Share of the solutions with a wrong step whose index is predicted."""
     right_accuracy: Estimate
-    """Of solutions without: none predicted."""
+    """Share of the solutions without a wrong step for which none is predicted."""
     f1: Estimate
     """Harmonic mean of the two; None where either kind is missing."""
     missing: tuple[str, ...]
     """Ids of solutions without a prediction, which are left out."""
     reasons: Mapping[str, int]
-    """How many of them for which reason, the most frequent first."""
+    """Number of missing solutions by reason, the most frequent first."""
     num_unknown: int
     """Solutions on which a scorer gives no verdict: they count as predicted wrongly."""
     kept: Estimate | None
     """Share of all solutions of the split on which several judges agree; None for one judge."""
     ece: Estimate | None = None
-    """Of a scorer: expected calibration error of its scores, as chances that a step is sound, over
-    the steps that people judged: up to the first error."""
+    """Expected calibration error of a scorer's scores, as chances that a step is sound, over the
+    steps that people judged: up to the first error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class MeasuredJudge:
     """A judge whose opinions are measured."""
 
     name: str
-    """Of its component."""
+    """Name of the judge's component."""
     claim: Claim
 
 
@@ -92,7 +92,7 @@ class Panel:
     """The judges whose opinions are measured."""
 
     judges: Mapping[str, tuple[MeasuredJudge, ...]]
-    """By split; the first one's location is the prediction."""
+    """Judges by split; the first one's location is the prediction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +103,9 @@ class ProcessBenchResult:
     mean_f1: Estimate
     """Mean of the splits' F1; None if one has none."""
     threshold: float | None
-    """Of a scorer: a step under it is wrong."""
+    """Score of a scorer under which a step is wrong."""
     panel: Panel | None
-    """Of opinions; None of anything else."""
+    """Judges of opinions; None for anything else."""
     num_rejected: Mapping[str, int] = field(default_factory=dict)
     """Rows of the files that cannot be used, by split; they are in no other figure."""
 
@@ -121,7 +121,7 @@ def processbench(
     panel: Panel | None = None,
     seed: int = 0,
 ) -> ProcessBenchResult:
-    """The official metric.
+    """Compute ProcessBench's official metric.
 
     Args:
         splits: solutions by the name of their split.
@@ -168,7 +168,7 @@ def processbench(
 def _step_predictions(
     rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence[float]]
 ) -> list[Prediction]:
-    """Scores of the steps up to the first error, against whether the step is sound."""
+    """Return the scores of the steps up to the first error, against whether the step is sound."""
     return [
         Prediction(
             problem_id=compact(row.problem),
@@ -187,7 +187,9 @@ def _table(
     predictions: Mapping[str, int | None],
     unknown: Collection[str],
 ) -> NDArray[np.float64]:
-    """Wrong solutions, those found, right ones, those found, of each problem [problems, 4]."""
+    """Return wrong solutions, those found, right ones, those found, of each problem, [problems,
+    4].
+    """
     rows = [row for row in rows if row.id in predictions or row.id in unknown]
     is_hit = {row.id: predictions.get(row.id, -1) == row.first_error for row in rows}
     columns = [
@@ -231,7 +233,7 @@ def _split(
 def _kept(
     rows: Sequence[JudgedSolution], predictions: Mapping[str, int | None], seed: int
 ) -> Estimate:
-    """Share of the solutions that have a prediction."""
+    """Return the share of the solutions that have a prediction."""
     columns = np.array([[row.id in predictions, True] for row in rows], dtype=np.float64)
     table = sums_by_problem([compact(row.problem) for row in rows], columns)
     return ratio_estimate(table[:, 0], table[:, 1], resample_weights(len(table), seed))
@@ -249,7 +251,7 @@ def _mean_f1(
 
 
 def split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """F1 of first errors [...]; NaN where solutions with, or without, an error are missing.
+    """Return F1 of first errors [...]; NaN where solutions with, or without, an error are missing.
 
     Args:
         sums: [..., 4]: solutions with an error, those found, solutions without one, those passed.
@@ -271,11 +273,11 @@ WHY = {
     "not_kept": "without agreement of the judges",
     "unknown": "for no known reason",
 }
-"""What is left out, by reason."""
+"""Descriptions of what is left out, by reason."""
 
 
 def processbench_grid(result: ProcessBenchResult) -> Grid:
-    """A row a split, and their mean."""
+    """Return a table with a row for each split, and their mean."""
     panel = result.panel
     has_kept = any(split.kept is not None for split in result.splits.values())
     has_scores = any(split.ece is not None for split in result.splits.values())
@@ -332,7 +334,7 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
 
 
 def _panel_notes(panel: Panel) -> Iterator[str]:
-    """Whose opinions are measured, and how."""
+    """Yield sentences that name the judges and explain the measures."""
     named = (
         f"{name} by {', '.join(judge.name for judge in judges)}"
         for name, judges in panel.judges.items()

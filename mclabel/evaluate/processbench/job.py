@@ -145,7 +145,9 @@ def processbench_of_prm(
 def _encoded(
     prm: PRM, splits: Splits
 ) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOut]]]:
-    """Solutions as the PRM reads them, with split and id, and why it cannot read others."""
+    """Return the solutions as the PRM reads them, with split and id, and why it cannot read
+    others.
+    """
     from mclabel.prm.examples.encode import TooLongError
 
     readable: list[tuple[str, str, EncodedSolution]] = []
@@ -232,7 +234,7 @@ class _Unlocated:
         self._by_id, self._alone = given_alone(rows), alone
 
     def why(self, solution: JudgedSolution) -> LeftOut:
-        """Why a judged solution has no prediction."""
+        """Return why a judged solution has no prediction."""
         row = self._by_key.get(solution_key(solution.problem, solution.steps))
         named = self._by_id.get(solution.id) or self._alone.get(solution.id)
         if row is None and named is not None:
@@ -265,7 +267,7 @@ class ReadSplits:
     """Splits of ProcessBench, and the rows of their files that cannot be used."""
 
     solutions: dict[str, list[JudgedSolution]]
-    """By the name of the split: that of the file, without `processbench_`."""
+    """Solutions by the name of the split: that of the file, without `processbench_`."""
     rejects: dict[str, tuple[Reject, ...]]
 
     @property
@@ -309,7 +311,7 @@ def say_missing_kinds(splits: Splits) -> None:
 
 
 def missing_kind(rows: Sequence[JudgedSolution]) -> str | None:
-    """Which kind of solutions there is none of; None if there are both."""
+    """Return the kind of solutions that is missing; None if both kinds are present."""
     wrong = sum(row.first_error is not None for row in rows)
     if 0 < wrong < len(rows):
         return None

@@ -122,7 +122,7 @@ class _SplitJudge:
         return MeasuredJudge(name=self.run.judge, claim=self.run.claim)
 
     def provenance(self) -> dict[str, Any]:
-        """Which run it is."""
+        """Return the location, the identity and the judge of the run."""
         return {"location": self.run.location, "run": self.identity, "judge": self.run.judge}
 
     def opinion(self, row: JudgedSolution) -> Opinion | LeftOut:
@@ -145,7 +145,7 @@ class _SplitJudge:
 def _by_split(
     files: Mapping[str, str], splits: Splits, opinions: Sequence[str]
 ) -> dict[str, list[_SplitJudge]]:
-    """The judges of each split, those that name steps first.
+    """Return the judges of each split, those that name steps first.
 
     Args:
         files: by split.
@@ -198,7 +198,7 @@ def _read(location: str) -> _SplitJudge:
 
 
 def _no_match(judge: _SplitJudge, files: Sequence[str], splits: Splits) -> str:
-    """The message that opinions are on none of the files."""
+    """Return the message that opinions are on none of the files."""
     location, count = judge.run.location, len(judge.run.opinions)
     theirs = next(iter(splits.values()))[0].id
     own = next(iter(judge.solutions), None)

@@ -47,7 +47,7 @@ class SearchRun:
     """A search that is compared."""
 
     name: str
-    """As in the configuration."""
+    """Name of the search in the configuration."""
     method: str
     """The method and its settings but `n`, for display."""
     n: int
@@ -120,7 +120,7 @@ class GroupFigures:
 
     num_problems: int
     accuracy: dict[str, Estimate]
-    """By name of the search."""
+    """Accuracy by name of the search."""
     reference: dict[str, Estimate]
     """Best-of-N at the cost that each search has on all problems, by the choice that is the better
     one there."""
@@ -129,7 +129,7 @@ class GroupFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchComparison:
-    """What a comparison of searches has found."""
+    """Results of a comparison of searches."""
 
     num_problems: int
     cost_unit: str
@@ -140,8 +140,8 @@ class SearchComparison:
     reference: tuple[ReferenceFigures, ...]
     """N rising."""
     over_optimisation: dict[str, OverOptimisation]
-    """Of methods that were run at several `n` and nothing else different, by their names, and of
-    best-of-N by its choice: whether the largest is worse than the best."""
+    """Over-optimisation of best-of-N by its choice, and of methods by name that were run at several
+    `n` and nothing else different: whether the largest is worse than the best."""
     groups: dict[str, dict[str, GroupFigures]]
     """For each kind and group, the problems' metadata, and fifths by the policy's pass rate.
     That is measured on the draws of the reference, which thus looks worse on the hardest
@@ -208,7 +208,7 @@ def _right(run: SearchRun) -> Array:
 
 
 def _cost(run: SearchRun) -> float:
-    """Mean cost of a problem."""
+    """Return the mean cost of a problem."""
     return float(
         np.mean(
             [
@@ -227,7 +227,7 @@ class _AtCost:
 
 
 def _reference_of(run: SearchRun, points: Sequence[ReferenceSize]) -> _AtCost:
-    """The better choice of best-of-N at the cost of a search."""
+    """Return the better choice of best-of-N at the cost of a search."""
     cost, candidates = _cost(run), []
     for choice in SCORED:
         accuracy, beyond = at_cost(points, choice, cost)

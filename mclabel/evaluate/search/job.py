@@ -164,7 +164,7 @@ class _Plan:
 
 
 def _plans(config: SearchEvalConfig) -> Iterator[_Plan]:
-    """All searches, the reference last."""
+    """Yield all searches, the reference last."""
     out = config.out.rstrip("/")
     for name, method in config.methods.items():
         yield _Plan(name=name, config=_config(config, f"{out}/{name}", method))
@@ -207,7 +207,7 @@ def _check(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
 
 
 def _searched(plan: _Plan, on_state: Callable[[str, JobState], None]) -> SearchRun:
-    """A search that is done, once it is."""
+    """Return a search that is done, once it is."""
     search(plan.config, lambda state: on_state(plan.shown, state))
     store, method = Store(plan.config.out), plan.config.search
     return SearchRun(
@@ -221,12 +221,12 @@ def _searched(plan: _Plan, on_state: Callable[[str, JobState], None]) -> SearchR
 
 
 def _method_text(method: MethodSettings) -> str:
-    """A method and its settings that are not the default, without n."""
+    """Return a method and its settings that are not the default, without n."""
     own = method.model_dump(exclude={"n", "kind"}, exclude_defaults=True)
     return ", ".join([method.kind, *(f"{key}={value}" for key, value in own.items())])
 
 
 def _only(run: SearchRun, kept: set[str]) -> SearchRun:
-    """A search of some problems alone, by id."""
+    """Return a search of some problems alone, by id."""
     by_id = {tree.problem_id: tree for tree in run.trees}
     return replace(run, trees=[by_id[identity] for identity in sorted(kept)])

@@ -28,7 +28,7 @@ from mclabel.search.tree import ModelSizes
 
 BEST, VOTE = "best", "weighted vote"
 CHOICES = (BEST, VOTE, MAJORITY, PASS)
-"""How best-of-N chooses; the last two need no scorer."""
+"""Ways in which best-of-N chooses; the last two need no scorer."""
 SCORED = (BEST, VOTE)
 _SCORER = "prm"
 
@@ -57,7 +57,7 @@ class ReferenceSize:
 def reference_sizes(
     trees: Sequence[StoredTree], sizes: Sequence[int], models: ModelSizes | None, *, seed: int
 ) -> list[ReferenceSize]:
-    """Best-of-N at several N, from one search of kind `best_of_n`.
+    """Measure best-of-N at several N, from one search of kind `best_of_n`.
 
     Args:
         trees: one a problem.
@@ -91,14 +91,16 @@ def reference_sizes(
 
 
 def computation(models: ModelSizes | None, by_policy: float, by_scorer: float) -> float:
-    """Floating-point operations for tokens of both models; their number where no size is known."""
+    """Return the floating-point operations for tokens of both models; their number where no size is
+    known.
+    """
     return by_policy + by_scorer if models is None else models.flops_of(by_policy, by_scorer)
 
 
 def at_cost(
     reference: Sequence[ReferenceSize], choice: str, cost: float
 ) -> tuple[NDArray[np.float64], str | None]:
-    """Accuracy of best-of-N by problem at a cost, linear in the cost's logarithm between two N.
+    """Return the accuracy of best-of-N by problem at a cost, interpolated in the cost's logarithm.
 
     The two N and their shares follow from mean costs, so they are the same for all problems.
 
@@ -124,12 +126,12 @@ def at_cost(
 
 
 def draws(tree: StoredTree) -> list[StoredNode]:
-    """The whole solutions of a search of kind `best_of_n`, each as often as it was drawn."""
+    """Return the whole solutions of a search of kind `best_of_n`, each as often as it was drawn."""
     return [node for node in tree.nodes if not node.parent for _ in range(node.count)]
 
 
 def drawn_samples(tree: StoredTree) -> ProblemSamples:
-    """The draws of a problem as samples to choose from."""
+    """Return the draws of a problem as samples to choose from."""
     nodes = draws(tree)
     scores = tuple(
         -inf if node.score is None or node.group is None else node.score for node in nodes
@@ -144,7 +146,7 @@ def drawn_samples(tree: StoredTree) -> ProblemSamples:
 
 
 def scored_tokens(tree: StoredTree, size: int) -> float:
-    """Expected tokens of the scorer for `size` of the draws of a problem; see above."""
+    """Return the expected tokens of the scorer for `size` of the draws of a problem; see above."""
     total = len(draws(tree))
     nodes = [node for node in tree.nodes if not node.parent and node.scores]
     if not nodes:
@@ -160,7 +162,7 @@ def scored_tokens(tree: StoredTree, size: int) -> float:
 
 
 def _is_held(count: int, size: int, total: int) -> float:
-    """Chance that `size` of `total` draws hold one of `count` at least."""
+    """Return the chance that `size` of `total` draws hold one of `count` at least."""
     return 1 - comb(total - count, size) / comb(total, size)
 
 

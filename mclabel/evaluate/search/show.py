@@ -24,7 +24,9 @@ _UNIT = {"flops": "FLOPs", "tokens": "tokens computed"}
 
 
 def search_grids(result: SearchComparison) -> list[Grid]:
-    """The comparison, best-of-N by N, what larger n does, and kinds of problems."""
+    """Return the tables of the comparison, best-of-N by N, the effect of larger n, and kinds of
+    problems.
+    """
     grids = [_methods(result), _reference(result), _over_optimisation(result)]
     grids += [_groups(kind, groups, result) for kind, groups in result.groups.items()]
     return [grid for grid in grids if grid.rows]
@@ -120,12 +122,12 @@ def _over_optimisation(result: SearchComparison) -> Grid:
         rows=tuple(
             (
                 name,
-                str(turn.best_size),
-                f"{turn.best:.3f}",
-                f"{turn.last:.3f}",
-                _difference(turn.fall) if turn.fall.value else "-",
+                str(comparison.best_size),
+                f"{comparison.best:.3f}",
+                f"{comparison.last:.3f}",
+                _difference(comparison.fall) if comparison.fall.value else "-",
             )
-            for name, turn in result.over_optimisation.items()
+            for name, comparison in result.over_optimisation.items()
         ),
     )
 
@@ -173,7 +175,8 @@ _AXIS = {
 
 
 def search_plot(result: SearchComparison) -> Plot:
-    """A point a search with its 95% interval, a line a choice of best-of-N.
+    """Plot one point for each search with its 95% interval, and one line for each choice of
+    best-of-N.
 
     Searches that the truth steered are hollow.
     """
