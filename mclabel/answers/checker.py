@@ -82,8 +82,8 @@ class Checker:
 
     def grade(self, answer: str, gold: str, *, units_optional: bool = True) -> Grade:
         """Return whether `answer` means what `gold` means. Never raises on any pair of strings."""
-        pending = self._begin(answer, gold, units_optional)
-        return self._ended(answer, gold, pending, units_optional)
+        pending = self._begin_grading(answer, gold, units_optional)
+        return self._await_grade(answer, gold, pending, units_optional)
 
     def grade_many(self, pairs: Iterable[tuple[str | None, str]]) -> list[Grade]:
         """Return the grades of (answer, gold) pairs, in order; no answer is a wrong one.
@@ -104,15 +104,15 @@ class Checker:
         """
         begun: deque[tuple[str, str, Grade | Future[Proof]]] = deque()
         for answer, gold in pairs:
-            pending = _NO_ANSWER if answer is None else self._begin(answer, gold, True)
+            pending = _NO_ANSWER if answer is None else self._begin_grading(answer, gold, True)
             if not begun and isinstance(pending, Grade):
                 yield pending
                 continue
             begun.append((answer or "", gold, pending))
             while begun and (len(begun) == ahead or _is_done(begun[0][2])):
-                yield self._ended(*begun.popleft(), True)
+                yield self._await_grade(*begun.popleft(), True)
         while begun:
-            yield self._ended(*begun.popleft(), True)
+            yield self._await_grade(*begun.popleft(), True)
 
     def grade_completion(
         self,
@@ -131,8 +131,10 @@ class Checker:
             return extracted.answer, self.grade(
                 extracted.answer, gold, units_optional=units_optional
             )
-        begun = self._begin_found(extracted, gold, units_optional, grade_guesses)
-        return extracted.answer or None, self._graded(extracted, begun, gold, units_optional)
+        begun = self._begin_extracted(extracted, gold, units_optional, grade_guesses)
+        return extracted.answer or None, self._grade_of_extracted(
+            extracted, begun, gold, units_optional
+        )
 
     async def grade_completions(
         self,
@@ -158,7 +160,10 @@ class Checker:
             return [
                 None
                 if extracted is None
-                else (extracted, self._begin_found(extracted, gold, units_optional, grade_guesses))
+                else (
+                    extracted,
+                    self._begin_extracted(extracted, gold, units_optional, grade_guesses),
+                )
                 for extracted, (_, gold) in zip(answers, items, strict=True)
             ]
 
@@ -170,9 +175,12 @@ class Checker:
             extracted, grade = begun
             if isinstance(grade, Future):
                 proof = await asyncio.wrap_future(grade)
-                grade = self._end(proof, extracted.answer, gold, units_optional)
+                grade = self._grade_of_proof(proof, extracted.answer, gold, units_optional)
             graded.append(
-                (extracted.answer or None, self._graded(extracted, grade, gold, units_optional))
+                (
+                    extracted.answer or None,
+                    self._grade_of_extracted(extracted, grade, gold, units_optional),
+                )
             )
         return graded
 
@@ -185,7 +193,7 @@ class Checker:
         """
         pending = await aside(lambda: self._begin_gold(gold))
         if isinstance(pending, Future):
-            return _unparsed(await asyncio.wrap_future(pending))
+            return _parsing_failure(await asyncio.wrap_future(pending))
         return pending
 
     def _begin_gold(self, gold: str) -> str | Future[Proof] | None:
@@ -199,7 +207,7 @@ class Checker:
         reason = refusal(form)
         if reason is not None:
             return reason
-        return self._ask({"gold": read_gold(gold).text})
+        return self._ask_worker({"gold": read_gold(gold).text})
 
     def host_pid(self) -> int | None:
         """Return the process id of the host that forks workers, if it is running."""
@@ -212,7 +220,7 @@ class Checker:
         if pool is not None:
             pool.close()
 
-    def _begin(self, answer: str, gold: str, units_optional: bool) -> Grade | Future[Proof]:
+    def _begin_grading(self, answer: str, gold: str, units_optional: bool) -> Grade | Future[Proof]:
         """Return the grade if the memo or a cheap layer gives it, else the worker's pending
         proof.
         """
@@ -222,45 +230,45 @@ class Checker:
         here = grade_here(answer, gold, units_optional=units_optional)
         if isinstance(here, Grade):
             if here.reason != NO_STACK:
-                self._remember(answer, gold, units_optional, here)
+                self._remember_grade(answer, gold, units_optional, here)
             return here
         ours, theirs = here
-        return self._ask({"answer": ours, "gold": theirs, "units_optional": units_optional})
+        return self._ask_worker({"answer": ours, "gold": theirs, "units_optional": units_optional})
 
-    def _begin_found(
+    def _begin_extracted(
         self, extracted: Found, gold: str, units_optional: bool, grade_guesses: bool
     ) -> Grade | Future[Proof]:
         if not extracted.answer:
             return _IN_WORDS
         if extracted.is_guess and not grade_guesses:
             return _NOT_GRADED
-        return self._begin(extracted.answer, gold, units_optional)
+        return self._begin_grading(extracted.answer, gold, units_optional)
 
-    def _graded(
+    def _grade_of_extracted(
         self, extracted: Found, grade: Grade | Future[Proof], gold: str, units_optional: bool
     ) -> Grade:
-        grade = self._ended(extracted.answer, gold, grade, units_optional)
+        grade = self._await_grade(extracted.answer, gold, grade, units_optional)
         if not extracted.is_guess or grade is _NOT_GRADED or grade is _IN_WORDS:
             return grade
         return guessed(grade)
 
-    def _ended(
+    def _await_grade(
         self, answer: str, gold: str, pending: Grade | Future[Proof], units_optional: bool
     ) -> Grade:
         if isinstance(pending, Grade):
             return pending
-        return self._end(pending.result(), answer, gold, units_optional)
+        return self._grade_of_proof(pending.result(), answer, gold, units_optional)
 
-    def _end(self, proof: Proof, answer: str, gold: str, units_optional: bool) -> Grade:
+    def _grade_of_proof(self, proof: Proof, answer: str, gold: str, units_optional: bool) -> Grade:
         if proof.same is None:
             grade = Grade(verdict=Verdict.UNKNOWN, reason=proof.reason, layer="sympy")
         else:
             grade = _PROVED[proof.same]
         if proof.reason not in PASSING:
-            self._remember(answer, gold, units_optional, grade)
+            self._remember_grade(answer, gold, units_optional, grade)
         return grade
 
-    def _remember(self, answer: str, gold: str, units_optional: bool, grade: Grade) -> None:
+    def _remember_grade(self, answer: str, gold: str, units_optional: bool, grade: Grade) -> None:
         if not self._memo_size or len(answer) + len(gold) > _MAX_MEMO_TEXT:
             return
         memo = self._memo
@@ -271,7 +279,7 @@ class Checker:
                 memo.pop(old, None)
         memo[answer, gold, units_optional] = grade
 
-    def _ask(self, question: dict[str, object]) -> Future[Proof]:
+    def _ask_worker(self, question: dict[str, object]) -> Future[Proof]:
         with self._lock:
             if self._pool is None:
                 self._pool = WorkerPool(
@@ -362,7 +370,7 @@ def _is_done(pending: Grade | Future[Proof]) -> bool:
     return isinstance(pending, Grade) or pending.done()
 
 
-def _unparsed(proof: Proof) -> str | None:
+def _parsing_failure(proof: Proof) -> str | None:
     return None if proof.same else "not_parsed" if proof.same is False else proof.reason
 
 

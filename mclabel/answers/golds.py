@@ -112,21 +112,21 @@ def read_gold(value: Any) -> Gold | NoGold:
     Args:
         value: as a row, a request or a caller has it; also an array or a number of numpy.
     """
-    value = _plain(value)
+    value = _without_numpy(value)
     if isinstance(value, Mapping) and _GROUND_TRUTH in value:
-        value = _plain(value[_GROUND_TRUTH])
+        value = _without_numpy(value[_GROUND_TRUTH])
     if isinstance(value, str):
-        return _of_text(value)
+        return _read_text(value)
     if isinstance(value, bool):
         return NoGold("wrong_type", "must be a text or a number, is a bool")
     if value is None or (isinstance(value, float | Decimal) and isnan(value)):
         return NoGold("no_gold", _MISSING[value is None])
     if isinstance(value, int | float | Decimal):
         if isinstance(value, int) or isfinite(value):
-            return Gold(_digits(value))
+            return Gold(_write_digits(value))
         return NoGold("wrong_type", f"is {value}: must be finite, or a text such as '\\infty'")
     if isinstance(value, Mapping | list):
-        return _of_data(value)
+        return _read_data(value)
     return NoGold("wrong_type", f"must be a text or a number, is a {type(value).__name__}")
 
 
@@ -174,12 +174,12 @@ _MISSING = {
 }
 
 
-def _of_text(text: str) -> Gold | NoGold:
-    if (listed := _listed(text)) is not None:
-        return _of_data(listed)
+def _read_text(text: str) -> Gold | NoGold:
+    if (listed := _read_list(text)) is not None:
+        return _read_data(listed)
     answer = reference_answer(text)
     if answer == text.strip():
-        answer = _named(answer)
+        answer = _named_answer(answer)
     bare = _WRAPPED.sub(r"\1", answer).strip(" \t\n$*.()[]\\").casefold()
     if not text.strip():
         return NoGold("no_gold", _MISSING[True])
@@ -193,7 +193,7 @@ def _of_text(text: str) -> Gold | NoGold:
     return Gold(answer)
 
 
-def _named(text: str) -> str:
+def _named_answer(text: str) -> str:
     """Return what a text names as the answer in its last line, else all of it."""
     opening, closing = _TAG
     if text.endswith(closing) and opening in text:
@@ -202,13 +202,13 @@ def _named(text: str) -> str:
     return match[1].strip() if match else text
 
 
-def _of_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
+def _read_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
     if isinstance(value, list):
-        value = [_digits(item) if _is_long(item) else item for item in value]
+        value = [_write_digits(item) if _is_long(item) else item for item in value]
     if not value:
         return NoGold("no_gold", "is an empty list or object. Remove the row")
     if isinstance(value, list) and all(
-        isinstance(leaf := _leaf(item), NoGold) and leaf.reason == "no_gold" for item in value
+        isinstance(leaf := _read_entry(item), NoGold) and leaf.reason == "no_gold" for item in value
     ):
         return NoGold("no_gold", "is a list in which every entry says that there is no answer")
     try:
@@ -220,13 +220,13 @@ def _of_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
     return Gold(text, is_json=True)
 
 
-def _leaf(item: Any) -> Gold | NoGold | None:
+def _read_entry(item: Any) -> Gold | NoGold | None:
     """Return an entry of a list as a gold; None of a list or an object."""
-    item = _plain(item)
+    item = _without_numpy(item)
     return None if isinstance(item, Mapping | list) else read_gold(item)
 
 
-def _listed(text: str) -> list[Any] | None:
+def _read_list(text: str) -> list[Any] | None:
     """Return the list of texts that a text is, as JSON or Python writes it.
 
     A list of numbers is left as it is: `[1, 2]` may be an interval or a point.
@@ -249,7 +249,7 @@ def _is_long(item: Any) -> bool:
     return isinstance(item, int) and abs(item) >= _LONG
 
 
-def _digits(number: int | float | Decimal) -> str:
+def _write_digits(number: int | float | Decimal) -> str:
     """Return a number as digits, without an exponent where that would take few more."""
     if isinstance(number, int):
         return f"{Decimal(number):f}"  # `str` refuses integers of more than 4,300 digits
@@ -258,7 +258,7 @@ def _digits(number: int | float | Decimal) -> str:
     return f"{exact:f}" if "e" in short.casefold() and abs(exact.adjusted()) < 40 else short
 
 
-def _plain(value: Any) -> Any:
+def _without_numpy(value: Any) -> Any:
     """Return a value without the types of numpy; tuples are lists."""
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -267,7 +267,7 @@ def _plain(value: Any) -> Any:
 
 def _plain_or_refuse(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return _digits(value)
+        return _write_digits(value)
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"it cannot hold a {type(value).__name__}")

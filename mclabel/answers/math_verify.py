@@ -119,14 +119,14 @@ def verify(
 
 def verdict(gold: Any, target: Any) -> Verdict:
     """Compare like `verify`, in three values: no answer is wrong, without a gold all is unknown."""
-    golds = [accepted for given in _listed(gold) for accepted in _golds(given)]
+    golds = [accepted for given in _as_list(gold) for accepted in _golds(given)]
     if not golds:
         return Verdict.UNKNOWN
-    pairs = [(str(answer), accepted) for answer in _listed(target) for accepted in golds]
+    pairs = [(str(answer), accepted) for answer in _as_list(target) for accepted in golds]
     return best_grade(default_checker().grade_many(pairs)).verdict if pairs else Verdict.WRONG
 
 
-def _listed(given: Any) -> list[Any]:
+def _as_list(given: Any) -> list[Any]:
     return list(given) if isinstance(given, list | tuple | set) else [given]
 
 

@@ -58,8 +58,8 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     start = time.perf_counter()
     target = Path(out).open("w", encoding="utf-8") if out else nullcontext(sys.stdout)  # noqa: SIM115
     with path.open("rb") as lines, target as written:
-        rows = _rows(source, enumerate(bounded_lines(lines), 1), report, on_bad_line)
-        for row, grade in _graded(rows):
+        rows = _read_rows(source, enumerate(bounded_lines(lines), 1), report, on_bad_line)
+        for row, grade in _grade_rows(rows):
             report.verdicts[grade.verdict.value] += 1
             row |= {"verdict": grade.verdict, "reason": grade.reason, "layer": grade.layer}
             written.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
@@ -67,7 +67,7 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     return report
 
 
-def _rows(
+def _read_rows(
     source: str,
     lines: Iterator[tuple[int, bytes | None]],
     report: CheckReport,
@@ -76,7 +76,7 @@ def _rows(
     for number, line in lines:
         if line is not None and not line.strip():
             continue
-        row = TOO_LARGE.detail if line is None else _row(line)
+        row = TOO_LARGE.detail if line is None else _read_row(line)
         if isinstance(row, str):
             report.num_bad_lines += 1
             on_bad_line(f"{source}, line {number}: {row}")
@@ -84,7 +84,7 @@ def _rows(
             yield row
 
 
-def _row(line: bytes) -> dict[str, Any] | str:
+def _read_row(line: bytes) -> dict[str, Any] | str:
     """Return the line's object, or what is wrong with it."""
     try:
         row = json.loads(line.decode("utf-8"))
@@ -115,7 +115,7 @@ def acceptable_golds(value: Any) -> tuple[str, ...] | str:
     return acceptable_answers(gold) or "must be a text, a number or a list of them, is an object"
 
 
-def _graded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
+def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
     """Yield rows with their grades, in order; easy pairs are decided while hard ones are
     pending.
     """

@@ -109,10 +109,10 @@ def judge(counts: HealthCounts) -> Health:
     findings = [
         finding
         for name, figure in figures.items()
-        if (finding := _finding(name, figure, counts)) is not None
+        if (finding := _find_fault(name, figure, counts)) is not None
     ]
     if not counts.num_solutions:
-        findings.append(_nothing(counts))
+        findings.append(_find_no_solutions(counts))
     says_it = any(finding.check == "solutions_truncated" for finding in findings)
     if says_it or counts.num_solutions < MIN_SEEN:
         findings = [finding for finding in findings if finding.check != "tokens_at_limit"]
@@ -174,7 +174,7 @@ def share_text(figure: Figure) -> str:
     return f"{figure.share:.0%}"
 
 
-def _finding(name: str, figure: Figure, counts: HealthCounts) -> Finding | None:
+def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | None:
     check, share, max_tokens = CHECKS[name], figure.share, counts.max_tokens
     if share is None or figure.total < MIN_SEEN or share < check.warning:
         return None
@@ -213,7 +213,7 @@ def _mending(reasons: Counter[str]) -> str | None:
     )
 
 
-def _nothing(counts: HealthCounts) -> Finding:
+def _find_no_solutions(counts: HealthCounts) -> Finding:
     return Finding(
         check="no_solutions",
         severity="error",

@@ -110,7 +110,7 @@ class HealthCounts:
         self.max_tokens = self.max_tokens or policy.get("max_tokens")
         self._add_dropped(metadata)
         reasons = Counter[str](metadata.get("ungraded", {}))
-        self._withhold(reasons.pop(NO_ROOM, 0))
+        self._count_withheld(reasons.pop(NO_ROOM, 0))
         self.ungraded.update(reasons)
         self.num_rollouts_weak += metadata.get("weak", 0)
         if not len(table):
@@ -121,7 +121,7 @@ class HealthCounts:
         self._add_labels(shard)
         self._add_problems(shard)
 
-    def _withhold(self, number: int) -> None:
+    def _count_withheld(self, number: int) -> None:
         """Count rollouts that were not sampled apart; the rows hold them among the ungraded."""
         self.num_rollouts_withheld += number
         self.num_rollouts -= number
@@ -239,8 +239,8 @@ class _Shard:
         self.outcomes = table["outcome"].to_numpy()
         self.num_tokens = _numbers(pc.list_value_length(table["solution_ids"]))
         self.is_cut: Flags = table["finish_reason"].to_numpy() == "length"
-        self.problem = _codes(table["problem_id"].combine_chunks())
-        self.first_rows = _first(self.problem)
+        self.problem = _codes_of_names(table["problem_id"].combine_chunks())
+        self.first_rows = _first_indices(self.problem)
         names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
         problems = table.select(names).take(self.first_rows).to_pylist()
         self.chance = np.array([chance_of(answer_class(problem_of(row))) for row in problems])
@@ -248,21 +248,21 @@ class _Shard:
         self.is_chosen: Flags = table["chosen_by_outcome"].to_numpy()
         self.num_sampled = _numbers(table["num_sampled"])
         self.num_sampled_right = _numbers(table["num_sampled_right"])
-        self.has_error = _known(table["first_error"])
+        self.has_error = _is_known(table["first_error"])
         self.root = _counts(table["root"].combine_chunks())
         self.counts = _counts(flat)
-        self.first_of_prefix = _first(_codes(pc.struct_field(flat, "prefix_id")))
+        self.first_of_prefix = _first_indices(_codes_of_names(pc.struct_field(flat, "prefix_id")))
         hard = pc.struct_field(flat, "hard")
         self.is_sound = _flags(hard)
         self.is_wrong = _flags(pc.invert(hard))
         last_step = self.num_steps.cumsum()[self.step_row] - 1
         before_last = np.arange(len(flat)) != last_step
         asked = before_last & ~_flags(pc.equal(pc.struct_field(flat, "source"), "none"))
-        self.is_asked: Flags = self._has(asked)
+        self.is_asked: Flags = self._has_step(asked)
         """True if more than the solution's last step was to be labelled."""
-        self.is_decided: Flags = self.has_error | ~self._has(~self.is_sound & before_last)
+        self.is_decided: Flags = self.has_error | ~self._has_step(~self.is_sound & before_last)
 
-    def _has(self, of_steps: Flags) -> Flags:
+    def _has_step(self, of_steps: Flags) -> Flags:
         """Return whether a solution has such a step."""
         return np.bincount(self.step_row[of_steps], minlength=len(self.num_steps)) > 0
 
@@ -281,15 +281,15 @@ def _flags(column: pa.Array) -> Flags:
     return np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _known(column: pa.ChunkedArray) -> Flags:
+def _is_known(column: pa.ChunkedArray) -> Flags:
     return np.asarray(pc.is_valid(column).to_numpy(), dtype=np.bool_)
 
 
-def _codes(names: pa.Array) -> Ints:
+def _codes_of_names(names: pa.Array) -> Ints:
     """Return a number for each distinct name, from 0."""
     return _numbers(names.dictionary_encode().indices)
 
 
-def _first(codes: Ints) -> Ints:
+def _first_indices(codes: Ints) -> Ints:
     """Return the first index of each code, in the order of the codes."""
     return np.asarray(np.unique(codes, return_index=True)[1], dtype=np.int64)

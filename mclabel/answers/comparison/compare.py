@@ -86,20 +86,20 @@ class Comparison:
             ):
                 return True
             return same_number(answer.literal.value, gold.literal, literal=True)
-        for look in (self._wrapped, self._collections, self._sets):
+        for look in (self._compare_wrapped, self._compare_collections, self._compare_sets):
             handled, verdict = look(answer, gold)
             if handled:
                 return verdict
-        return self._scalars(answer, gold)
+        return self._compare_scalars(answer, gold)
 
-    def _wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _compare_wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         """Compare remarks, equations, choices and hedges by the values that they hold."""
         if is_congruence(answer) is not is_congruence(gold):
             ours, theirs = as_congruence(answer), as_congruence(gold)
             if ours is not answer or theirs is not gold:
                 return True, self.same(ours, theirs)
         if isinstance(answer, Remarked) or isinstance(gold, Remarked):
-            return True, self._remarked(answer, gold)
+            return True, self._compare_remarked(answer, gold)
         if isinstance(answer, Equation) and isinstance(gold, Equation):
             return True, same_equations(answer, gold, self.same)
         if isinstance(gold, Equation):
@@ -107,12 +107,12 @@ class Comparison:
         if isinstance(answer, Equation) and not isinstance(gold, Relation):
             return True, equation_and_value(answer, gold, self.same, swap=False)
         if isinstance(answer, Approximated) or isinstance(gold, Approximated):
-            return True, self._approximations(answer, gold)
+            return True, self._compare_approximations(answer, gold)
         if isinstance(answer, Choice) or isinstance(gold, Choice):
-            return True, self._choices(answer, gold)
+            return True, self._compare_choices(answer, gold)
         return False, None
 
-    def _remarked(self, answer: Form, gold: Form) -> bool | None:
+    def _compare_remarked(self, answer: Form, gold: Form) -> bool | None:
         """Compare the value of a remarked form, and what restates it, with the other form."""
         if (
             isinstance(answer, Remarked)
@@ -132,7 +132,7 @@ class Comparison:
             return verdict
         return False if verdict is False and not isinstance(other, Sequence) else None
 
-    def _approximations(self, answer: Form, gold: Form) -> bool | None:
+    def _compare_approximations(self, answer: Form, gold: Form) -> bool | None:
         """Return the exact parts, or the gold's approximation; of a formula in symbols what it is
         near.
         """
@@ -152,9 +152,9 @@ class Comparison:
         stated = self.same(answer, gold.stated)
         return stated or (exact if stated is False else None)
 
-    def _collections(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _compare_collections(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         if isinstance(answer, Matrix) or isinstance(gold, Matrix):
-            return True, self._matrices(answer, gold)
+            return True, self._compare_matrices(answer, gold)
         if isinstance(answer, Sequence) and isinstance(gold, Sequence):
             return True, same_sequences(answer, gold, self.same)
         for sequence, other, swap in ((answer, gold, False), (gold, answer, True)):
@@ -196,7 +196,7 @@ class Comparison:
             return True, None if isinstance(other, Opaque) else False
         return False, None
 
-    def _sets(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+    def _compare_sets(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         left, right = _as_reals(answer, gold), _as_reals(gold, answer)
         if left is None and right is None:
             return False, None
@@ -205,7 +205,7 @@ class Comparison:
         other = gold if left is not None else answer
         return True, self.prove(answer, gold) if isinstance(other, Opaque) else False
 
-    def _scalars(self, answer: Form, gold: Form) -> bool | None:
+    def _compare_scalars(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Ratio | Clock) or isinstance(gold, Ratio | Clock):
             return measures.same_colons(answer, gold, self.same)
         if isinstance(answer, Based) or isinstance(gold, Based):
@@ -217,7 +217,7 @@ class Comparison:
         if isinstance(answer, Words) or isinstance(gold, Words):
             return measures.same_text(answer, gold)
         if isinstance(answer, Name) or isinstance(gold, Name):
-            return self._names(answer, gold)
+            return self._compare_names(answer, gold)
         if isinstance(answer, Relation) and isinstance(gold, Relation):
             return proportional(answer.difference, gold.difference, positive=True) and (
                 answer.strict == gold.strict
@@ -229,24 +229,24 @@ class Comparison:
                 return _same_specials(answer.name, gold.name)
             other = gold if isinstance(answer, Special) else answer
             return None if isinstance(other, Opaque) else False
-        return self._formulas(answer, gold)
+        return self._compare_formulas(answer, gold)
 
-    def _names(self, answer: Form, gold: Form) -> bool | None:
+    def _compare_names(self, answer: Form, gold: Form) -> bool | None:
         """Compare letters as they are spelt, or as a product where they say so."""
         if isinstance(answer, Name) and isinstance(gold, Name):
             if answer.letters.lower() == gold.letters.lower():
                 return True
             if not says_product(gold.letters):
                 return same_names(answer, gold)
-        verdict = self._formulas(answer, gold)
+        verdict = self._compare_formulas(answer, gold)
         product = not isinstance(gold, Name) or says_product(gold.letters)
         return verdict if verdict is not True or product else None
 
-    def _formulas(self, answer: Form, gold: Form) -> bool | None:
+    def _compare_formulas(self, answer: Form, gold: Form) -> bool | None:
         verdict = same_formulas(answer, gold)
         return self.prove(answer, gold) if verdict is None else verdict
 
-    def _choices(self, answer: Form, gold: Form) -> bool | None:
+    def _compare_choices(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Choice) and isinstance(gold, Choice):
             if answer.letter != gold.letter:
                 return False
@@ -264,7 +264,7 @@ class Comparison:
             return self.same(choice.content, gold)
         return self.same(answer, choice.content)
 
-    def _matrices(self, answer: Form, gold: Form) -> bool | None:
+    def _compare_matrices(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Matrix) and isinstance(gold, Matrix):
             if answer.determinant != gold.determinant:
                 return False

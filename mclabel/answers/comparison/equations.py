@@ -57,7 +57,7 @@ def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
     ]
     a, b, c, d = sides
     if a is None or b is None or c is None or d is None:
-        return _unlike(answer, gold, same)
+        return _compare_sides(answer, gold, same)
     try:
         first, second = algebra.add(a, algebra.negate(b)), algebra.add(c, algebra.negate(d))
         if proportional(first, second, positive=False):
@@ -191,7 +191,7 @@ def proportional(a: Value, b: Value, *, positive: bool) -> bool:
     """Return whether a is a constant times b, so that a = 0 and b = 0 (or > 0, if positive) are
     one.
     """
-    left, right = _cleared(a), _cleared(b)
+    left, right = _without_denominators(a), _without_denominators(b)
     if not left.num or not right.num:
         return not left.num and not right.num
     mono = next(iter(right.num))
@@ -203,7 +203,7 @@ def proportional(a: Value, b: Value, *, positive: bool) -> bool:
     return algebra.same_form(left, algebra.multiply(algebra.number(ratio), right))
 
 
-def _unlike(answer: Equation, gold: Equation, same: Same) -> bool | None:
+def _compare_sides(answer: Equation, gold: Equation, same: Same) -> bool | None:
     """Compare sides that are not formulas: names in words may differ, letters may not."""
     if isinstance(answer.left, Words) or isinstance(gold.left, Words):
         return same(answer.right, gold.right)
@@ -251,7 +251,7 @@ def _names_something(left: Value, right: Value | None) -> bool:
     return all(mono and coefficient == 1 for mono, coefficient in left.num.items())
 
 
-def _cleared(value: Value) -> Value:
+def _without_denominators(value: Value) -> Value:
     """Return the numerator times what makes the powers of its symbols whole and not negative."""
     lowest: dict[str, int | Fraction] = {}
     for mono in value.num:

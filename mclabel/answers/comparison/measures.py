@@ -267,12 +267,12 @@ def same_text(answer: Form, gold: Form) -> bool | None:
     exact = None if value is None else value.rational
     if exact is None:
         return False
-    if exact in map(_told, words.words):
+    if exact in map(_number_of_word, words.words):
         return None if is_open(words.words) else False
     return None if tells_number(" ".join(words.words)) else False
 
 
-def _told(word: str) -> Fraction | int | None:
+def _number_of_word(word: str) -> Fraction | int | None:
     """Return the number that a word is, in digits or in any language."""
     return int(word) if word.isdecimal() else CARDINALS.get(word, number_in_words(word))
 

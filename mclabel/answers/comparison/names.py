@@ -259,7 +259,7 @@ def _same_items(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
     if "set" in kinds and kinds & {"tuple", "bracket"}:
         return False
     loose = {"list", "alternatives"}
-    has_order = kinds <= loose and _order_is_told(answer, gold)
+    has_order = kinds <= loose and _order_is_stated(answer, gold)
     if has_order and not has_labels(gold) and has_labels(answer) and not are_truth_values(gold):
         ordered_verdict = all_same(map(same, spread(answer), spread(gold)))
         if ordered_verdict or len(answer.items) != len(gold.items):
@@ -278,7 +278,7 @@ def _same_items(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
     return _matching(ours, theirs, same)
 
 
-def _order_is_told(answer: Sequence, gold: Sequence) -> bool:
+def _order_is_stated(answer: Sequence, gold: Sequence) -> bool:
     """Return whether names, truth values or dots at the end say that the order of a list counts."""
     if answer.ordered or gold.ordered:
         return True

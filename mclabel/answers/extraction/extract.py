@@ -120,7 +120,7 @@ def stated_answer(text: str) -> str | None:
     """
     if not any(mark in text for mark in _ANSWER_MARKS) or _SUPPOSED.search(text):
         return None
-    return _marked(text)
+    return _find_marked(text)
 
 
 _SUPPOSED = re.compile(
@@ -142,15 +142,15 @@ def find_answer(text: str) -> Found | None:
         if any(map(text.__contains__, _THOUGHT_WORDS)):
             marks = deque(_THOUGHT.finditer(text), maxlen=1)
     if not marks:
-        return _find(_without_run_on(text))
+        return _find_extracted(_without_run_on(text))
     mark = marks[0]
     rest = text[mark.end() :]
     if not any(mark.groups()):  # the thinking never ended
-        tagged = _tagged(rest) if _TAG_END in rest else None
+        tagged = _find_tagged(rest) if _TAG_END in rest else None
         return None if tagged is None else Found(tagged[1])
     if rest.strip():
-        return _find(_without_run_on(rest))
-    answer = _marked(text[: mark.start()])
+        return _find_extracted(_without_run_on(rest))
+    answer = _find_marked(text[: mark.start()])
     return Found(answer) if answer else None
 
 
@@ -184,15 +184,15 @@ def inside_box(text: str) -> str | None:
     return join_boxes(text, boxes) if boxes else None
 
 
-def _find(text: str) -> Found | None:
+def _find_extracted(text: str) -> Found | None:
     ending = closing_object(text) if text.endswith(_OBJECT_ENDS) else None
     if ending is not None:
         start, held = ending
         if held is not None:
-            inner = _find(held)
+            inner = _find_extracted(held)
             return inner and Found(inner.answer or held)
         text = text[:start].rstrip("` \n").removesuffix("```json")
-    answer = _marked(text)
+    answer = _find_marked(text)
     if answer is not None:
         return Found(answer) if answer else None
     if "\\boxed" in text:
@@ -250,7 +250,7 @@ def _tells_otherwise(sentence: str) -> bool:
     return not any(c.isdigit() for c in sentence) and tells_number(sentence, places=False)
 
 
-def _marked(text: str) -> str | None:
+def _find_marked(text: str) -> str | None:
     """Return the last answer that the text marks as such; empty if it takes that back or breaks
     off.
     """
@@ -258,17 +258,17 @@ def _marked(text: str) -> str | None:
     if boxes is None:
         return ""
     hashes = _hash_answer(text) if "#" in text and "####" in text else None
-    tagged = _tagged(text) if "<" in text else None
+    tagged = _find_tagged(text) if "<" in text else None
     end = boxes[-1][1] if boxes else -1
     if tagged is not None and tagged[0] > end:
         return _unless_taken_back(tagged[1], text[tagged[0] :].partition(">")[2])
     if hashes is not None and hashes[0] > end:
         return _unless_taken_back(hashes[1], text[hashes[0] :].partition("\n")[2])
     if not boxes:
-        return _announced(text)
+        return _find_announced(text)
     rest = text[end:]
     if len(rest) > _MIN_LATER:
-        later = _corrected(rest[:_MAX_CORRECTION]) if len(rest) > _MIN_CORRECTION else None
+        later = _find_correction(rest[:_MAX_CORRECTION]) if len(rest) > _MIN_CORRECTION else None
         if later is None and "nswer" in rest:
             later = _announced_later(rest)
         if later:
@@ -279,7 +279,7 @@ def _marked(text: str) -> str | None:
     return answer if len(rest) <= _MIN_DOUBT else _unless_taken_back(answer, rest)
 
 
-def _announced(text: str) -> str | None:
+def _find_announced(text: str) -> str | None:
     """Return the last answer that a text announces in words; empty if it takes that back."""
     answer = after_phrase(text)
     if not answer and text.find(" but ", max(0, len(text) - _MAX_CONTRAST)) >= 0:
@@ -303,14 +303,14 @@ def _unless_taken_back(answer: str, rest: str) -> str:
     if restatement is not None:
         return restatement
     end = _CLAUSE_END.search(rest, place + _MIN_LATER)
-    extracted = _find(rest[end.end() :]) if end else None
+    extracted = _find_extracted(rest[end.end() :]) if end else None
     return "" if extracted is None or extracted.is_guess else extracted.answer
 
 
 _CLAUSE_END = re.compile(r"[.!?:;\n]|, so\b")
 
 
-def _corrected(rest: str) -> str | None:
+def _find_correction(rest: str) -> str | None:
     """Return the answer that what follows a box corrects it to; None if it does not."""
     lower = rest.lower()
     if not any(map(lower.__contains__, _CORRECTIONS)):
@@ -340,7 +340,7 @@ _ANNOUNCED = re.compile(
 _DECIMAL = re.compile(r"\d\.\d|≈|approx|about|roughly")
 
 
-def _tagged(text: str) -> tuple[int, str] | None:
+def _find_tagged(text: str) -> tuple[int, str] | None:
     """Return where the last `<answer>` ends, and what it gives."""
     opening = text.rfind(_TAG)
     if opening < 0:
@@ -348,7 +348,7 @@ def _tagged(text: str) -> tuple[int, str] | None:
     end = text.find("<", opening + len(_TAG))
     end = len(text) if end < 0 else end
     inside = text[opening + len(_TAG) : end]
-    extracted = _find(inside)
+    extracted = _find_extracted(inside)
     answer = extracted.answer if extracted is not None and extracted.answer else clean(inside)
     return (end, answer) if answer else None
 
@@ -400,6 +400,6 @@ def _without_run_on(text: str) -> str:
         return text
     for match in islice(_RUN_ON.finditer(text, first), _MAX_RUN_ONS):
         before = text[: match.start()]
-        if before.strip() and _marked(before) is not None:
+        if before.strip() and _find_marked(before) is not None:
             return before
     return text

@@ -42,7 +42,7 @@ def closing_object(text: str) -> tuple[int, str | None] | None:
         return None
     if len(bare) - start > _MAX_OBJECT:
         return None
-    fields = _read(bare[start:])
+    fields = _read_object(bare[start:])
     return None if fields is None else (start, _answer_of(fields))
 
 
@@ -61,7 +61,7 @@ def _announced(bare: str, low: int) -> int:
     return -1
 
 
-def _read(text: str) -> dict[str, Any] | None:
+def _read_object(text: str) -> dict[str, Any] | None:
     """Return the fields of an object as JSON or Python writes it, by their names in lower case."""
     try:
         fields: Any = json.loads(_COMMAND.sub(r"\\\\", text), strict=False)
@@ -86,13 +86,13 @@ def _answer_of(fields: dict[str, Any]) -> str | None:
         return None if holder is None or fields is holder else _answer_of(_lowered(holder))
     value = fields[name]
     if isinstance(value, dict):
-        return _joined(_lowered(value))
+        return _join_fields(_lowered(value))
     if isinstance(value, list):
         value = ", ".join(str(entry) for entry in value)
     return None if value is None else str(value).strip() or None
 
 
-def _joined(value: dict[str, Any]) -> str | None:
+def _join_fields(value: dict[str, Any]) -> str | None:
     """Return an object as an answer: an amount with its unit, or named values."""
     held = next((value[name] for name in _VALUES if name in value), None)
     if held is not None:

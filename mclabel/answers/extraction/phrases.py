@@ -169,7 +169,7 @@ def last_number(text: str) -> str | None:
     A formula counts as a number where it ends in one after an equals sign, or is one.
     """
     prose = prose_of(_last_part_with_a_digit(text[-_WINDOW:]).replace("**", ""))
-    number = _last_told(prose)
+    number = _last_stated_number(prose)
     if number is None:
         return None
     after = prose[number.end() :]
@@ -208,7 +208,7 @@ def _holds_number(after: str) -> bool:
     return any(not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after))
 
 
-def _last_told(prose: str) -> re.Match[str] | None:
+def _last_stated_number(prose: str) -> re.Match[str] | None:
     """Return the last number that is not denied, in the sentence of the last; one such as 3rd
     yields.
     """

@@ -53,7 +53,7 @@ def read_date(text: str) -> Words | None:
     if text.startswith(DATE) and "\\" not in text and _DIGIT.search(text):
         _, *years, day_of_year = text.split()
         return Words((DATE, day_of_year, *years))
-    if text[0].isdigit() and len(text) >= _MIN_NUMERIC and (numeric := _numeric(text)):
+    if text[0].isdigit() and len(text) >= _MIN_NUMERIC and (numeric := _read_numeric_date(text)):
         return numeric
     ideographic = None if text.isascii() else _IDEOGRAPHIC.fullmatch(text)
     if ideographic:
@@ -75,7 +75,7 @@ def same_dates(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     return None if len(pairs) == 1 else False
 
 
-def _numeric(text: str) -> Words | None:
+def _read_numeric_date(text: str) -> Words | None:
     first = _YEAR_FIRST.fullmatch(text)
     if first:
         return _date(first[1], int(first[3]), first[4])

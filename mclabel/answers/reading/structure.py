@@ -133,17 +133,23 @@ def read_form(text: str, depth: int = 0) -> Form:
     date = read_date(text)
     if date is not None:
         return date
-    numeral = _numeral(text, depth)
+    numeral = _read_numeral(text, depth)
     if numeral is not None:
         return numeral
     truth = read_truth(text) if text[-1].isalpha() or " " in text else None
     if truth is not None:
         return Words((truth,))
     try:
-        form = _read(text, lambda piece: read_form(piece, depth + 1))
+        form = _read_first_fitting(text, lambda piece: read_form(piece, depth + 1))
     except NotClosed:
         form = None
-    return form or _counted(text, depth) or _words(text) or _told(text, depth) or Opaque(text)
+    return (
+        form
+        or _read_counted(text, depth)
+        or _words(text)
+        or _read_stated_value(text, depth)
+        or Opaque(text)
+    )
 
 
 def _clean(text: str) -> str:
@@ -159,21 +165,21 @@ def _clean(text: str) -> str:
     return chosen[1] if chosen else text
 
 
-def _numeral(text: str, depth: int) -> Form | None:
+def _read_numeral(text: str, depth: int) -> Form | None:
     """Return a number in words, whose "and" joins no list: `two and a half`, with what it
     counts.
     """
     number = number_in_words(text) if text[0].isalpha() else None
     if number is not None:
         return Number(Literal(number))
-    return _counted(text, depth) if " and " in text else None
+    return _read_counted(text, depth) if " and " in text else None
 
 
 def _words(text: str) -> Form | None:
     return Words(plain_words(text)) if is_wordy(text) else None
 
 
-def _told(text: str, depth: int) -> Form | None:
+def _read_stated_value(text: str, depth: int) -> Form | None:
     """Read a value that is stated in a sentence: `the area is 12`."""
     match = _SENTENCE.fullmatch(text)
     if not match:
@@ -182,7 +188,7 @@ def _told(text: str, depth: int) -> Form | None:
     return None if isinstance(form, Opaque | Words) else form
 
 
-def _counted(text: str, depth: int) -> Form | None:
+def _read_counted(text: str, depth: int) -> Form | None:
     """Read `five apples` or `two and a half hours`; not `two of them`, nor `half past three`."""
     counted = leading_number(text) if text[0].isalpha() else None
     if counted is None or counted[1].partition(" ")[0].lower() in _NOT_COUNTED:
@@ -195,7 +201,7 @@ _NOT_COUNTED = frozenset("of in out past to as or and more less fewer times plus
 """Words behind a number that make something else of it."""
 
 
-def _read(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kinds in order)
+def _read_first_fitting(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kinds in order)
     """Return the first kind of answer that fits, from the most to the least special."""
     affirmed = _AFFIRMED.match(text)
     if affirmed:
@@ -208,10 +214,10 @@ def _read(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kind
     if text[-1].isupper() or text.endswith("}"):
         named = _GEOMETRY.fullmatch(text)
         if named:
-            return _name(named[2])
+            return _read_name(named[2])
     congruence = _CONGRUENCE.fullmatch(text) if "\\equiv" in text else None
     if congruence:
-        return _congruence(congruence, part)
+        return _read_congruence(congruence, part)
     if "\\to" in text and "\\lim" not in text:
         steps = split(text, _ARROW)
         if len(steps) > 1 and all(steps):
@@ -226,7 +232,7 @@ def _read(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kind
     if text.isalpha():
         if len(text) == 1:
             return Closed(read_expression(text))
-        return _words(text) if is_wordy(text) else _name(text)
+        return _words(text) if is_wordy(text) else _read_name(text)
     if "\\begin" in text:
         matrix = read_matrix(text, part)
         if matrix is not None:
@@ -247,10 +253,10 @@ def _read(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kind
     if form is not None:
         return form
     if "=" in text or "≈" in text:
-        return _equation(text, part)
+        return _read_equation(text, part)
     if "±" in text or "∓" in text:
         return _plus_minus(text, part)
-    return _scalar(text)
+    return _read_scalar(text)
 
 
 def _without_condition(text: str) -> str:
@@ -291,7 +297,7 @@ def stated_range(text: str) -> str:
     return "N" if match and "+" in match[0] else "".join(names)
 
 
-def _congruence(match: re.Match[str], part: Reader) -> Form | None:
+def _read_congruence(match: re.Match[str], part: Reader) -> Form | None:
     """Read `x ≡ 2 (mod 3)` by the remainder and the modulus."""
     modulus = read_expression(match[3]).rational
     if modulus is None or modulus.denominator != 1 or modulus < 2:
@@ -321,7 +327,7 @@ def _without_group_commas(text: str) -> str:
     return "".join([text[:end], *reversed(pieces)])
 
 
-def _name(text: str) -> Form:
+def _read_name(text: str) -> Form:
     """Read letters that may be a name or a product, unless they spell a function or a constant."""
     try:
         value = read_expression(text)
@@ -332,7 +338,7 @@ def _name(text: str) -> Form:
     return Name(text, value)
 
 
-def _scalar(text: str) -> Form | None:
+def _read_scalar(text: str) -> Form | None:
     """Return one number, formula or quantity."""
     based = read_based(text)
     if based is not None:
@@ -362,19 +368,19 @@ _NAME = re.compile(
 )
 
 
-def _equation(text: str, part: Reader) -> Form | None:
+def _read_equation(text: str, part: Reader) -> Form | None:
     """Read `x = 5`, a relation between variables, or a chain, which is worth its last member."""
     if not is_balanced(text):
         return None
     if "≈" in text:
-        return _approximation(text, part)
+        return _read_approximation(text, part)
     sides = [side for side in split(text, _EQUALS) if side]
     if len(sides) > 2:
         named = split(text, _NEXT_NAME)
         if len(named) == len(sides) - 1 and all(_NAMED.match(segment) for segment in named):
             return Sequence("list", tuple(map(part, named)))
     if len(sides) == 1:
-        return part(sides[0]) if len(sides[0]) < len(text) else _scalar(text)
+        return part(sides[0]) if len(sides[0]) < len(text) else _read_scalar(text)
     left, right = sides[0], sides[-1]
     if _NAME.fullmatch(left):
         return Equation(part(left), part(right), left)
@@ -383,7 +389,7 @@ def _equation(text: str, part: Reader) -> Form | None:
     return Equation(part(left), part(right), "")
 
 
-def _approximation(text: str, part: Reader) -> Form | None:
+def _read_approximation(text: str, part: Reader) -> Form | None:
     """Read `x ≈ 3.14` as an equation, and both sides of `2√3 ≈ 3.46`."""
     sides = [side for side in split(text, _ALMOST) if side]
     if len(sides) < 2 or sides[0] == sides[-1]:

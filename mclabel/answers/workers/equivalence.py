@@ -82,7 +82,7 @@ def prove(answer: Form, gold: Form) -> bool | None:
     if left is None or right is None:
         return None
     if isinstance(left, Relational) or isinstance(right, Relational):
-        left, right = _solved(left), _solved(right)
+        left, right = _solution_set(left), _solution_set(right)
     if isinstance(left, sympy.Set) or isinstance(right, sympy.Set):
         return _same_sets(left, right)
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
@@ -136,7 +136,7 @@ def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
 def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     """Return whether they differ at a point at which every root and logarithm has one value."""
     names = sorted(left.free_symbols | right.free_symbols, key=lambda s: s.name)
-    branched = [*_branched(left), *_branched(right)] if names else []
+    branched = [*_branched_radicands(left), *_branched_radicands(right)] if names else []
     compared = 0
     for number, point in enumerate(_POINTS):
         if compared and number >= _NUM_USUAL:
@@ -157,7 +157,7 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     return False
 
 
-def _branched(side: sympy.Expr) -> list[sympy.Expr]:
+def _branched_radicands(side: sympy.Expr) -> list[sympy.Expr]:
     """Return what stands in symbols under roots and logarithms: where negative, they have many
     values.
     """
@@ -166,7 +166,7 @@ def _branched(side: sympy.Expr) -> list[sympy.Expr]:
     return [node for node in inner if not node.is_positive]
 
 
-def _solved(expression: Any) -> Any:
+def _solution_set(expression: Any) -> Any:
     """Return the set that an inequality in one real variable describes."""
     if not isinstance(expression, Relational):
         return expression

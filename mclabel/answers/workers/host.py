@@ -101,20 +101,20 @@ class _Host:
 
     def serve(self) -> None:
         """Serve until the control socket closes."""
-        self._send({"host": self._pid})
+        self._send_result({"host": self._pid})
         buffer = bytearray()
         try:
             while self._open:
                 for key, _ in self._selector.select():
                     if key.fd == self._control.fileno():
-                        self._take(buffer)
+                        self._receive_questions(buffer)
                     elif key.fd in self._children:
-                        self._hear(key.fd)
+                        self._read_child(key.fd)
         finally:
             for child in self._children.values():
-                _kill(child.pid)
+                _kill_process(child.pid)
 
-    def _take(self, buffer: bytearray) -> None:
+    def _receive_questions(self, buffer: bytearray) -> None:
         data = self._control.recv(MAX_MESSAGE)
         if not data:
             self._open = False
@@ -125,18 +125,18 @@ class _Host:
             if "kill" in message:
                 for child in self._children.values():
                     if child.question == message["kill"]:
-                        _kill(child.pid)
+                        _kill_process(child.pid)
             else:
-                self._fork(message)
+                self._fork_child(message)
 
-    def _fork(self, question: dict[str, Any]) -> None:
+    def _fork_child(self, question: dict[str, Any]) -> None:
         ours, theirs = os.pipe()
         try:
             pid = os.fork()
         except OSError:  # no process to be had: the pool asks again
             os.close(ours)
             os.close(theirs)
-            self._send({"id": question["id"], "died": 0})
+            self._send_result({"id": question["id"], "died": 0})
             return
         if pid:
             os.close(theirs)
@@ -151,7 +151,7 @@ class _Host:
         finally:
             os._exit(0)
 
-    def _hear(self, descriptor: int) -> None:
+    def _read_child(self, descriptor: int) -> None:
         """Read a child's pipe; at its end the child has ended, too."""
         child = self._children[descriptor]
         data = os.read(descriptor, MAX_MESSAGE)
@@ -165,14 +165,14 @@ class _Host:
         reply = json.loads(child.output) if child.output.endswith(b"\n") else {}
         if not reply:
             reply = {"died": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
-        self._send({"id": child.question, **reply})
+        self._send_result({"id": child.question, **reply})
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send_result(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _kill(pid: int) -> None:
+def _kill_process(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 

@@ -95,7 +95,7 @@ class WorkerPool:
         self._bell, self._bell_rope = socket.socketpair()
         self._bell.setblocking(False)
         self._selector.register(self._bell, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name="mclabel-checker", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="mclabel-checker", daemon=True)
         self._thread.start()
 
     def ask(self, question: dict[str, Any]) -> Future[Proof]:
@@ -106,7 +106,7 @@ class WorkerPool:
                 future.set_result(Proof(same=None, reason="no_worker"))
                 return future
             self._quick.append(_Question(question, future))
-        self._ring()
+        self._wake_thread()
         return future
 
     def host_pid(self) -> int | None:
@@ -119,7 +119,7 @@ class WorkerPool:
             if self._closed:
                 return
             self._closed = True
-        self._ring()
+        self._wake_thread()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=5)
 
@@ -132,7 +132,7 @@ class WorkerPool:
         self._selector.close()
         self._host = None
 
-    def _ring(self) -> None:
+    def _wake_thread(self) -> None:
         try:
             self._bell_rope.send(b"!", socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -141,15 +141,15 @@ class WorkerPool:
             if not self._closed:
                 raise
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         try:
             while not self._closed:
-                self._assign()
+                self._send_questions()
                 for key, _ in self._selector.select(self._wait_s()):
                     if key.fileobj is self._bell:
                         self._silence_bell()
                     elif key.fileobj is self._control:
-                        self._hear()
+                        self._receive_messages()
                 self._end_standstill()
         except Exception:
             logger.exception("the answer checker's thread failed: formulas will have no verdict")
@@ -172,17 +172,17 @@ class WorkerPool:
             times.append(self._started_at + START_S)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
-    def _assign(self) -> None:
+    def _send_questions(self) -> None:
         """Ask what may be asked now."""
-        while (question := self._next()) is not None:
+        while (question := self._next_question()) is not None:
             if self._host is None and not self._start_host():
                 return
             is_first = not question.alone and not question.counted
             if is_first and not question.future.set_running_or_notify_cancel():
                 continue  # cancelled
-            self._send(question)
+            self._send_question(question)
 
-    def _next(self) -> _Question | None:
+    def _next_question(self) -> _Question | None:
         """Return a question for which there is a place: alone, or in the quick or the slow lane."""
         asked = self._asked.values()
         if any(question.alone for question in asked):
@@ -196,7 +196,7 @@ class WorkerPool:
             return self._quick.popleft()
         return None
 
-    def _send(self, question: _Question) -> None:
+    def _send_question(self, question: _Question) -> None:
         self._next_id += 1
         question.since, question.is_killed = time.monotonic(), False
         self._asked[self._next_id] = question
@@ -206,10 +206,10 @@ class WorkerPool:
             "steps": self._max_steps,
             "counted": question.counted,
         }
-        if not self._tell(json.dumps(message).encode() + b"\n"):
+        if not self._send_to_host(json.dumps(message).encode() + b"\n"):
             self._lose_host()
 
-    def _tell(self, message: bytes) -> bool:
+    def _send_to_host(self, message: bytes) -> bool:
         """Send to the host; False if it has ended."""
         assert self._control is not None
         try:
@@ -242,7 +242,7 @@ class WorkerPool:
         self._selector.register(ours, selectors.EVENT_READ)
         return True
 
-    def _hear(self) -> None:
+    def _receive_messages(self) -> None:
         assert self._control is not None
         try:
             data = self._control.recv(MAX_MESSAGE)
@@ -259,9 +259,9 @@ class WorkerPool:
                 self._host_pid = message["host"]
                 self._failed_starts = 0
             elif (question := self._asked.pop(message["id"], None)) is not None:
-                self._receive(question, message)
+                self._settle_question(question, message)
 
-    def _receive(self, question: _Question, message: dict[str, Any]) -> None:
+    def _settle_question(self, question: _Question, message: dict[str, Any]) -> None:
         if "died" not in message:
             question.future.set_result(Proof(same=message["same"], reason=message["reason"]))
         elif message["died"] == signal.SIGPROF and not question.counted:
@@ -290,7 +290,7 @@ class WorkerPool:
         for number, question in self._asked.items():
             if now < question.since + STALL_S:
                 continue
-            if question.is_killed or not self._tell(b'{"kill": %d}\n' % number):
+            if question.is_killed or not self._send_to_host(b'{"kill": %d}\n' % number):
                 self._lose_host()  # it does not even report that the process has ended
                 return
             question.is_killed, question.since = True, now

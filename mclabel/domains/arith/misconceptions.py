@@ -104,10 +104,10 @@ def misread(
         The solution's text, and whether anything was misread in it.
     """
     for _ in range(8):
-        lines = _follow(program, problem_text, rng, strength)
+        lines = _follow_program(program, problem_text, rng, strength)
         if lines is not None:
             return lines
-    lines = _follow(program, problem_text, rng, 0.0)
+    lines = _follow_program(program, problem_text, rng, 0.0)
     assert lines is not None
     return lines
 
@@ -173,7 +173,7 @@ def numbers_of(problem_text: str) -> list[int]:
     return [int(n) for n in re.findall(r"\d+", problem_text)]
 
 
-def _follow(
+def _follow_program(
     program: Program, problem_text: str, rng: random.Random, strength: float
 ) -> tuple[str, bool] | None:
     numbers = numbers_of(problem_text)
@@ -264,7 +264,7 @@ class _Writer:
         checks = min(max(num_answers - 1, int(bool(wanted))), MAX_LINES // length - 1)
         occasions = rng.sample(range(checks + 1), min(num_answers, checks + 1))
         for number in range(checks + 1):
-            if number and not self._check(last=number == checks):
+            if number and not self._write_check(last=number == checks):
                 return False
             if number in occasions and rng.random() < answer_rate:
                 self.lines.append(ANSWER.format(self.answer))
@@ -277,14 +277,14 @@ class _Writer:
             wrongly = draw_misreading(node, self._numbers, rng, self._strength)
             if wrongly is not None:
                 self._misread[index] = wrongly
-            if not self._state(index):
+            if not self._write_step(index):
                 return False
             noticed = rng.random() < (NOTICED_SELDOM if node.event in SELDOM_NOTICED else NOTICED)
             if wrongly is None:
-                fits = not self._miscorrects(index) or self._state(index, WAIT)
+                fits = not self._miscorrects(index) or self._write_step(index, WAIT)
             elif noticed and rng.random() < AT_ONCE:
                 del self._misread[index]
-                fits = self._state(index, WAIT)
+                fits = self._write_step(index, WAIT)
             else:
                 fits = True
                 self._to_notice |= {index} if noticed else set()
@@ -292,7 +292,7 @@ class _Writer:
                 return False
         return True
 
-    def _check(self, *, last: bool) -> bool:
+    def _write_check(self, *, last: bool) -> bool:
         """Go through the problem again; the last check finds all that is to be noticed."""
         self.lines.append(CHECK)
         for index in self._needed:
@@ -303,7 +303,7 @@ class _Writer:
                 remark = WAIT
             elif index not in self._misread and self._miscorrects(index):
                 remark = WAIT
-            if not self._state(index, remark):
+            if not self._write_step(index, remark):
                 return False
         return True
 
@@ -317,7 +317,7 @@ class _Writer:
         self._to_notice |= {index} if self._rng.random() < NOTICED else set()
         return True
 
-    def _state(self, index: int, remark: str | None = None) -> bool:
+    def _write_step(self, index: int, remark: str | None = None) -> bool:
         """Write a step as its event is read now, or leave it out; False if it is out of range."""
         value_and_text = read_node(self._program, index, self._values, self._misread.get(index))
         if value_and_text is None:

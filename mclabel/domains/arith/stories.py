@@ -28,7 +28,7 @@ TRAYS = ("trays", "racks")
 PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 
 
-def _tell(story: Story, num_steps: int, events: Sequence[str]) -> None:
+def _add_events(story: Story, num_steps: int, events: Sequence[str]) -> None:
     """Let events of these names happen until the quantity in focus rests on `num_steps` nodes."""
     while story.depth() < num_steps:
         if story.rng.random() < 0.25:
@@ -47,11 +47,11 @@ def _distract(story: Story) -> None:
 # Events that many families share. Wordings and claims are formatted with who, thing and numbers.
 
 
-def _say(story: Story, wordings: Sequence[str], **values: object) -> None:
+def _add_sentence(story: Story, wordings: Sequence[str], **values: object) -> None:
     story.say(*(text.format(who=story.who, thing=story.thing, **values) for text in wordings))
 
 
-def _room(story: Story, op: Operation) -> int:
+def _largest_change(story: Story, op: Operation) -> int:
     """Return the largest amount by which the quantity in focus may rise or fall."""
     return MAX_VALUE - story.focus.value if op == "+" else story.focus.value - 2
 
@@ -60,9 +60,9 @@ def _number(op: Operation, limit: int, *wordings: str) -> Event:
     """Return the event that the quantity in focus rises or falls by a number `n`."""
 
     def happen(story: Story) -> None:
-        n = story.number(2, min(limit, _room(story, op)))
+        n = story.number(2, min(limit, _largest_change(story, op)))
         other = story.rng.choice(story.people) if "{other}" in wordings[0] else ""
-        _say(story, wordings, n=n, other=other)
+        _add_sentence(story, wordings, n=n, other=other)
         story.hold(story.focus, op, Quantity(n))
 
     return happen
@@ -91,8 +91,8 @@ def _product(
     def happen(story: Story) -> None:
         item = story.rng.choice(items) if items else ""
         k = story.number(2, 9)
-        n = story.number(2, min(limit, _room(story, op) // k))
-        _say(story, [wording], n=n, k=k, item=item)
+        n = story.number(2, min(limit, _largest_change(story, op) // k))
+        _add_sentence(story, [wording], n=n, k=k, item=item)
         left, right = (n, k) if is_rate else (k, n)
         stated = claim.format(who=story.who, thing=story.thing, item=item)
         product = story.derive(Quantity(left), "*", Quantity(right), stated)
@@ -101,22 +101,22 @@ def _product(
     return happen
 
 
-def _half(*wordings: str) -> Event:
+def _halving(*wordings: str) -> Event:
     """Return the event that half of the quantity in focus goes away."""
 
     def happen(story: Story) -> None:
-        _say(story, wordings)
+        _add_sentence(story, wordings)
         story.hold(story.focus, "/", Quantity(2))
 
     return happen
 
 
-def _part(wording: str, claim: str) -> Event:
+def _taking_part(wording: str, claim: str) -> Event:
     """Return the event that a part of the quantity in focus goes away, which is derived first."""
 
     def happen(story: Story) -> None:
         d = story.divisor(story.focus.value, low=3, high=5)
-        _say(story, [wording], part=PARTS[d])
+        _add_sentence(story, [wording], part=PARTS[d])
         stated = claim.format(who=story.who, thing=story.thing)
         part = story.derive(story.focus, "/", Quantity(d), stated)
         story.hold(story.focus, "-", part)
@@ -129,7 +129,7 @@ def _part(wording: str, claim: str) -> Event:
 
 def _trading(story: Story, num_steps: int) -> None:
     _start_holding(story)
-    _tell(story, num_steps, tuple(_TRADING_EVENTS))
+    _add_events(story, num_steps, tuple(_TRADING_EVENTS))
     story.question = f"How many {story.thing} does {story.who} have now?"
 
 
@@ -155,8 +155,10 @@ _TRADING_EVENTS: dict[str, Event] = {
     "sell": _number("-", 90, "{who} sells {n} {thing}.", "{who} loses {n} {thing}."),
     "receive": _number("+", 60, "{other} gives {n} {thing} to {who}."),
     "give": _number("-", 60, "{who} gives {n} {thing} to {other}."),
-    "sell_half": _half("{who} sells half of the {thing}.", "{who} loses half of the {thing}."),
-    "give_part": _part("{who} gives away {part} of the {thing}.", "{who} gives away {{}} {thing}."),
+    "sell_half": _halving("{who} sells half of the {thing}.", "{who} loses half of the {thing}."),
+    "give_part": _taking_part(
+        "{who} gives away {part} of the {thing}.", "{who} gives away {{}} {thing}."
+    ),
     "pass_on_half": _pass_on_half,
 }
 
@@ -232,7 +234,7 @@ def _packing(story: Story, num_steps: int) -> None:
     story.say(f"{story.who} fills {k} {containers} with {n} {story.thing} each.")
     claim = f"The {containers} hold {{}} {story.thing}."
     story.focus = story.derive(Quantity(k), "*", Quantity(n), claim)
-    _tell(story, num_steps, tuple(_PACKING_EVENTS))
+    _add_events(story, num_steps, tuple(_PACKING_EVENTS))
     story.question = f"How many {story.thing} does {story.who} have in the end?"
 
 
@@ -264,7 +266,7 @@ def _shopping(story: Story, num_steps: int) -> None:
     story.holding = "has {} dollars"
     story.say(f"{story.who} has {n} dollars.", f"{story.who} starts with {n} dollars.")
     story.focus = Quantity(n)
-    _tell(story, num_steps, tuple(_SHOPPING_EVENTS))
+    _add_events(story, num_steps, tuple(_SHOPPING_EVENTS))
     story.question = f"How many dollars does {story.who} have left?"
 
 
@@ -284,8 +286,8 @@ _SHOPPING_EVENTS: dict[str, Event] = {
         "{who} earns {{}} dollars.",
         is_rate=True,
     ),
-    "spend_half": _half("{who} spends half of the money."),
-    "spend_part": _part("{who} spends {part} of the money.", "{who} spends {{}} dollars."),
+    "spend_half": _halving("{who} spends half of the money."),
+    "spend_part": _taking_part("{who} spends {part} of the money.", "{who} spends {{}} dollars."),
 }
 
 
@@ -297,7 +299,7 @@ def _travelling(story: Story, num_steps: int) -> None:
     k, n = story.number(2, 9), story.number(3, 40)
     story.say(f"{story.who} walks {n} km a day for {k} days.")
     story.focus = story.derive(Quantity(n), "*", Quantity(k), f"{story.who} walks {{}} km.")
-    _tell(story, num_steps, tuple(_TRAVELLING_EVENTS))
+    _add_events(story, num_steps, tuple(_TRAVELLING_EVENTS))
     story.question = f"How many km from home is {story.who}?"
 
 
@@ -316,7 +318,7 @@ _TRAVELLING_EVENTS: dict[str, Event] = {
     "drive": _product(
         "+", 40, "{who} drives on for {k} hours at {n} km an hour.", "{who} drives {{}} km."
     ),
-    "halfway_home": _half("{who} goes half of the way back."),
+    "halfway_home": _halving("{who} goes half of the way back."),
     "times_as_far": _times_as_far,
 }
 
@@ -330,7 +332,7 @@ def _making(story: Story, num_steps: int) -> None:
     claim = f"{story.who} makes {{}} {story.thing}."
     story.focus = story.derive(Quantity(n), "*", Quantity(k), claim)
     story.holder = "The shop"
-    _tell(story, num_steps, tuple(_MAKING_EVENTS))
+    _add_events(story, num_steps, tuple(_MAKING_EVENTS))
     story.question = f"How many {story.thing} are in the shop of {story.who}?"
 
 
@@ -345,9 +347,9 @@ _MAKING_EVENTS: dict[str, Event] = {
     "customers": _product(
         "-", 30, "{k} people buy {n} {thing} each.", "The people buy {{}} {thing}."
     ),
-    "break_part": _part("Then {part} of the {thing} break.", "In all {{}} {thing} break."),
+    "break_part": _taking_part("Then {part} of the {thing} break.", "In all {{}} {thing} break."),
     "copy_stock": _copy_stock,
-    "sell_half_stock": _half("Then half of the {thing} are sold."),
+    "sell_half_stock": _halving("Then half of the {thing} are sold."),
 }
 
 
@@ -356,7 +358,7 @@ _MAKING_EVENTS: dict[str, Event] = {
 
 def _gifts(story: Story, num_steps: int) -> None:
     _start_holding(story)
-    _tell(story, num_steps, (*_TRADING_EVENTS, *["compare"] * 4))
+    _add_events(story, num_steps, (*_TRADING_EVENTS, *["compare"] * 4))
     story.question = f"How many {story.thing} does {story.who} have now?"
 
 

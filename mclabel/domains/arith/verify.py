@@ -69,7 +69,7 @@ def verify_steps(program: Program, steps: Sequence[str]) -> list[StepTruth]:
     truths: list[StepTruth] = []
     answered = False
     for step in steps:
-        truth = StepTruth.MALFORMED if answered else _verify(program, step.strip(), stated)
+        truth = StepTruth.MALFORMED if answered else _verify_step(program, step.strip(), stated)
         answered = answered or read_answer(step.strip()) is not None
         truths.append(truth)
     return truths
@@ -119,7 +119,7 @@ def read_answer(step: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def _verify(program: Program, step: str, stated: set[int]) -> StepTruth:
+def _verify_step(program: Program, step: str, stated: set[int]) -> StepTruth:
     """Check one step; a right one is added to `stated`."""
     if (boxed := read_answer(step)) is not None:
         if program.target not in stated:
@@ -178,7 +178,9 @@ def trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
         for line in _lines(step):
             reader.read(line)
         after = reader.stands_wrong
-        states.append(("carried" if after else "recovered") if before else _fresh(after))
+        states.append(
+            ("carried" if after else "recovered") if before else _state_of_new_step(after)
+        )
     return states
 
 
@@ -195,7 +197,7 @@ def read_commitment(line: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def _fresh(wrong: bool) -> StepState:
+def _state_of_new_step(wrong: bool) -> StepState:
     return "error" if wrong else "sound"
 
 
@@ -251,26 +253,26 @@ class _Reader:
         elif (committed := read_commitment(line)) is not None:
             self._state_answer(committed)
         elif (statement := read_statement(line)) is not None and statement.claim in self._claims:
-            self._state(statement)
+            self._record_statement(statement)
         else:
             self._loose = True
 
-    def _state(self, statement: Statement) -> None:
+    def _record_statement(self, statement: Statement) -> None:
         alike = [i for i, node in enumerate(self._nodes) if statement.is_of(node)]
         follow = [i for i in alike if all(self._holds[j] for j in self._needs[i])]
-        for index in follow or [self._meant(statement, alike)]:
+        for index in follow or [self._quantity_of(statement, alike)]:
             true = index in alike and statement.value == self._nodes[index].value
-            self._set(index, statement.value, true)
+            self._set_quantity(index, statement.value, true)
             self._loose |= not self._holds[index] and index not in self._needed
             right = self._holds[index]
         self._loose &= not right
 
     def _state_answer(self, value: int) -> None:
         asked = self._stated[self._target]
-        self._set(self._answer, value, asked.is_true and value == asked.value)
+        self._set_quantity(self._answer, value, asked.is_true and value == asked.value)
         self._loose &= not self._holds[self._answer]
 
-    def _set(self, index: int, value: int, is_true: bool) -> None:
+    def _set_quantity(self, index: int, value: int, is_true: bool) -> None:
         """State a quantity. If it is true now and was not before, all that was wrongly computed
         from it is void.
         """
@@ -284,7 +286,7 @@ class _Reader:
             if index in before and not self._stated[other].is_true:
                 self._stated[other] = _Quantity()
 
-    def _meant(self, statement: Statement, alike: Sequence[int]) -> int:
+    def _quantity_of(self, statement: Statement, alike: Sequence[int]) -> int:
         """Return the quantity that a statement is about which does not follow.
 
         One that is `alike` in all but the result, else the one with its words that is most like

@@ -61,7 +61,7 @@ def generate(
         ValueError: an unknown family, or one kept out of training asked for in `train`.
     """
     problems: list[Problem] = []
-    for text, function, meta, rng in _told(seed, split, families, num_steps):
+    for text, function, meta, rng in _draw_functions(seed, split, families, num_steps):
         if len(problems) == count:
             break
         drawn = _draw(function, rng)
@@ -94,10 +94,10 @@ def stories(
     seed: int, split: Split, families: Sequence[str] | None = None
 ) -> Iterator[tuple[str, Function]]:
     """Yield texts and functions without end and without tests, for training text."""
-    return ((text, function) for text, function, _, _ in _told(seed, split, families))
+    return ((text, function) for text, function, _, _ in _draw_functions(seed, split, families))
 
 
-def _told(
+def _draw_functions(
     seed: int,
     split: Split,
     families: Sequence[str] | None,

@@ -77,12 +77,14 @@ def write(
         strength: factor on the rates of misreading; at 0 the solution is right.
     """
     for attempt in range(9):
-        if written := _follow(function, rng, forms, strength if attempt < 8 else 0.0):
+        if written := _follow_function(function, rng, forms, strength if attempt < 8 else 0.0):
             return written
     raise AssertionError("a story's own numbers are valid")
 
 
-def _follow(function: Function, rng: random.Random, forms: bool, strength: float) -> Written | None:
+def _follow_function(
+    function: Function, rng: random.Random, forms: bool, strength: float
+) -> Written | None:
     values = dict(zip(function.parameters, function.story, strict=True))
     names: dict[int, str] = {}
     lines: list[tuple[str, int | None]] = []

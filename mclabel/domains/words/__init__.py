@@ -35,11 +35,11 @@ class Story:
     sentences: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
 
-    def tell(self, *wordings: str) -> None:
+    def add_sentence(self, *wordings: str) -> None:
         """Add a sentence of the problem, in one of its wordings."""
         self.sentences.append(self.rng.choice(wordings))
 
-    def step(self, left: int, sign: str, right: int, things: str) -> int:
+    def add_step(self, left: int, sign: str, right: int, things: str) -> int:
         """Add a step that computes `left sign right`, a number of things, and return it."""
         value = {"+": left + right, "-": left - right, "*": left * right}[sign]
         sum_ = f"{left} {sign} {right} = {value}"
@@ -76,15 +76,15 @@ class Worked:
 
 def bus(rng: Random) -> Worked:
     s, total = Story(rng), rng.randint(8, 25)
-    s.tell(f"A bus leaves with {total} people.", f"There are {total} people on a bus.")
+    s.add_sentence(f"A bus leaves with {total} people.", f"There are {total} people on a bus.")
     for stop in ("first", "second", "third")[: rng.randint(2, 3)]:
         on, off = rng.randint(2, 9), rng.randint(1, 6)
-        s.tell(
+        s.add_sentence(
             f"At the {stop} stop {on} people get on and {off} get off.",
             f"At the {stop} stop {off} people get off and {on} people get on.",
         )
-        total = s.step(total, "+", on, "people")
-        total = s.step(total, "-", off, "people")
+        total = s.add_step(total, "+", on, "people")
+        total = s.add_step(total, "-", off, "people")
     return s.end("How many people are on the bus now?", total)
 
 
@@ -94,27 +94,27 @@ def shop(rng: Random) -> Worked:
     parts = [(rng.randint(2, 6), rng.randint(2, 6), thing) for thing in things]
     bought = ", ".join(f"{n} {thing} for {price} dollars each" for n, price, thing in parts[:-1])
     n, price, thing = parts[-1]
-    s.tell(f"{name} buys {bought} and {n} {thing} for {price} dollars each.")
-    costs = [s.step(n, "*", price, f"dollars for the {thing}") for n, price, thing in parts]
+    s.add_sentence(f"{name} buys {bought} and {n} {thing} for {price} dollars each.")
+    costs = [s.add_step(n, "*", price, f"dollars for the {thing}") for n, price, thing in parts]
     total = costs[0]
     for cost in costs[1:]:
-        total = s.step(total, "+", cost, "dollars in all")
+        total = s.add_step(total, "+", cost, "dollars in all")
     return s.end(f"How many dollars does {name} pay?", total)
 
 
 def marbles(rng: Random) -> Worked:
     s, (name, other) = Story(rng), rng.sample(NAMES, 2)
     total = rng.randint(12, 30)
-    s.tell(f"{name} has {total} marbles.", f"{name} owns {total} marbles.")
+    s.add_sentence(f"{name} has {total} marbles.", f"{name} owns {total} marbles.")
     for _ in range(rng.randint(4, 5)):
         if total > 20 and rng.random() < 0.5:
             n = rng.randint(2, 9)
-            s.tell(f"{name} gives {n} of them to {other}.", f"{name} loses {n} marbles.")
-            total = s.step(total, "-", n, "marbles")
+            s.add_sentence(f"{name} gives {n} of them to {other}.", f"{name} loses {n} marbles.")
+            total = s.add_step(total, "-", n, "marbles")
         else:
             n = rng.randint(2, 9)
-            s.tell(f"{name} wins {n} more.", f"{other} gives {name} {n} marbles.")
-            total = s.step(total, "+", n, "marbles")
+            s.add_sentence(f"{name} wins {n} more.", f"{other} gives {name} {n} marbles.")
+            total = s.add_step(total, "+", n, "marbles")
     return s.end(f"How many marbles does {name} have in the end?", total)
 
 
@@ -122,15 +122,15 @@ def boxes(rng: Random) -> Worked:
     s, a, b = Story(rng), rng.randint(2, 6), rng.randint(3, 6)
     c, d = rng.randint(2, 5), rng.randint(3, 6)
     broken, sold = rng.randint(2, 6), rng.randint(2, 6)
-    s.tell(f"A shop gets {a} boxes of {b} eggs and {c} trays of {d} eggs.")
-    s.tell(f"{broken} of the eggs are broken.", f"{broken} eggs break.")
-    first = s.step(a, "*", b, "eggs in boxes")
-    second = s.step(c, "*", d, "eggs on trays")
-    total = s.step(first, "+", second, "eggs")
-    total = s.step(total, "-", broken, "whole eggs")
+    s.add_sentence(f"A shop gets {a} boxes of {b} eggs and {c} trays of {d} eggs.")
+    s.add_sentence(f"{broken} of the eggs are broken.", f"{broken} eggs break.")
+    first = s.add_step(a, "*", b, "eggs in boxes")
+    second = s.add_step(c, "*", d, "eggs on trays")
+    total = s.add_step(first, "+", second, "eggs")
+    total = s.add_step(total, "-", broken, "whole eggs")
     sold = min(sold, total)
-    s.tell(f"The shop sells {sold} whole eggs.")
-    total = s.step(total, "-", sold, "eggs left")
+    s.add_sentence(f"The shop sells {sold} whole eggs.")
+    total = s.add_step(total, "-", sold, "eggs left")
     return s.end("How many whole eggs are left?", total)
 
 
@@ -138,31 +138,31 @@ def savings(rng: Random) -> Worked:
     s, name = Story(rng), rng.choice(NAMES)
     weeks, each = rng.randint(2, 6), rng.randint(3, 6)
     gift, spent = rng.randint(2, 12), rng.randint(2, 6)
-    s.tell(f"{name} saves {each} dollars a week for {weeks} weeks.")
-    s.tell(f"Then {name} gets {gift} dollars as a gift and spends {spent} dollars.")
-    total = s.step(weeks, "*", each, "dollars saved")
-    total = s.step(total, "+", gift, "dollars")
-    total = s.step(total, "-", spent, "dollars")
+    s.add_sentence(f"{name} saves {each} dollars a week for {weeks} weeks.")
+    s.add_sentence(f"Then {name} gets {gift} dollars as a gift and spends {spent} dollars.")
+    total = s.add_step(weeks, "*", each, "dollars saved")
+    total = s.add_step(total, "+", gift, "dollars")
+    total = s.add_step(total, "-", spent, "dollars")
     more = rng.randint(2, 9)
-    s.tell(f"After that {name} finds {more} dollars.")
-    total = s.step(total, "+", more, "dollars")
+    s.add_sentence(f"After that {name} finds {more} dollars.")
+    total = s.add_step(total, "+", more, "dollars")
     return s.end(f"How many dollars does {name} have?", total)
 
 
 def pages(rng: Random) -> Worked:
     s, name = Story(rng), rng.choice(NAMES)
     days = rng.sample(range(3, 15), 4)
-    s.tell(f"{name} reads a book.")
-    s.tell(
+    s.add_sentence(f"{name} reads a book.")
+    s.add_sentence(
         f"On Monday it is {days[0]} pages, on Tuesday {days[1]}, on Wednesday {days[2]} and on "
         f"Thursday {days[3]}."
     )
     total = days[0]
     for n in days[1:]:
-        total = s.step(total, "+", n, "pages read")
+        total = s.add_step(total, "+", n, "pages read")
     pages_left = rng.randint(5, 30)
-    s.tell(f"The book has {total + pages_left} pages.")
-    total = s.step(total + pages_left, "-", total, "pages left")
+    s.add_sentence(f"The book has {total + pages_left} pages.")
+    total = s.add_step(total + pages_left, "-", total, "pages left")
     return s.end(f"How many pages are left to read for {name}?", total)
 
 
@@ -171,10 +171,10 @@ def legs(rng: Random) -> Worked:
     kinds = rng.sample([("spiders", 8), ("cats", 4), ("hens", 2), ("ants", 6), ("crabs", 10)], 3)
     parts = [(rng.randint(2, 6), legs, kind) for kind, legs in kinds]
     listed = [f"{n} {kind} with {legs} legs each" for n, legs, kind in parts]
-    s.tell(f"There are {listed[0]}, {listed[1]} and {listed[2]}.")
-    each = [s.step(n, "*", legs, f"legs of {kind}") for n, legs, kind in parts]
-    total = s.step(each[0], "+", each[1], "legs")
-    total = s.step(total, "+", each[2], "legs")
+    s.add_sentence(f"There are {listed[0]}, {listed[1]} and {listed[2]}.")
+    each = [s.add_step(n, "*", legs, f"legs of {kind}") for n, legs, kind in parts]
+    total = s.add_step(each[0], "+", each[1], "legs")
+    total = s.add_step(total, "+", each[2], "legs")
     return s.end("How many legs are there?", total)
 
 
@@ -200,9 +200,9 @@ class Plain:
         values = {name: rng.randint(*bounds) for name, bounds in self.numbers.items()}
         people = dict(zip(("name", "other"), names, strict=False))
         for wordings in self.sentences:
-            story.tell(*(wording.format(**values, **people) for wording in wordings))
+            story.add_sentence(*(wording.format(**values, **people) for wording in wordings))
         for index, (left, sign, right, things) in enumerate(self.steps):
-            values[f"#{index}"] = story.step(values[left], sign, values[right], things)
+            values[f"#{index}"] = story.add_step(values[left], sign, values[right], things)
         return story.end(self.question, values[f"#{len(self.steps) - 1}"])
 
 
@@ -250,21 +250,21 @@ def events(rng: Random) -> Worked:
     s, (name, other), things = Story(rng), rng.sample(NAMES, 2), rng.choice(THINGS)
     if rng.random() < 0.5:
         a, b = rng.randint(2, 6), rng.randint(3, 6)
-        s.tell(
+        s.add_sentence(
             f"{name} has {a} bags with {b} {things} in each bag.",
             f"{name} fills {a} shelves with {b} {things} each.",
             f"There are {a} rows of {b} {things}.",
         )
-        total = s.step(a, "*", b, things)
+        total = s.add_step(a, "*", b, things)
     else:
         total = rng.randint(12, 30)
-        s.tell(f"{name} has {total} {things}.", f"There are {total} {things} in a room.")
+        s.add_sentence(f"{name} has {total} {things}.", f"There are {total} {things} in a room.")
     for _ in range(rng.randint(3, 5)):
         n = rng.randint(2, 9)
         lost = total > n and rng.random() < 0.5
         wording = rng.choice(LOST if lost else GAINED)
-        s.tell(wording.format(name=name, other=other, n=n, things=things))
-        total = s.step(total, "-" if lost else "+", n, things)
+        s.add_sentence(wording.format(name=name, other=other, n=n, things=things))
+        total = s.add_step(total, "-" if lost else "+", n, things)
     return s.end(
         rng.choice((f"How many {things} are there now?", f"How many {things} are left?")), total
     )
@@ -273,16 +273,18 @@ def events(rng: Random) -> Worked:
 def older(rng: Random) -> Worked:
     s, names = Story(rng), rng.sample(NAMES, 4)
     value = rng.randint(8, 25)
-    s.tell(f"{names[0]} collects {value} stones.", f"{names[0]} runs {value} rounds.")
+    s.add_sentence(f"{names[0]} collects {value} stones.", f"{names[0]} runs {value} rounds.")
     things = "stones" if "stones" in s.sentences[0] else "rounds"
     for before, name in pairwise(names):
         n = rng.randint(2, 9)
         if value > n and rng.random() < 0.5:
-            s.tell(f"{name} has {n} fewer than {before}.", f"{name} has {n} less than {before}.")
-            value = s.step(value, "-", n, f"{things} of {name}")
+            s.add_sentence(
+                f"{name} has {n} fewer than {before}.", f"{name} has {n} less than {before}."
+            )
+            value = s.add_step(value, "-", n, f"{things} of {name}")
         else:
-            s.tell(f"{name} has {n} more than {before}.")
-            value = s.step(value, "+", n, f"{things} of {name}")
+            s.add_sentence(f"{name} has {n} more than {before}.")
+            value = s.add_step(value, "+", n, f"{things} of {name}")
     return s.end(f"How many {things} does {names[-1]} have?", value)
 
 

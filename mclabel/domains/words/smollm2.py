@@ -62,11 +62,11 @@ def smollm2_folder(name: str = SMOLLM2) -> Path:
     if folder.is_dir():
         return folder
     if name == SMOLLM2:
-        return _made(folder, partial(_convert, _file()))
-    return _made(folder, partial(_adapt, smollm2_folder(), adapter))
+        return _make_folder(folder, partial(_convert, _file()))
+    return _make_folder(folder, partial(_adapt, smollm2_folder(), adapter))
 
 
-def _made(folder: Path, make: Callable[[Path], None]) -> Path:
+def _make_folder(folder: Path, make: Callable[[Path], None]) -> Path:
     """Make a folder of the cache, whole or not at all, and return it."""
     cache = folder.parent
     with _failing(f"{cache}: {folder.name} cannot be written"):

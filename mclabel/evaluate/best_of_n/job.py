@@ -113,7 +113,7 @@ def best_of_n(
         on_state: called with the state of the sampling job.
         on_score: called with a scorer's name, and its solutions done and in all.
     """
-    _check(config)
+    _check_config(config)
     num_rejected = 0
     if config.run is None:
         run = _samples_of(config.out)
@@ -121,21 +121,21 @@ def best_of_n(
     else:
         run = _run_at(config.run)
     excluded_texts = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
-    by_problem, too_few = _samples(run, config.samples, strict=config.strict)
+    by_problem, too_few = _read_samples(run, config.samples, strict=config.strict)
     fresh = [rows for rows in by_problem if _text(rows[0]) not in excluded_texts]
     if not fresh:
         raise DataError(
             f"exclude: all {len(by_problem)} problems are in the runs that it names, so none is "
             "left to evaluate. Give other problems"
         )
-    samples, num_unscored = _scored(config, fresh, on_score)
+    samples, num_unscored = _score_samples(config, fresh, on_score)
     result = measure(
         samples,
         seed=config.seed,
         references=config.references,
     )
     graded = [row.solution.outcome for rows in fresh for row in rows]
-    fooled = {name: _fooled(name, samples, fresh) for name in result.over_optimisation}
+    fooled = {name: _find_fooled(name, samples, fresh) for name in result.over_optimisation}
     report = BestOfNReport(
         result=result,
         num_excluded=len(by_problem) - len(fresh),
@@ -168,7 +168,7 @@ def _run_at(place: str) -> str:
     return samples if has_samples else place
 
 
-def _samples(
+def _read_samples(
     run: str, count: int, *, strict: bool
 ) -> tuple[list[list[LabeledSolution]], list[str]]:
     """Return the first `count` solutions of every problem of a run, and problems that have fewer,
@@ -192,7 +192,7 @@ def _samples(
     return [by_problem[identity][:count] for identity in chosen], too_few
 
 
-def _check(config: BestOfNConfig) -> None:
+def _check_config(config: BestOfNConfig) -> None:
     """Find what is wrong before anything is sampled."""
     from mclabel.prm.scoring.score import PRM
 
@@ -255,7 +255,7 @@ def _text(row: LabeledSolution) -> str:
     return " ".join(row.problem.text.split()).casefold()
 
 
-def _scored(
+def _score_samples(
     config: BestOfNConfig,
     problems: Sequence[Sequence[LabeledSolution]],
     on_score: Callable[[str, int, int], None],
@@ -332,7 +332,7 @@ def _step_scores(
                 steps = [step.text for step in row.solution.steps]
                 with suppress(DataError):  # no steps, or too long
                     encoded[number] = scorer.encode(row.problem.text, steps, _place(row))
-            scored = cache.others(scorer, settings, list(encoded.values()), on_progress)
+            scored = cache.scores_of_format(scorer, settings, list(encoded.values()), on_progress)
         finally:
             close_scorer(scorer)
     check_scores(settings.prm, scored, [_place(rows[number]) for number in encoded])
@@ -371,7 +371,7 @@ def _place(row: LabeledSolution) -> str:
     return f"problem {row.problem.id}, solution {row.solution.sample_index}"
 
 
-def _fooled(
+def _find_fooled(
     name: str,
     samples: Sequence[ProblemSamples],
     problems: Sequence[Sequence[LabeledSolution]],
@@ -382,7 +382,7 @@ def _fooled(
     fooled = []
     for problem_samples, rows in zip(samples, problems, strict=True):
         scores = problem_samples.scores[name]
-        best = {flag: _best(scores, problem_samples.right, flag) for flag in (True, False)}
+        best = {flag: _best_sample(scores, problem_samples.right, flag) for flag in (True, False)}
         right, wrong = best[True], best[False]
         if right is None or wrong is None or not -inf < scores[right] < scores[wrong]:
             continue
@@ -400,7 +400,7 @@ def _fooled(
     return sorted(fooled, key=lambda f: (f.right_score - f.score, f.problem_id))
 
 
-def _best(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:
+def _best_sample(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:
     """Return the highest-scoring sample that is right, or that is wrong."""
     among = [i for i, r in enumerate(right) if r is flag]
     return max(among, key=lambda i: scores[i], default=None)

@@ -61,9 +61,9 @@ class ScoreCache:
         def compute(distinct: Sequence[EncodedSolution]) -> list[list[float]]:
             return prm.score_encoded(distinct, on_progress=on_progress)
 
-        return self._kept(f"scores {scorer_fingerprint(folder)}", encoded, compute)
+        return self._cached_results(f"scores {scorer_fingerprint(folder)}", encoded, compute)
 
-    def others(
+    def scores_of_format(
         self,
         scorer: Scorer,
         settings: ScorerSettings,
@@ -91,7 +91,7 @@ class ScoreCache:
             ]
 
         identity = {**settings.identity(), **known_prm(settings)}
-        kept = self._kept(f"scores {content_id(identity)}", encoded, compute)
+        kept = self._cached_results(f"scores {content_id(identity)}", encoded, compute)
         return [
             UnscoredError(step_scores) if isinstance(step_scores, str) else step_scores
             for step_scores in kept
@@ -109,10 +109,10 @@ class ScoreCache:
         def compute(distinct: Sequence[EncodedSolution]) -> list[Reading]:
             return read_solutions(network, distinct, threads=self._threads, on_progress=on_progress)
 
-        kept = self._kept(f"readings {body_fingerprint(network)}", encoded, compute)
+        kept = self._cached_results(f"readings {body_fingerprint(network)}", encoded, compute)
         return [Reading(*values) for values in kept]
 
-    def _kept(
+    def _cached_results(
         self,
         computation: str,
         encoded: Sequence[EncodedSolution],
@@ -120,9 +120,9 @@ class ScoreCache:
     ) -> list[T]:
         """Return the results of `compute` for the distinct solutions, computed now or before."""
         distinct = list(dict.fromkeys(encoded))
-        key = _key(computation, distinct)
+        key = _cache_key(computation, distinct)
         path = self._folder / f"{key}.json"
-        kept = _read(path)
+        kept = _read_scores(path)
         if kept is not None and len(kept) == len(distinct):
             results: list[T] = kept
         else:
@@ -132,7 +132,7 @@ class ScoreCache:
         return [result_of[solution] for solution in encoded]
 
 
-def _read(path: Path) -> list[Any] | None:
+def _read_scores(path: Path) -> list[Any] | None:
     """Return the content of a file of scores; None if it is missing or damaged, and has to be
     computed.
     """
@@ -144,7 +144,7 @@ def _read(path: Path) -> list[Any] | None:
     return kept if isinstance(kept, list) else None
 
 
-def _key(computation: str, encoded: Sequence[EncodedSolution]) -> str:
+def _cache_key(computation: str, encoded: Sequence[EncodedSolution]) -> str:
     digest = hashlib.sha256(computation.encode())
     for solution in encoded:
         digest.update(repr(solution).encode("utf-8", "surrogatepass"))

@@ -132,7 +132,7 @@ def consensus_report(
     def surest(count: int) -> KeptQuality | None:
         return compare.kept(ranked[:count]) if ranked else None
 
-    agreed = _agreed(graded)
+    agreed = _agreed_solutions(graded)
     return ConsensusReport(
         rule=first.rule,
         sources={
@@ -161,10 +161,12 @@ class _Comparison:
         quality = None
         if self.truth is not None:
             quality = label_quality(labelled, self.truth, seed=self.seed)
-        return KeptQuality(kept=_shares(self.graded, there, 1, self.seed)[0], quality=quality)
+        return KeptQuality(
+            kept=_estimate_shares(self.graded, there, 1, self.seed)[0], quality=quality
+        )
 
 
-def _shares(
+def _estimate_shares(
     rows: Sequence[LabeledSolution], counts: Sequence[Sequence[float]], num: int, seed: int
 ) -> list[Estimate]:
     """Return several shares with intervals over problems.
@@ -187,7 +189,7 @@ def _surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     return [row for *_, row in sorted(ranked, key=lambda entry: entry[:2])]
 
 
-def _agreed(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+def _agreed_solutions(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     """Return the solutions on which all sources agree, with their label."""
     agreed = []
     for row in rows:
@@ -252,7 +254,7 @@ def _flags(labelled: Sequence[LabeledSolution], compare: _Comparison) -> FlagQua
         is_flagged, is_sound = flag is not None, error is None
         holds = flag is not None and error is not None and flag >= error
         counts.append([is_flagged, True, holds, is_flagged, is_flagged and is_sound, is_sound])
-    flagged, holding, sound = _shares(labelled, counts, 3, compare.seed)
+    flagged, holding, sound = _estimate_shares(labelled, counts, 3, compare.seed)
     return FlagQuality(flagged=flagged, holding=holding, flagged_sound=sound)
 
 
@@ -272,5 +274,5 @@ def _rates(labelled: Sequence[LabeledSolution], compare: _Comparison) -> JudgeRa
                 *(first < named < steps, max(read - first - 1, 0)),
             ]
         )
-    alarms, detection, later = _shares(labelled, counts, 3, compare.seed)
+    alarms, detection, later = _estimate_shares(labelled, counts, 3, compare.seed)
     return JudgeRates(false_alarm=alarms, detection=detection, later=later)

@@ -53,7 +53,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
             f"{shards}: its shards hold no labelled solutions. Give a run of `mclabel label`"
         )
     kind, _, source = (truth or ("exact" if has_exact_truth(rows) else "")).partition(":")
-    loaded_truth = _truth(kind, source, rows)
+    loaded_truth = _read_truth(kind, source, rows)
     if loaded_truth is not None and not loaded_truth.first_errors:
         raise DataError(
             f"--truth {truth}: holds labels for none of the {len(rows)} solutions of {shards}, "
@@ -63,7 +63,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         )
     reference = None
     if kind == "run":
-        reference = _reference(Store(shards), Store(source), rows[0].values_of)
+        reference = _read_reference(Store(shards), Store(source), rows[0].values_of)
     report = label_report(
         rows,
         loaded_truth,
@@ -72,7 +72,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         seed=seed,
     )
     if out is not None:
-        _write(report, out_folder(out))
+        _write_report(report, out_folder(out))
     return report
 
 
@@ -132,7 +132,7 @@ def check_out_folder(out: str | None) -> None:
     check_places(out, FIGURES, key="--out ")
 
 
-def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:
+def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:
     if kind == "":
         return None
     if kind == "exact" and not source:
@@ -142,11 +142,11 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
     if not source and is_annotations(kind):
         kind, source = "people", kind
     if kind == "people" and is_annotations(source):
-        return _people(rows, source)
+        return _read_people(rows, source)
     if kind == "processbench" and source:
-        return judged_truth("processbench", rows, _usable(read_processbench, source))
+        return judged_truth("processbench", rows, _read_usable(read_processbench, source))
     if kind == "prm800k" and source:
-        return judged_truth("prm800k", rows, _usable(read_prm800k, source))
+        return judged_truth("prm800k", rows, _read_usable(read_prm800k, source))
     if kind == "run" and source:
         others = list(read_labels(Store(source)))
         check_same_problems(rows, others, source)
@@ -157,7 +157,7 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
     )
 
 
-def _people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
+def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     """Return what people said; a solution that was not drawn is unknown, though another reads the
     same.
     """
@@ -189,7 +189,7 @@ def _people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     )
 
 
-def _usable(
+def _read_usable(
     read: Callable[[str, RowRejects], list[JudgedSolution]], source: str
 ) -> list[JudgedSolution]:
     """Return what a file of people's labels holds; rows that cannot be used are left out, and
@@ -209,7 +209,7 @@ def _usable(
     return judged
 
 
-def _reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
+def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
     """Return the rollouts of the other run by one completer, by prefix, that this run's labels did
     not see.
     """
@@ -247,7 +247,7 @@ def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, 
     return rates
 
 
-def _write(report: LabelReport, folder: Path) -> None:
+def _write_report(report: LabelReport, folder: Path) -> None:
     (folder / "labels.json").write_text(json_text(report), encoding="utf-8")
     (folder / "labels.md").write_text(markdown(label_grids(report)), encoding="utf-8")
     everything = report.groups[ALL]

@@ -169,7 +169,7 @@ def label_quality(
 
 def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
     """Return the tokens of rollouts per labelled solution, with and without sharing prefixes."""
-    spent = _spent(rows).sum(0)
+    spent = _costs_by_problem(rows).sum(0)
     count = max(1, spent[0])
     return LabelCost(
         tokens_per_solution=float(spent[1] / count),
@@ -179,7 +179,7 @@ def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
 
 def cost_estimate(rows: Iterable[LabeledSolution], *, seed: int = 0) -> CostEstimate:
     """Return the tokens and rollouts per labelled solution, with intervals."""
-    spent = _spent(rows)
+    spent = _costs_by_problem(rows)
     weights = resample_weights(len(spent), seed)
     shared, unshared, rollouts = (
         ratio_estimate(spent[:, i], spent[:, 0], weights) for i in (1, 2, 3)
@@ -220,7 +220,7 @@ def _kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return cohen_kappa(np.stack(cells, -1).reshape(*both.shape, 2, 2))
 
 
-def _spent(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
+def _costs_by_problem(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
     """Return solutions, tokens, tokens without sharing and rollouts of each problem, [problems,
     4].
     """
@@ -337,7 +337,7 @@ def values_by_position(
     for name, is_kind in kinds.items():
         chosen = [(row, index, value) for row, index, value in steps if is_kind(row, index)]
         if chosen:
-            curves[name] = _curve(chosen, num_positions, seed)
+            curves[name] = _position_curve(chosen, num_positions, seed)
     return curves
 
 
@@ -364,7 +364,7 @@ def monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Monotonic
     )
 
 
-def _curve(
+def _position_curve(
     steps: Sequence[tuple[LabeledSolution, int, float]], num_positions: int, seed: int
 ) -> tuple[Position, ...]:
     at = np.array(

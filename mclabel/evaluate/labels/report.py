@@ -254,8 +254,8 @@ def group_report(
         "wrong solutions": lambda row, index: row.solution.outcome is Outcome.WRONG,
     }
     if truth is not None:
-        kinds["sound steps"] = lambda row, index: _sound(row, truth, index) is True
-        kinds["unsound steps"] = lambda row, index: _sound(row, truth, index) is False
+        kinds["sound steps"] = lambda row, index: _is_sound(row, truth, index) is True
+        kinds["unsound steps"] = lambda row, index: _is_sound(row, truth, index) is False
     predictions = {
         "value, outcome": _against_outcome(graded),
         "value, sound": [] if truth is None else _values_against_truth(judged_rows, truth),
@@ -288,7 +288,7 @@ def group_report(
     )
 
 
-def _sound(row: LabeledSolution, truth: Truth, index: int) -> bool | None:
+def _is_sound(row: LabeledSolution, truth: Truth, index: int) -> bool | None:
     if row.solution.id not in truth.first_errors:
         return None
     error = truth.of(row)
@@ -314,7 +314,7 @@ def _values_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list
         Prediction(
             problem_id=row.problem.id,
             predicted=step.value,
-            observed=float(_sound(row, truth, index) is True),
+            observed=float(_is_sound(row, truth, index) is True),
         )
         for row in rows
         for index, step in enumerate(row.steps)
@@ -327,7 +327,7 @@ def _posteriors_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> 
         Prediction(
             problem_id=row.problem.id,
             predicted=min(1.0, max(0.0, 1 - wrong)),
-            observed=float(_sound(row, truth, index) is True),
+            observed=float(_is_sound(row, truth, index) is True),
         )
         for row in rows
         if row.posterior is not None

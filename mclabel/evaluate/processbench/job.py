@@ -107,7 +107,7 @@ def processbench_of_prm(
     prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
     if prm.manifest.kind == "orm":
         raise ConfigError(f"{model}: is an ORM, which does not score single steps. Give a PRM")
-    readable, refused = _encoded(prm, splits)
+    readable, refused = _encode_solutions(prm, splits)
     if not readable:
         first = next(item for by_solution in refused.values() for item in by_solution.items())
         raise DataError(
@@ -142,7 +142,7 @@ def processbench_of_prm(
     return result
 
 
-def _encoded(
+def _encode_solutions(
     prm: PRM, splits: Splits
 ) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOut]]]:
     """Return the solutions as the PRM reads them, with split and id, and why it cannot read
@@ -195,10 +195,12 @@ def processbench_of_labels(
             if (labelled := by_key.get(solution_key(solution.problem, solution.steps))) is not None:
                 error = to_given(labelled.first_error, row_steps(labelled), solution.steps)
                 predictions[name][solution.id] = error
-            elif (labelled := alone.get(solution.id)) is not None and _fits(labelled, solution):
+            elif (labelled := alone.get(solution.id)) is not None and _is_same_solution(
+                labelled, solution
+            ):
                 predictions[name][solution.id] = labelled.first_error
             else:
-                reasons[name][solution.id] = left_out.why(solution)
+                reasons[name][solution.id] = left_out.explain(solution)
     if not any(predictions.values()):
         first = next(iter(splits.values()))[0].id
         raise DataError(
@@ -211,7 +213,7 @@ def processbench_of_labels(
     return result
 
 
-def _fits(row: LabeledSolution, solution: JudgedSolution) -> bool:
+def _is_same_solution(row: LabeledSolution, solution: JudgedSolution) -> bool:
     """Return whether a solution that has the id of a judged one can be taken for it."""
     return len(row.steps) == len(solution.steps) and same_words(
         row, solution.problem, solution.steps
@@ -233,7 +235,7 @@ class _Unlocated:
         self._by_key = {row_key(row): row for row in reversed(rows)}
         self._by_id, self._alone = given_alone(rows), alone
 
-    def why(self, solution: JudgedSolution) -> LeftOut:
+    def explain(self, solution: JudgedSolution) -> LeftOut:
         """Return why a judged solution has no prediction."""
         row = self._by_key.get(solution_key(solution.problem, solution.steps))
         named = self._by_id.get(solution.id) or self._alone.get(solution.id)
@@ -349,12 +351,12 @@ def write_figures(
                         "split": name,
                         "id": row.id,
                         "label": -1 if row.first_error is None else row.first_error,
-                        "prediction": _exported(predictions[name][row.id]),
+                        "prediction": _exported_label(predictions[name][row.id]),
                     }
                     file.write(json.dumps(predicted, ensure_ascii=False) + "\n")
 
 
-def _exported(index: int | None) -> int:
+def _exported_label(index: int | None) -> int:
     return -1 if index is None else index
 
 

@@ -70,7 +70,7 @@ def processbench_of_opinions(
     unknown: dict[str, list[str]] = {name: [] for name in splits}
     for name, rows in splits.items():
         for row in rows:
-            prediction = _predicted(judges[name], row)
+            prediction = _predict(judges[name], row)
             if isinstance(prediction, LeftOut):
                 reasons[name][row.id] = prediction
                 if prediction.reason == NO_VERDICT:
@@ -156,7 +156,7 @@ def _by_split(
     by_split: dict[str, list[_SplitJudge]] = {name: [] for name in splits}
     given: dict[str | None, str] = {}
     for location in opinions:
-        judge = _read(location)
+        judge = _read_judge(location)
         if (earlier := given.get(judge.identity)) is not None:
             raise ConfigError(
                 f"--opinions {location}: is the same run as {earlier}. Give each run once"
@@ -184,7 +184,7 @@ def _by_split(
     }
 
 
-def _read(location: str) -> _SplitJudge:
+def _read_judge(location: str) -> _SplitJudge:
     run = OpinionRun.read(location)
     solutions, keys = {}, {}
     for name, row in judged_rows(location):
@@ -225,7 +225,7 @@ def _check_judges(split: str, judges: Sequence[_SplitJudge]) -> None:
         )
 
 
-def _predicted(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Prediction | LeftOut:
+def _predict(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Prediction | LeftOut:
     """Return the prediction for a solution, or why there is none.
 
     Args:
@@ -249,13 +249,13 @@ def _predicted(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Predictio
     if same_location(sources):
         return _Prediction(first_error=sources[0].first_error)
     details = "; ".join(
-        f"{judge.run.judge} ({judge.run.location}): {_said(judge, opinion)}"
+        f"{judge.run.judge} ({judge.run.location}): {_describe_opinion(judge, opinion)}"
         for judge, opinion in zip(judges, opinions, strict=True)
     )
     return LeftOut(reason="not_kept", detail=details)
 
 
-def _said(judge: _SplitJudge, opinion: Opinion | LeftOut) -> str:
+def _describe_opinion(judge: _SplitJudge, opinion: Opinion | LeftOut) -> str:
     if isinstance(opinion, LeftOut):
         return f"{opinion.reason}, {opinion.detail}" if opinion.detail else opinion.reason
     if judge.names_steps:

@@ -122,8 +122,8 @@ def eval_search(
         ShardError: a folder in `out` holds another run.
     """
     plans = list(_plans(config))
-    _check(config, plans)
-    runs = [_searched(plan, on_state) for plan in plans]
+    _check_config(config, plans)
+    runs = [_run_search(plan, on_state) for plan in plans]
     kept = set.intersection(*({tree.problem_id for tree in run.trees} for run in runs))
     every = set.union(*({tree.problem_id for tree in run.trees} for run in runs))
     num_left_out = len(read_problems(config.problems)) - len(kept)
@@ -132,7 +132,7 @@ def eval_search(
             f"no problem has been searched by every method; {len(every)} have been by some. See "
             f"the rejects.jsonl in the folders of {config.out}"
         )
-    runs = [_only(run, kept) for run in runs]
+    runs = [_restricted_to(run, kept) for run in runs]
     result = compare_searches(
         runs[:-1], runs[-1], config.best_of_n, group_by=GROUP_KEYS, seed=config.seed
     )
@@ -192,7 +192,7 @@ def _config(
     return SearchConfig.model_validate({**shared, **own})
 
 
-def _check(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
+def _check_config(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
     """Find what is wrong before anything is sampled."""
     check_places(config.out, SEARCH_EVAL)
     for plan in plans:
@@ -206,7 +206,7 @@ def _check(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
             )
 
 
-def _searched(plan: _Plan, on_state: Callable[[str, JobState], None]) -> SearchRun:
+def _run_search(plan: _Plan, on_state: Callable[[str, JobState], None]) -> SearchRun:
     """Return a search that is done, once it is."""
     search(plan.config, lambda state: on_state(plan.shown, state))
     store, method = Store(plan.config.out), plan.config.search
@@ -226,7 +226,7 @@ def _method_text(method: MethodSettings) -> str:
     return ", ".join([method.kind, *(f"{key}={value}" for key, value in own.items())])
 
 
-def _only(run: SearchRun, kept: set[str]) -> SearchRun:
+def _restricted_to(run: SearchRun, kept: set[str]) -> SearchRun:
     """Return a search of some problems alone, by id."""
     by_id = {tree.problem_id: tree for tree in run.trees}
     return replace(run, trees=[by_id[identity] for identity in sorted(kept)])
