@@ -39,7 +39,7 @@ from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.prm.scoring.manifest import first_below, scorer_fingerprint
 from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings
-from mclabel.run.desk import gather_or_cancel
+from mclabel.run.cpu_executor import gather_or_cancel
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.scorer import ScorerSettings

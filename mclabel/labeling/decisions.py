@@ -28,28 +28,28 @@ from mclabel.labeling.estimators import (
     decide_together,
 )
 from mclabel.labeling.estimators.base import MAX_LAG, Knowledge
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 
 WINDOW_S = 0.015
 """Seconds that the first request of a batch waits for others."""
 MAX_TOGETHER = 64
-"""Decisions at a time: some milliseconds, in which the desk does nothing else."""
+"""Maximum number of decisions in a batch, which take some milliseconds of the executor."""
 
 
 _Asking = tuple[ProblemEstimator, int]
 """An estimator, and the number of its problem's prefixes."""
 
 
-class Decisions:
+class DecisionBatcher:
     """Collects what is due on one event loop."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, executor: CpuExecutor) -> None:
         """Begin without anything due.
 
         Args:
-            desk: where decisions are computed.
+            executor: executor that computes decisions.
         """
-        self._desk = desk
+        self._executor = executor
         self._due: list[tuple[_Asking, asyncio.Future[Sequence[Probe]]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._num_at_work = 0
@@ -97,7 +97,7 @@ class Decisions:
 
     async def _decide(self, due: list[tuple[_Asking, asyncio.Future[Sequence[Probe]]]]) -> None:
         try:
-            requests = await self._desk.run(self.together, [asking for asking, _ in due])
+            requests = await self._executor.run(self.together, [asking for asking, _ in due])
         except Exception as error:  # to whoever asked
             for _, turn in due:
                 if not turn.done():
@@ -114,36 +114,36 @@ class Decisions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned:
+class LearnerState:
     """Knowledge of a learner after some problem."""
 
     knowledge: Knowledge
     min_gain: float | None
 
     @classmethod
-    def by(cls, learner: RunLearner) -> Learned:
+    def by(cls, learner: RunLearner) -> LearnerState:
         """Return what a learner knows now."""
         return cls(knowledge=learner.knowledge, min_gain=learner.min_gain)
 
 
-class Lesson:
+class LearningTicket:
     """A problem, from before its solutions are sampled to its end."""
 
-    def __init__(self, lessons: Lessons, number: int) -> None:
-        """Made by `Lessons.begin`.
+    def __init__(self, learning_queue: LearningQueue, number: int) -> None:
+        """Made by `LearningQueue.begin`.
 
         Args:
-            lessons: that it is one of.
+            learning_queue: that it is one of.
             number: in the order in which problems were begun, from 0.
         """
-        self._lessons, self.number = lessons, number
+        self._learning_queue, self.number = learning_queue, number
         self.is_open = True
         self.work: Callable[[], None] | None = None
         """Hands it to the learner; None of one that has nothing to teach."""
 
-    async def learned(self) -> Learned:
+    async def learned(self) -> LearnerState:
         """Wait for the problems that this one learns from; then what they have shown."""
-        return await self._lessons.learned(self.number)
+        return await self._learning_queue.learned(self.number)
 
     async def teach(
         self, estimator: ProblemEstimator, paths: ProblemPaths, *, num_tokens: int
@@ -155,7 +155,7 @@ class Lesson:
             paths: paths of the problem.
             num_tokens: number of tokens of its rollouts.
         """
-        learner = self._lessons.learner
+        learner = self._learning_queue.learner
         self.work = lambda: estimator.learned_by(learner, paths, num_tokens=num_tokens)
         await self.leave()
 
@@ -163,41 +163,43 @@ class Lesson:
         """End the problem, which may have come to nothing; a second time is no matter."""
         if self.is_open:
             self.is_open = False
-            await self._lessons.hand_over()
+            await self._learning_queue.hand_over()
 
 
-class Lessons:
+class LearningQueue:
     """Those of the problems on one engine. Belongs to its event loop."""
 
-    def __init__(self, learner: RunLearner, desk: Desk, *, fit: Callable[[], None]) -> None:
+    def __init__(
+        self, learner: RunLearner, executor: CpuExecutor, *, fit: Callable[[], None]
+    ) -> None:
         """Begin without any.
 
         Args:
             learner: that is taught.
-            desk: where it is taught.
+            executor: executor in which it learns.
             fit: lets it learn from what it was taught; called in a thread.
         """
-        self.learner, self._desk, self._fit = learner, desk, fit
-        self._lessons: deque[Lesson] = deque()
+        self.learner, self._executor, self._fit = learner, executor, fit
+        self._learning_queue: deque[LearningTicket] = deque()
         self._num_begun = self._num_taught = 0
-        self._learned = deque([Learned.by(self.learner)], maxlen=MAX_LAG + 1)
+        self._learned = deque([LearnerState.by(self.learner)], maxlen=MAX_LAG + 1)
         """After each of the latest problems that were taught."""
         self._teaching = asyncio.Lock()
         self._changed = asyncio.Condition()
 
-    def begin(self) -> Lesson:
+    def begin(self) -> LearningTicket:
         """Begin a problem."""
-        lesson = Lesson(self, self._num_begun)
+        ticket = LearningTicket(self, self._num_begun)
         self._num_begun += 1
-        self._lessons.append(lesson)
-        return lesson
+        self._learning_queue.append(ticket)
+        return ticket
 
     def adopted(self) -> None:
         """Let problems know what was learned elsewhere, where none was taught here yet."""
         if self._num_taught == 0:
-            self._learned[0] = Learned.by(self.learner)
+            self._learned[0] = LearnerState.by(self.learner)
 
-    async def learned(self, number: int) -> Learned:
+    async def learned(self, number: int) -> LearnerState:
         """Wait until a problem's teachers were taught; then what was known after them."""
         num_needed = max(0, number + 1 - self.learner.lag(number))
         async with self._changed:
@@ -207,15 +209,15 @@ class Lessons:
     async def hand_over(self) -> None:
         """Teach those that have ended, as far as all that were begun before them have."""
         async with self._teaching:
-            while self._lessons and not self._lessons[0].is_open:
-                lesson = self._lessons.popleft()
+            while self._learning_queue and not self._learning_queue[0].is_open:
+                ticket = self._learning_queue.popleft()
                 try:
-                    if lesson.work is not None:
-                        await self._desk.run(lesson.work)
+                    if ticket.work is not None:
+                        await self._executor.run(ticket.work)
                         if self.learner.is_due:
                             await asyncio.to_thread(self._fit)
                 finally:  # also where this problem's block is cancelled meanwhile
                     self._num_taught += 1
-                    self._learned.append(Learned.by(self.learner))
+                    self._learned.append(LearnerState.by(self.learner))
                     async with self._changed:
                         self._changed.notify_all()

@@ -145,7 +145,7 @@ class PrefixTable:
         """Return whether a right rollout goes back on its prefix; of others it does not matter."""
         if rollout.outcome is not Outcome.RIGHT:
             return False
-        return goes_back(rollout.text, self.prefixes[number].text)
+        return contradicts_prefix(rollout.text, self.prefixes[number].text)
 
     def followed(
         self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
@@ -310,7 +310,7 @@ comes early if there is one.
 """
 
 
-def goes_back(completion: str, prefix: str) -> bool:
+def contradicts_prefix(completion: str, prefix: str) -> bool:
     """Return whether a completion says that something before it is wrong, or contradicts an
     equation.
 

@@ -27,7 +27,7 @@ from mclabel.data.readers.rows import read_text
 from mclabel.engines import Policy
 from mclabel.labeling.completers import Inexpressible
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Decisions, Learned, Lesson
+from mclabel.labeling.decisions import DecisionBatcher, LearnerState, LearningTicket
 from mclabel.labeling.estimators import (
     Completer,
     Knowledge,
@@ -45,7 +45,7 @@ from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.solutions import given_solution, prompts_for, sampled_solution
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.journal import BlockJournal
 
 MAX_NAMED = 5
@@ -84,7 +84,7 @@ class ProblemLabels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rolling:
+class RolloutModel:
     """A model that rolls out."""
 
     completer: Completer
@@ -93,28 +93,28 @@ class Rolling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
+class EngineContext:
     """State shared by all problems on one engine."""
 
     policy: Policy
     """Started. It writes the solutions."""
     settings: LabelSettings
     checker: Checker
-    desk: Desk
+    executor: CpuExecutor
     """Executor for grading and the estimators' decisions."""
-    decisions: Decisions
+    decisions: DecisionBatcher
     """Batches of decisions of several estimators."""
-    beginning: Learned | None = None
+    beginning: LearnerState | None = None
     """Knowledge at the beginning of the run, if its estimator learns over problems."""
     source: SourceRun | None = None
     """A run whose solutions are labelled, and whose rollouts are taken over."""
-    rolling: Sequence[Rolling] = ()
+    rolling: Sequence[RolloutModel] = ()
     """Models that roll out; empty if only the policy does."""
 
     @property
-    def rolling_out(self) -> Sequence[Rolling]:
+    def rolling_out(self) -> Sequence[RolloutModel]:
         """Return what rolls out."""
-        return self.rolling or [Rolling(completer=Completer(), policy=self.policy)]
+        return self.rolling or [RolloutModel(completer=Completer(), policy=self.policy)]
 
     @property
     def values_of(self) -> str:
@@ -125,35 +125,35 @@ class Shared:
 
 async def label_problem(
     problem: Problem,
-    shared: Shared,
+    context: EngineContext,
     *,
     given: Sequence[GivenSolution] = (),
     priority: int = 0,
     on_solution: Callable[[Outcome], None] = lambda outcome: None,
     on_rollout: Callable[[Outcome], None] = lambda outcome: None,
     journal: BlockJournal | None = None,
-    lesson: Lesson | None = None,
+    ticket: LearningTicket | None = None,
 ) -> ProblemLabels:
     """Label one problem's solutions.
 
     Args:
         problem: with its gold answer.
-        shared: with the other problems on the engine.
+        context: state shared by the problems on the engine.
         given: solutions to label; without any, the policy samples them.
         priority: priority of this problem's completions in the engine, lower first.
         on_solution: called with the outcome of every solution that the engine samples.
         on_rollout: called with the outcome of every rollout that an engine samples.
         journal: has completions of an earlier attempt, and receives those of this one.
-        lesson: what the run's learner will be taught of the problem; None for nothing.
+        ticket: what the run's learner will be taught of the problem; None for nothing.
 
     Raises:
         EngineError: the engine died.
         DataError: if strict, the problem or one of its given solutions cannot be labelled.
     """
-    policy, settings, desk = shared.policy, shared.settings, shared.desk
+    policy, settings, executor = context.policy, context.settings, context.executor
     models = [(AUTHOR, policy)]
-    models += [(item.completer.name, item.policy) for item in shared.rolling_out]
-    prompts = await prompts_for(problem, given, models, checker=shared.checker, desk=desk)
+    models += [(item.completer.name, item.policy) for item in context.rolling_out]
+    prompts = await prompts_for(problem, given, models, checker=context.checker, executor=executor)
     if isinstance(prompts, RejectReason):
         return _left_out(problem, prompts, settings)
     prompt, *their_prompts = prompts
@@ -165,10 +165,12 @@ async def label_problem(
         priority=priority,
         on_completion=on_solution,
         journal=journal,
-        checker=shared.checker,
-        desk=desk,
+        checker=context.checker,
+        executor=executor,
     )
-    source_rows = None if shared.source is None else await desk.run(shared.source.problem, problem)
+    source_rows = (
+        None if context.source is None else await executor.run(context.source.problem, problem)
+    )
     lost: RejectReason | None = None
     if source_rows is not None:
         solutions, sampled = (
@@ -209,7 +211,7 @@ async def label_problem(
             writes=item.policy is policy,
             recorded={} if source_rows is None else source_rows.rollouts,
         )
-        for number, (item, ids) in enumerate(zip(shared.rolling_out, their_prompts, strict=True))
+        for number, (item, ids) in enumerate(zip(context.rolling_out, their_prompts, strict=True))
     ]
     sampling = Sampling(
         siblings=sampled.first,
@@ -218,30 +220,30 @@ async def label_problem(
         chosen_by_outcome=chosen,
         probabilities=probabilities,
     )
-    labels = await label_sampled(shared, samplers, prompt, solutions, sampling, lesson=lesson)
+    labels = await label_sampled(context, samplers, prompt, solutions, sampling, ticket=ticket)
     labels.num_tokens += sampled.num_tokens
     labels.set_aside = labels.set_aside or lost
     return labels
 
 
 async def label_sampled(
-    shared: Shared,
+    context: EngineContext,
     samplers: Sequence[Sampler],
     prompt: tuple[int, ...],
     solutions: Sequence[Solution],
     sampling: Sampling,
     *,
-    lesson: Lesson | None = None,
+    ticket: LearningTicket | None = None,
 ) -> ProblemLabels:
     """Label solutions of one problem that are there.
 
     Args:
-        shared: with the other problems on the engine.
+        context: state shared by the problems on the engine.
         samplers: samplers of the problem, one for each model that rolls out.
         prompt: prompt of the policy that wrote the solutions.
         solutions: solutions of the problem.
         sampling: how they came about.
-        lesson: what the run's learner will be taught of the problem; None for nothing.
+        ticket: what the run's learner will be taught of the problem; None for nothing.
 
     Returns:
         The labels; their tokens are those of rollouts.
@@ -250,15 +252,17 @@ async def label_sampled(
         EngineError: the engine died.
         DataError: if strict, the solutions cannot be labelled.
     """
-    learned = shared.beginning if lesson is None else await lesson.learned()
+    learned = context.beginning if ticket is None else await ticket.learned()
     try:
-        labels, paths, run = await _estimate(shared, samplers, prompt, solutions, sampling, learned)
+        labels, paths, run = await _estimate(
+            context, samplers, prompt, solutions, sampling, learned
+        )
     except (NoRoom, Inexpressible) as error:
         reason = "solution_too_long" if isinstance(error, NoRoom) else "other_tokens"
         why = RejectReason(reason, str(error))
-        return _left_out(samplers[0].problem, why, shared.settings)
-    if lesson is not None:
-        await lesson.teach(run.checked, paths, num_tokens=labels.num_tokens)
+        return _left_out(samplers[0].problem, why, context.settings)
+    if ticket is not None:
+        await ticket.teach(run.checked, paths, num_tokens=labels.num_tokens)
     return labels
 
 
@@ -325,20 +329,20 @@ def _index(given: GivenSolution, place: int) -> int:
 
 
 async def _estimate(
-    shared: Shared,
+    context: EngineContext,
     samplers: Sequence[Sampler],
     prompt: tuple[int, ...],
     solutions: Sequence[Solution],
     sampling: Sampling,
-    learned: Learned | None,
+    learned: LearnerState | None,
 ) -> tuple[ProblemLabels, ProblemPaths, EstimatorRun]:
     """Roll out what the estimator wants, and label by it; tokens are those of rollouts.
 
     `prompt` is the author's, the samplers are of what rolls out.
     """
-    settings = shared.settings
-    problem, desk = samplers[0].problem, shared.desk
-    completers = [sampler.completer for sampler in shared.rolling_out]
+    settings = context.settings
+    problem, executor = samplers[0].problem, context.executor
+    completers = [sampler.completer for sampler in context.rolling_out]
     knowledge = None if learned is None else learned.knowledge
     min_gain = None if learned is None else learned.min_gain
 
@@ -349,7 +353,7 @@ async def _estimate(
             commitments=stated,
             completers=[completer.name for completer in completers],
             splitter=settings.split,
-            thinks=settings.split.begins_in(shared.policy.decode(prompt)),
+            thinks=settings.split.begins_in(context.policy.decode(prompt)),
             free_outcomes=not sampling.chosen_by_outcome,
         )
         paths = ProblemPaths(
@@ -367,9 +371,9 @@ async def _estimate(
         return paths, EstimatorRun(estimator, table, follows)
 
     with_steps = [solution for solution in solutions if solution.steps]
-    stated = await commitments(problem, with_steps, shared.checker, desk.run)
-    paths, run = await desk.run(begin)
-    judgements = await roll_out(run, samplers, desk=desk, decisions=shared.decisions)
+    stated = await commitments(problem, with_steps, context.checker, executor.run)
+    paths, run = await executor.run(begin)
+    judgements = await roll_out(run, samplers, executor=executor, decisions=context.decisions)
     labeled = labeled_solutions(
         problem,
         prompt,
@@ -378,7 +382,7 @@ async def _estimate(
         judgements,
         sampling=sampling,
         completers=completers,
-        values_of=shared.values_of,
+        values_of=context.values_of,
         priors=None if knowledge is None else knowledge.id,
         min_gain=min_gain,
         truncated=settings.estimator.truncated,

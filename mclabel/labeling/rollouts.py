@@ -21,13 +21,13 @@ from mclabel.core.records import (
 from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Policy
 from mclabel.labeling.completers import naming, spelled
-from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.decisions import DecisionBatcher
 from mclabel.labeling.estimators import Judgement, Probe, ProblemEstimator
 from mclabel.labeling.grading import CUT, Graded, graded, not_sampled
 from mclabel.labeling.inputs import Place
 from mclabel.labeling.journal import JournaledRollout, rollout_line
 from mclabel.labeling.prefixes import Prefix, PrefixTable
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.journal import BlockJournal
 
 _NOTHING = Completion(ids=(), text="", finish_reason="failed")
@@ -61,7 +61,7 @@ class Sampler:
     """Holds completions of earlier attempts, and receives those of this one."""
     checker: Checker
     """Grades the completions."""
-    desk: Desk
+    executor: CpuExecutor
     """Executor for computations."""
     name: str = AUTHOR
     """Name of the policy among the completers."""
@@ -203,7 +203,7 @@ class Sampler:
         if completion.finish_reason == "length":
             return CUT
         item = GradeItem(problem=self.problem, completion=prefix + completion.text)
-        (grade,) = await self.checker.grade([item], self.desk.run)
+        (grade,) = await self.checker.grade([item], self.executor.run)
         return graded(grade)
 
 
@@ -283,14 +283,18 @@ class EstimatorRun:
 
 
 async def roll_out(
-    run: EstimatorRun, samplers: Sequence[Sampler], *, desk: Desk, decisions: Decisions
+    run: EstimatorRun,
+    samplers: Sequence[Sampler],
+    *,
+    executor: CpuExecutor,
+    decisions: DecisionBatcher,
 ) -> list[Judgement]:
     """Do what an estimator wants until it wants no more.
 
     Args:
         run: with the estimator; its table and rollouts grow.
         samplers: samplers of the problem, one a completer.
-        desk: where the estimator's decisions are computed.
+        executor: where the estimator's decisions are computed.
         decisions: where problems that share an engine decide together.
 
     Returns:
@@ -324,17 +328,17 @@ async def roll_out(
     running: set[asyncio.Task[Ended]] = set()
     done: set[asyncio.Task[Ended]] = set()
     with decisions.at_work():
-        await desk.run(run.take_over, samplers[0].recorded)
+        await executor.run(run.take_over, samplers[0].recorded)
         try:
             while True:
                 ended = [task.result() for task in done]
-                wanted, judgements = await desk.run(
+                wanted, judgements = await executor.run(
                     advance, ended, is_last=not (running or pending)
                 )
                 if wanted is None:
                     wanted = await decisions.wanted(checked, len(prefixes))
                     is_over = not (wanted or running or pending)
-                    judgements = await desk.run(run.judge) if is_over else None
+                    judgements = await executor.run(run.judge) if is_over else None
                 if judgements is not None:
                     return judgements
                 if wanted and not is_checked:

@@ -16,7 +16,7 @@ from mclabel.engines.base import never_fits
 from mclabel.labeling.grading import not_sampled
 from mclabel.labeling.journal import JournaledSolution, solution_line
 from mclabel.labeling.rollouts import Sampler
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 
 
 async def sampled_solution(
@@ -115,7 +115,7 @@ async def prompts_for(
     policies: Sequence[tuple[str, Policy]],
     *,
     checker: Checker,
-    desk: Desk,
+    executor: CpuExecutor,
 ) -> list[tuple[int, ...]] | RejectReason:
     """The prompt of a problem for each model, or why it cannot be labelled.
 
@@ -125,7 +125,7 @@ async def prompts_for(
         policies: with their names, the author first, then all that roll out; one that is there
             twice is asked once.
         checker: that is to grade.
-        desk: where it computes.
+        executor: where it computes.
     """
     prompts: dict[int, tuple[int, ...]] = {}
     for name, policy in policies:
@@ -137,7 +137,7 @@ async def prompts_for(
         prompts[id(policy)] = policy.prompt_ids(problem.text)
         if (why := _no_context(len(prompts[id(policy)]), policy, who)) is not None:
             return why
-    reason = await checker.refuse(problem, desk.run)
+    reason = await checker.refuse(problem, executor.run)
     if reason is not None:
         return RejectReason(
             "unparsed_gold",

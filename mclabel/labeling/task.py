@@ -19,13 +19,19 @@ from mclabel.core.records import AUTHOR, Outcome
 from mclabel.engines import EngineStats, Policy
 from mclabel.labeling.completers import naming
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Decisions, Learned, Lessons
+from mclabel.labeling.decisions import DecisionBatcher, LearnerState, LearningQueue
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
 from mclabel.labeling.grading import num_weak, ungraded_reasons
 from mclabel.labeling.inputs import ProblemItem, SourceRun
 from mclabel.labeling.journal import read_entry
-from mclabel.labeling.problem import ProblemLabels, Rolling, Shared, label_problem, run_learner
-from mclabel.run.desk import Desk
+from mclabel.labeling.problem import (
+    EngineContext,
+    ProblemLabels,
+    RolloutModel,
+    label_problem,
+    run_learner,
+)
+from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.labels import check_not_cut_off, commit_block, delete_losers, read_labels
@@ -176,13 +182,15 @@ class LabelRunner:
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
         self._policies: dict[str, Policy] = {}
         """Started, by name."""
-        self._shared: Shared | None = None
+        self._context: EngineContext | None = None
         self._learner = run_learner(settings)
         self._estimators = Boundary("estimators", settings.estimator.component)
-        self._desk = Desk()
-        self._lessons: Lessons | None = None
+        self._executor = CpuExecutor()
+        self._learning_queue: LearningQueue | None = None
         if (learner := self._learner) is not None:
-            self._lessons = Lessons(learner, self._desk, fit=lambda: self._fit(learner))
+            self._learning_queue = LearningQueue(
+                learner, self._executor, fit=lambda: self._fit(learner)
+            )
         self._adopted: set[str] = set()
         self._counts: Counter[str] = Counter()
 
@@ -193,10 +201,10 @@ class LabelRunner:
             with naming(name):
                 await policy.start()
             self._policies[name] = policy
-        self._shared = Shared(
+        self._context = EngineContext(
             policy=self._policies[AUTHOR],
             rolling=[
-                Rolling(
+                RolloutModel(
                     completer=completer,
                     policy=self._policies.get(completer.name, self._policies[AUTHOR]),
                 )
@@ -204,9 +212,9 @@ class LabelRunner:
             ],
             settings=self._settings,
             checker=make_checker(self._settings.checker),
-            desk=self._desk,
-            decisions=Decisions(self._desk),
-            beginning=None if self._learner is None else Learned.by(self._learner),
+            executor=self._executor,
+            decisions=DecisionBatcher(self._executor),
+            beginning=None if self._learner is None else LearnerState.by(self._learner),
             source=self._source,
         )
 
@@ -214,29 +222,29 @@ class LabelRunner:
         """Take what was learned elsewhere in the run."""
         if self._learner is not None:
             await asyncio.to_thread(self._adopt, self._learner)
-            if self._lessons is not None:
-                self._lessons.adopted()
+            if self._learning_queue is not None:
+                self._learning_queue.adopted()
 
     async def run(self, item: ProblemItem, attempt: Attempt) -> ProblemLabels:
         """Label one problem, and learn from it."""
-        assert self._shared is not None, "start() first"
-        lesson = None
-        if self._lessons is not None and not attempt.is_trial:
-            lesson = self._lessons.begin()
+        assert self._context is not None, "start() first"
+        ticket = None
+        if self._learning_queue is not None and not attempt.is_trial:
+            ticket = self._learning_queue.begin()
         try:
             result = await label_problem(
                 item.problem,
-                self._shared,
+                self._context,
                 given=item.given,
                 priority=attempt.block.priority,
                 on_solution=partial(self._count, "solutions"),
                 on_rollout=partial(self._count, "rollouts"),
                 journal=attempt.journal,
-                lesson=lesson,
+                ticket=ticket,
             )
         finally:
-            if lesson is not None:
-                await lesson.leave()
+            if ticket is not None:
+                await ticket.leave()
         if not attempt.is_trial:
             self._counts["steps"] += sum(len(row.steps) for row in result.labeled)
         return result
@@ -297,7 +305,7 @@ class LabelRunner:
 
     async def close(self) -> None:
         """Free the engines."""
-        self._desk.close()
+        self._executor.close()
         for policy in self._policies.values():
             await policy.close()
 

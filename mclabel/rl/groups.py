@@ -15,7 +15,7 @@ from mclabel.engines import Policy
 from mclabel.engines.base import never_fits
 from mclabel.labeling.rollouts import Sampler
 from mclabel.labeling.solutions import sampled_solution
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +36,22 @@ class LivePolicy:
     """
 
     def __init__(
-        self, policy: Policy, checker: Checker, desk: Desk, *, splitter: StepSplitter | None = None
+        self,
+        policy: Policy,
+        checker: Checker,
+        executor: CpuExecutor,
+        *,
+        splitter: StepSplitter | None = None,
     ) -> None:
         """Sample from a policy.
 
         Args:
             policy: started.
             checker: checker of its answers.
-            desk: where grading and decisions are computed.
+            executor: where grading and decisions are computed.
             splitter: splitter of its solutions.
         """
-        self.policy, self.checker, self.desk = policy, checker, desk
+        self.policy, self.checker, self.executor = policy, checker, executor
         self.splitter = splitter or StepSplitter()
 
     def sampler(self, problem: Problem, *, seed: int) -> Sampler:
@@ -70,7 +75,7 @@ class LivePolicy:
             on_completion=lambda outcome: None,
             journal=None,
             checker=self.checker,
-            desk=self.desk,
+            executor=self.executor,
         )
 
     async def group(self, problem: Problem, size: int, *, seed: int) -> Group:

@@ -43,7 +43,7 @@ from mclabel.rl.credits import (
     whole,
 )
 from mclabel.rl.groups import outcome_reward
-from mclabel.run.desk import Desk, gather_or_cancel
+from mclabel.run.cpu_executor import CpuExecutor, gather_or_cancel
 from mclabel.serving.requests import Asked, Limits
 
 
@@ -98,7 +98,7 @@ class Rewarder:
         self.num_refused = Counter(dict.fromkeys(REFUSALS, 0))
         self._credit = CheckedCredit(settings.credit)
         self._checker = make_checker(settings.checker) if settings.check else None
-        self._desk = Desk()
+        self._executor = CpuExecutor()
         self._scorer = None
         if settings.prm is not None:
             cores = os.cpu_count() or 1
@@ -127,7 +127,7 @@ class Rewarder:
     async def close(self) -> None:
         """End all requests, and free the PRM."""
         await self.asked.close()
-        self._desk.close()
+        self._executor.close()
         if self._scorer is not None:
             await self._scorer.close()
 
@@ -191,7 +191,7 @@ class Rewarder:
         """Return where the steps of a completion end, and why it is refused; None if it is not."""
         if item is None:
             return (), "unmatched"
-        ends, why = await self._desk.run(refusal, item.completion, self.settings.split)
+        ends, why = await self._executor.run(refusal, item.completion, self.settings.split)
         if self._checker is not None and isinstance(read_gold(item.answer), NoGold):
             return ends, "no_gold"
         return ends, why
@@ -225,7 +225,7 @@ class Rewarder:
             return [None] * len(items)
         grades = await self._checker.grade(
             [GradeItem(problem=_problem(one), completion=one.completion) for one in items],
-            self._desk.run,
+            self._executor.run,
         )
         return [graded(rewarded(one)).outcome for one in grades]
 

@@ -29,9 +29,9 @@ from mclabel.core.records import (
 from mclabel.core.seeds import prefix_ids
 from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy, estimate_fixed
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Decisions, Learned
+from mclabel.labeling.decisions import DecisionBatcher, LearnerState
 from mclabel.labeling.labeled import Sampling
-from mclabel.labeling.problem import Shared, label_sampled, run_learner
+from mclabel.labeling.problem import EngineContext, label_sampled, run_learner
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 
 BY_COUNT = "fixed"
@@ -101,17 +101,17 @@ class LiveValues:
         live = self._live
         settings = self._settings.model_copy(update={"seed": seed})
         learner = run_learner(settings)
-        shared = Shared(
+        context = EngineContext(
             policy=live.policy,
             settings=settings,
             checker=live.checker,
-            desk=live.desk,
-            decisions=Decisions(live.desk),
-            beginning=None if learner is None else Learned.by(learner),
+            executor=live.executor,
+            decisions=DecisionBatcher(live.executor),
+            beginning=None if learner is None else LearnerState.by(learner),
         )
-        return list(await asyncio.gather(*(self._group(one, shared) for one in groups)))
+        return list(await asyncio.gather(*(self._group(one, context) for one in groups)))
 
-    async def _group(self, group: Group, shared: Shared) -> GroupValues:
+    async def _group(self, group: Group, context: EngineContext) -> GroupValues:
         solutions = [one for one in group.solutions if one.steps]
         truncated = self._settings.estimator.truncated
         sampling = Sampling(
@@ -121,8 +121,8 @@ class LiveValues:
             chosen_by_outcome=not self._outcomes,
         )
         labels = await label_sampled(
-            shared,
-            [self._live.sampler(group.problem, seed=shared.settings.seed)],
+            context,
+            [self._live.sampler(group.problem, seed=context.settings.seed)],
             group.prompt,
             solutions,
             sampling,

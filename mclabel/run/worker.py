@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from mclabel.core.errors import RejectReason, ShardError
 from mclabel.engines.loading import starting
-from mclabel.run.desk import LoopLag
+from mclabel.run.cpu_executor import LoopLag
 from mclabel.run.forecast import Size
 from mclabel.run.shards.journal import BlockJournal
 from mclabel.run.shards.rejects import note_set_aside

@@ -22,7 +22,7 @@ from mclabel.core.records import LabeledSolution, Problem
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import MAX_TOKENS, Seed, Settings, joined_faults
 from mclabel.engines import Policy, PolicySettings
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.trees import StoredCost
 from mclabel.search import SEARCHES
 from mclabel.search.config import Choice, PolicySearchSettings
@@ -49,7 +49,7 @@ class Searcher:
         self._policy, self._name = policy, name
         self._scorer = make_scorer(settings.scorer)
         self._checker = make_checker(settings.checker)
-        self._desk = Desk()
+        self._executor = CpuExecutor()
         self._order = itertools.count()
         self.asked = Asked(limits)
 
@@ -70,7 +70,7 @@ class Searcher:
     async def close(self) -> None:
         """Release policy and scorer."""
         await self.asked.close()
-        self._desk.close()
+        self._executor.close()
         await self._scorer.close()
         await self._policy.close()
 
@@ -87,7 +87,7 @@ class Searcher:
         search_result = await search_problem(problem, shared, priority=next(self._order))
         prompt = self._policy.prompt_ids(ask.problem)
         searched = await graded_search(
-            problem, prompt, search_result, settings, self._checker, self._desk
+            problem, prompt, search_result, settings, self._checker, self._executor
         )
         tree = searched.tree
         assert tree is not None

@@ -17,7 +17,7 @@ from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.labeled import Sampling, unrolled_solutions
 from mclabel.labeling.task import LabelOutputs
 from mclabel.prm.scoring.aggregate import aggregate
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
@@ -122,7 +122,7 @@ class SearchRunner:
         self._policy = task.make_policy()
         self._scorer = make_scorer(task.settings.scorer)
         self._checker = make_checker(task.settings.checker)
-        self._desk = Desk()
+        self._executor = CpuExecutor()
         self._counts: Counter[str] = Counter()
 
     async def start(self) -> None:
@@ -155,7 +155,7 @@ class SearchRunner:
             return Searched(set_aside=RejectReason("not_searched", str(error)))
         prompt = self._policy.prompt_ids(problem.text)
         searched = await graded_search(
-            problem, prompt, search_result, self._task.settings, self._checker, self._desk
+            problem, prompt, search_result, self._task.settings, self._checker, self._executor
         )
         if not attempt.is_trial:
             self._counts["requests"] += search_result.cost.num_requests
@@ -207,7 +207,7 @@ class SearchRunner:
 
     async def close(self) -> None:
         """Free policy and scorer."""
-        self._desk.close()
+        self._executor.close()
         await self._scorer.close()
         await self._policy.close()
 
@@ -218,7 +218,7 @@ async def graded_search(
     search_result: Found,
     settings: SearchSettings,
     checker: Checker,
-    desk: Desk,
+    executor: CpuExecutor,
 ) -> Searched:
     """Grade the results of a search, and choose the best.
 
@@ -231,10 +231,12 @@ async def graded_search(
     )  # sorted, so that the order of arrival cannot break ties
     texts = {name: "".join(step.text for step in tree.steps(name)) for name in names}
     items = [GradeItem(problem=problem, completion=texts[name]) for name in names]
-    grades = [graded(grade) for grade in (await checker.grade(items, desk.run) if items else ())]
+    grades = [
+        graded(grade) for grade in (await checker.grade(items, executor.run) if items else ())
+    ]
     scores = [_score(search_result, name, settings) for name in names]
     predictions = [grade.prediction for grade in grades]
-    groups = (await desk.run(checker.group, [predictions]))[0] if names else []
+    groups = (await executor.run(checker.group, [predictions]))[0] if names else []
     results = [
         Finished(score=score, weight=search_result.weights[name], group=group)
         for name, score, group in zip(names, scores, groups, strict=True)

@@ -15,7 +15,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from mclabel.judge.consensus.posterior import Shown, fuse, multiplied
+from mclabel.judge.consensus.posterior import RolloutEvidence, fuse, multiplied
 from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.support.opinion_world import World, scripted, simulated
@@ -31,7 +31,7 @@ def main() -> None:
     rows: dict[str, list[list[float]]] = defaultdict(list)
     for seed in range(FIRST_SEED, FIRST_SEED + worlds):
         world = simulated(seed, solutions, ROLLOUTS)
-        shown = Shown(chances=world.chances, num_steps=world.num_steps)
+        shown = RolloutEvidence(chances=world.chances, num_steps=world.num_steps)
         for name, models in {"rollouts alone": {}, **scripted(world)}.items():
             before = multiplied(shown, models).chances
             now = fuse(world.chances, world.num_steps, models, labels=world.labels).chances

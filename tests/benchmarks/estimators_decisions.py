@@ -23,12 +23,12 @@ from mclabel.core.records import Problem
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Decisions, Learned
+from mclabel.labeling.decisions import DecisionBatcher, LearnerState
 from mclabel.labeling.estimators import Probe, ProblemEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.problem import Shared, label_problem, run_learner
+from mclabel.labeling.problem import EngineContext, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
@@ -55,11 +55,11 @@ def main() -> None:
     )
 
 
-class TimedDecisions(Decisions):
+class TimedDecisions(DecisionBatcher):
     """Keeps time."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
+    def __init__(self, executor: CpuExecutor) -> None:
+        super().__init__(executor)
         self.seconds, self.num_decisions, self.num_turns = 0.0, 0, 0
 
     def together(self, asking: Sequence[tuple[ProblemEstimator, int]]) -> list[Sequence[Probe]]:
@@ -79,16 +79,16 @@ async def _run(problems: int, block: int, num_steps: int) -> dict[str, Any]:
     engine = ScriptedEngine.Settings(num_steps=num_steps, delay_s=0.02)
     policy = ScriptedEngine(PolicySettings(max_tokens=10_000, engine=engine))
     await policy.start()
-    desk, learner = Desk(), run_learner(settings)
+    executor, learner = CpuExecutor(), run_learner(settings)
     assert learner is not None
-    timed = TimedDecisions(desk)
-    shared = Shared(
+    timed = TimedDecisions(executor)
+    shared = EngineContext(
         policy=policy,
         settings=settings,
         checker=make_checker(settings.checker),
-        desk=desk,
+        executor=executor,
         decisions=timed,
-        beginning=Learned.by(learner),
+        beginning=LearnerState.by(learner),
     )
 
     async def label(problem: Problem, priority: int) -> int:
@@ -108,7 +108,7 @@ async def _run(problems: int, block: int, num_steps: int) -> dict[str, Any]:
         rollouts += sum(await asyncio.gather(*work))
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
     ticker.cancel()
-    desk.close()
+    executor.close()
     await policy.close()
     return {
         "problems_at_a_time": block,

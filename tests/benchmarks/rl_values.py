@@ -18,7 +18,7 @@ from mclabel.engines import PolicySettings, make_engine
 from mclabel.labeling.config import LabelSettings
 from mclabel.rl.groups import LivePolicy
 from mclabel.rl.values import GroupValues, LiveValues
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from tests.benchmarks.figures import numbers
 
 POLICY = {
@@ -51,8 +51,8 @@ def compare(num_problems: int, size: int, truth_rollouts: int) -> dict[str, dict
     async def run() -> dict[str, dict[str, Any]]:
         policy = make_engine(PolicySettings.model_validate(POLICY), seed=0)
         await policy.start()
-        desk = Desk()
-        live = LivePolicy(policy, make_checker(default_checker()), desk)
+        executor = CpuExecutor()
+        live = LivePolicy(policy, make_checker(default_checker()), executor)
         problems = generate(num_problems, seed=4242, split="test")
         groups = await live.groups(problems, size, seed=1)
 
@@ -67,7 +67,7 @@ def compare(num_problems: int, size: int, truth_rollouts: int) -> dict[str, dict
             for number, (name, how) in enumerate(WAYS.items())
         }
         await policy.close()
-        desk.close()
+        executor.close()
         return found
 
     return asyncio.run(run())

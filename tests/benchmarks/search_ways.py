@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from mclabel.checkers import make_checker
 from mclabel.core.records import Problem
 from mclabel.engines import Policy
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import Found, ProblemSearch, Searching, search_problem
 from mclabel.search.scorers import StepScorer, make_scorer
@@ -113,14 +113,14 @@ async def _way(
     found: Sequence[Found],
     seconds: float,
 ) -> Way:
-    checker, desk = make_checker(shared.settings.checker), Desk()
+    checker, executor = make_checker(shared.settings.checker), CpuExecutor()
     graded = [
         await graded_search(
-            problem, policy.prompt_ids(problem.text), one, shared.settings, checker, desk
+            problem, policy.prompt_ids(problem.text), one, shared.settings, checker, executor
         )
         for problem, one in zip(problems, found, strict=True)
     ]
-    desk.close()
+    executor.close()
     spent = shared.scorer.seconds if shared.settings.scorer.kind == "prm" else 0.0  # type: ignore[attr-defined]
     await shared.scorer.close()
     return Way(

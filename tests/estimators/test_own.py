@@ -11,7 +11,7 @@ from mclabel.core.records import Problem
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.decisions import Decisions, Lessons
+from mclabel.labeling.decisions import DecisionBatcher, LearningQueue
 from mclabel.labeling.estimators import (
     EstimatorSettings,
     Knowledge,
@@ -19,8 +19,8 @@ from mclabel.labeling.estimators import (
     RunLearner,
 )
 from mclabel.labeling.estimators.fixed import FixedEstimator
-from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
-from mclabel.run.desk import Desk
+from mclabel.labeling.problem import EngineContext, ProblemLabels, label_problem, run_learner
+from mclabel.run.cpu_executor import CpuExecutor
 
 
 class Counted(FixedEstimator):
@@ -83,16 +83,21 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
 
     async def run() -> list[ProblemLabels]:
         engine = ScriptedEngine.Settings()
-        policy, desk = ScriptedEngine(PolicySettings(max_tokens=1000, engine=engine)), Desk()
+        policy, executor = (
+            ScriptedEngine(PolicySettings(max_tokens=1000, engine=engine)),
+            CpuExecutor(),
+        )
         await policy.start()
         learner = run_learner(config)
-        lessons = None if learner is None else Lessons(learner, desk, fit=learner.fit)
-        shared = Shared(
+        learning_queue = (
+            None if learner is None else LearningQueue(learner, executor, fit=learner.fit)
+        )
+        shared = EngineContext(
             policy=policy,
             settings=config,
             checker=make_checker(config.checker),
-            desk=desk,
-            decisions=Decisions(desk),
+            executor=executor,
+            decisions=DecisionBatcher(executor),
         )
         problems = [
             Problem(id=f"p{i}", text=f"Problem {i} [answer {i}]", answer=str(i))
@@ -100,7 +105,7 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
         ]
         return [
             await label_problem(
-                problem, shared, lesson=None if lessons is None else lessons.begin()
+                problem, shared, ticket=None if learning_queue is None else learning_queue.begin()
             )
             for problem in problems
         ]

@@ -18,7 +18,7 @@ from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import Completer, strongest
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import PreparedModels
-from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
+from mclabel.labeling.problem import ProblemLabels, RolloutModel, label_problem
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 
@@ -60,9 +60,9 @@ def labelled(
     shared = on_one_engine(ScriptedEngine(scripted()), settings)
     rolling = []
     if with_author:
-        rolling.append(Rolling(completer=Completer(), policy=shared.policy))
+        rolling.append(RolloutModel(completer=Completer(), policy=shared.policy))
     if completer is not None:
-        rolling.append(Rolling(completer=Completer(name="other", cost=2.0), policy=completer))
+        rolling.append(RolloutModel(completer=Completer(name="other", cost=2.0), policy=completer))
     return asyncio.run(label_problem(PROBLEM, replace(shared, rolling=rolling)))
 
 

@@ -1,4 +1,4 @@
-"""Decisions of many problems on one loop: together, as alone, and never lost."""
+"""DecisionBatcher of many problems on one loop: together, as alone, and never lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from mclabel.core.settings import settings_class
 from mclabel.labeling import decisions
-from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.decisions import DecisionBatcher
 from mclabel.labeling.estimators import (
     CheckedEstimator,
     Estimator,
@@ -18,7 +18,7 @@ from mclabel.labeling.estimators import (
     ProblemPaths,
     begin_estimator,
 )
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from tests.benchmarks.simulation.profiles import simulated_cases
 
 MANY = 1_000
@@ -52,7 +52,7 @@ def test_what_is_due_together_is_decided_together(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(decisions, "MAX_TOGETHER", 20)
 
     async def run() -> list[list[int]]:
-        shared = Decisions(Desk())
+        shared = DecisionBatcher(CpuExecutor())
         some = estimators("posterior", 50)
         with ExitStack() as at_work:
             for _ in some:
@@ -71,7 +71,7 @@ def test_nobody_waits_once_all_at_work_have_asked_or_ended(
     monkeypatch.setattr(decisions, "WINDOW_S", 3600)
 
     async def run() -> None:
-        shared, some = Decisions(Desk()), estimators("posterior", 3)
+        shared, some = DecisionBatcher(CpuExecutor()), estimators("posterior", 3)
         with shared.at_work():
             await shared.wanted(some[0], MANY)
             with shared.at_work():
@@ -88,7 +88,7 @@ def test_nobody_waits_once_all_at_work_have_asked_or_ended(
 
 def test_a_request_that_is_cancelled_does_no_harm() -> None:
     async def run() -> int:
-        shared = Decisions(Desk())
+        shared = DecisionBatcher(CpuExecutor())
         first, second = estimators("posterior", 2)
         gone = asyncio.create_task(shared.wanted(first, MANY))
         stays = asyncio.create_task(shared.wanted(second, MANY))
@@ -107,7 +107,7 @@ def test_a_failure_reaches_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(decisions, "decide_together", fail)
 
     async def run() -> list[object]:
-        shared = Decisions(Desk())
+        shared = DecisionBatcher(CpuExecutor())
         some = estimators("posterior", 3)
         return await asyncio.gather(*(shared.wanted(e, MANY) for e in some), return_exceptions=True)
 

@@ -12,7 +12,7 @@ from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.records import Outcome
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.prefixes import goes_back
+from mclabel.labeling.prefixes import contradicts_prefix
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.answering import AnsweringEngine
@@ -35,7 +35,7 @@ from tests.support.scripted_jobs import write_problems
     ],
 )
 def test_what_goes_back_on_its_prefix(completion: str, prefix: str, is_back: bool) -> None:
-    assert goes_back(completion, prefix) is is_back
+    assert contradicts_prefix(completion, prefix) is is_back
 
 
 def run(folder: Path, *overrides: str) -> Path:

@@ -16,7 +16,7 @@ from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.grading import grade_recorded
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.rollouts import Sampler
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 
@@ -182,7 +182,7 @@ def test_a_sampler_grades_completions(
             on_completion=lambda outcome: None,
             journal=None,
             checker=MathChecker(MathChecker.Settings()),
-            desk=Desk(),
+            executor=CpuExecutor(),
         )
         return (await sampler.grade(completion)).outcome
 

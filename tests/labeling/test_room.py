@@ -31,7 +31,7 @@ from mclabel.evaluate.health import run_health
 from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import ESTIMATORS, Completer
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.problem import ProblemLabels, Rolling, label_problem
+from mclabel.labeling.problem import ProblemLabels, RolloutModel, label_problem
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
@@ -100,7 +100,7 @@ def labelled(
     estimator = {"kind": kind} if kind in ("outcome", "trace") else {"kind": kind, "rollouts": 4}
     shared = on_one_engine(policy, LabelSettings.model_validate({"estimator": estimator}))
     if completer is not None:
-        rolling = [Rolling(completer=Completer(name="other"), policy=completer)]
+        rolling = [RolloutModel(completer=Completer(name="other"), policy=completer)]
         shared = replace(shared, rolling=rolling)
     return asyncio.run(label_problem(PROBLEM, shared, given=[GivenSolution(text=t) for t in given]))
 

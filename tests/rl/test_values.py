@@ -16,7 +16,7 @@ from mclabel.engines.scripted import WORDS
 from mclabel.labeling.config import LabelSettings
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 from mclabel.rl.values import GroupValues, LiveValues
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 
 NUM_STEPS = 3
 SIZE = 6
@@ -38,13 +38,13 @@ def estimated(
 
     async def run() -> tuple[list[Group], list[GroupValues]]:
         policy = make_engine(PolicySettings.model_validate({"engine": scripted}), seed=0)
-        desk = Desk()
+        executor = CpuExecutor()
         await policy.start()
-        live = LivePolicy(policy, make_checker(default_checker()), desk)
+        live = LivePolicy(policy, make_checker(default_checker()), executor)
         groups = await live.groups(problems(number), SIZE, seed=1)
         labels = LabelSettings.model_validate({"estimator": estimator})
         values = await LiveValues(live, labels, **how).of(groups, seed=2)
-        desk.close()
+        executor.close()
         return groups, values
 
     return asyncio.run(run())

@@ -5,18 +5,18 @@ from __future__ import annotations
 from mclabel.checkers import make_checker
 from mclabel.engines import Policy
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.problem import Shared
-from mclabel.run.desk import Desk
+from mclabel.labeling.decisions import DecisionBatcher
+from mclabel.labeling.problem import EngineContext
+from mclabel.run.cpu_executor import CpuExecutor
 
 
-def on_one_engine(policy: Policy, settings: LabelSettings) -> Shared:
+def on_one_engine(policy: Policy, settings: LabelSettings) -> EngineContext:
     """What problems share on an engine that is started."""
-    desk = Desk()
-    return Shared(
+    executor = CpuExecutor()
+    return EngineContext(
         policy=policy,
         settings=settings,
         checker=make_checker(settings.checker),
-        desk=desk,
-        decisions=Decisions(desk),
+        executor=executor,
+        decisions=DecisionBatcher(executor),
     )

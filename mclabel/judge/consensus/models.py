@@ -41,7 +41,7 @@ class Steps:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Said:
+class SourceOpinions:
     """Opinions of a source, step by step."""
 
     NOT_YET: ClassVar[int] = 0
@@ -61,7 +61,7 @@ class Said:
     """[solution]: whether it says anything."""
 
     @classmethod
-    def of_named(cls, named: Ints, num_steps: Ints) -> Said:
+    def of_named(cls, named: Ints, num_steps: Ints) -> SourceOpinions:
         """Return the opinions of a source that names the first error, as in `Locations`."""
         step, there = np.arange(int(num_steps.max())), num_steps[:, None]
         at, is_known = named[:, None], named[:, None] >= 0
@@ -102,7 +102,7 @@ class JudgeModel(Protocol):
         ...
 
     @abstractmethod
-    def said(self) -> Said:
+    def said(self) -> SourceOpinions:
         """Return what the judge says, step by step."""
         ...
 
@@ -215,9 +215,9 @@ class Locations:
             "later": self.later,
         }
 
-    def said(self) -> Said:
+    def said(self) -> SourceOpinions:
         """See `JudgeModel`."""
-        return Said.of_named(self.named, self.num_steps)
+        return SourceOpinions.of_named(self.named, self.num_steps)
 
     @property
     def _known(self) -> NDArray[np.bool_]:
@@ -292,10 +292,10 @@ class Scores:
         """See `JudgeModel`."""
         return {}
 
-    def said(self) -> Said:
+    def said(self) -> SourceOpinions:
         """See `JudgeModel`."""
         heard = np.where(self.levels < 0, LEVELS, self.levels)
-        return Said(
+        return SourceOpinions(
             seen=Steps(values=self.levels, count=LEVELS),
             heard=Steps(values=heard, count=LEVELS + 1),
             names=False,

@@ -46,7 +46,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.judge.consensus.models import JudgeModel, Said, Steps, fitted_table, step_likelihood
+from mclabel.judge.consensus.models import (
+    JudgeModel,
+    SourceOpinions,
+    Steps,
+    fitted_table,
+    step_likelihood,
+)
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
 
 Floats = NDArray[np.float64]
@@ -87,13 +93,13 @@ def fuse(
         labels: [solution], first errors that the run's own labels name, the number of steps for
             none, -1 where they do not say; a judge may repeat them.
     """
-    shown = Shown(chances=rollouts, num_steps=num_steps)
-    apart = told_apart(shown, models, labels)
+    shown = RolloutEvidence(chances=rollouts, num_steps=num_steps)
+    apart = find_repeating_sources(shown, models, labels)
     learned = multiplied(shown, apart.models)
     return Fused(chances=learned.chances, models=learned.models, groups=apart.groups)
 
 
-def multiplied(shown: Shown, models: Mapping[str, JudgeModel]) -> Learned:
+def multiplied(shown: RolloutEvidence, models: Mapping[str, JudgeModel]) -> LearnedRates:
     """The posterior as it is if no two of these models depend on each other.
 
     Args:
@@ -117,7 +123,7 @@ LEAST = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learned:
+class LearnedRates:
     """Result of some rounds of learning."""
 
     chances: Floats
@@ -129,7 +135,7 @@ class Learned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class RolloutEvidence:
     """Evidence of rollouts on first errors."""
 
     chances: Floats
@@ -149,7 +155,7 @@ class Shown:
 
     def by_length(self) -> Floats:
         """Their usual value in solutions of the same length, [solution, T + 1]."""
-        return usual(self.least / self.least.sum(1, keepdims=True), self.num_steps)
+        return mean_by_length(self.least / self.least.sum(1, keepdims=True), self.num_steps)
 
     def weighted(self, power: float) -> Floats:
         """With their likelihood raised to a power, against what is usual; see `doubted`."""
@@ -162,7 +168,7 @@ class Shown:
 
 def learn(
     begun: Floats, num_steps: Ints, models: Mapping[str, JudgeModel], *, rounds: int
-) -> Learned:
+) -> LearnedRates:
     """Fit rates to chances and chances to rates, by turns.
 
     Args:
@@ -175,7 +181,7 @@ def learn(
     for _ in range(rounds):
         current = {name: model.fitted(chances) for name, model in current.items()}
         chances, likelihood = combined(begun, chances, num_steps, list(current.values()))
-    return Learned(chances=chances, models=current, log_likelihood=likelihood)
+    return LearnedRates(chances=chances, models=current, log_likelihood=likelihood)
 
 
 def combined(
@@ -193,7 +199,7 @@ def combined(
         Chances by everything; the logarithm of how likely all opinions are.
     """
     there = np.arange(begun.shape[1]) <= num_steps[:, None]
-    expected, product, likelihood = usual(chances, num_steps), begun, 0.0
+    expected, product, likelihood = mean_by_length(chances, num_steps), begun, 0.0
     for model in models:
         likely = model.log_likelihood()
         most = np.where(there, likely, -np.inf).max(1, keepdims=True)
@@ -210,7 +216,7 @@ def doubted(likely: Floats, expected: Floats) -> Floats:
     return np.asarray((1 - DOUBT) * likely / likely.sum(1, keepdims=True) + DOUBT * expected)
 
 
-def usual(chances: Floats, num_steps: Ints) -> Floats:
+def mean_by_length(chances: Floats, num_steps: Ints) -> Floats:
     """[solution, T + 1]: the mean over the solutions of the same length."""
     means = np.zeros_like(chances)
     for steps in np.unique(num_steps):
@@ -272,7 +278,7 @@ class Repeating:
         """See `JudgeModel`."""
         return self.alone.rates()
 
-    def said(self) -> Said:
+    def said(self) -> SourceOpinions:
         """See `JudgeModel`."""
         return self.alone.said()
 
@@ -286,7 +292,9 @@ class Repeating:
         return np.asarray(0.5 * counts / counts.sum())
 
 
-def told_apart(shown: Shown, models: Mapping[str, JudgeModel], labels: Ints | None = None) -> Apart:
+def find_repeating_sources(
+    shown: RolloutEvidence, models: Mapping[str, JudgeModel], labels: Ints | None = None
+) -> Apart:
     """Find the sources that depend on each other.
 
     Args:
@@ -313,12 +321,12 @@ def told_apart(shown: Shown, models: Mapping[str, JudgeModel], labels: Ints | No
             if len(group) > 1:
                 groups.append(group)
             for place, member in enumerate(group[1:], 1):
-                others = _together([opinions[earlier] for earlier in group[:place]])
+                others = _combined_steps([opinions[earlier] for earlier in group[:place]])
                 repeating[member] = Repeating(alone=models[member], others=others)
     return Apart(models=repeating, groups=groups)
 
 
-def _reach(source: Said) -> tuple[bool, int]:
+def _reach(source: SourceOpinions) -> tuple[bool, int]:
     """Sorts judges by how much there is to learn from them alone: first those that score steps,
     then those that find most faults.
     """
@@ -329,7 +337,7 @@ def _reach(source: Said) -> tuple[bool, int]:
 class _Pairs:
     """Gains in likelihood of the opinions if two sources depend on each other."""
 
-    shown: Shown
+    shown: RolloutEvidence
     models: Mapping[str, JudgeModel]
     begun: Floats = field(init=False)
     alone: dict[str, float] = field(init=False)
@@ -350,14 +358,14 @@ class _Pairs:
             self._likelihood({first: model, second: given}) - free, model.said(), other
         )
 
-    def gain_of(self, source: Said, name: str) -> float:
+    def gain_of(self, source: SourceOpinions, name: str) -> float:
         """Likewise, of a judge that repeats what rollouts say."""
         model = self.models[name]
         given = Repeating(alone=model, others=source.heard)
         gain = self._likelihood({name: given}) - self.alone[name]
         return self._shared(gain, source, model)
 
-    def _shared(self, gain: float, opinions: Said, other: JudgeModel) -> float:
+    def _shared(self, gain: float, opinions: SourceOpinions, other: JudgeModel) -> float:
         both = int((opinions.is_known & other.said().is_known).sum())
         return (gain - CHANCE) / both if both else 0.0
 
@@ -366,15 +374,15 @@ class _Pairs:
 
 
 def _own_words(
-    pairs: _Pairs, shown: Shown, labels: Ints | None
-) -> tuple[Said, list[tuple[float, str, str]]]:
+    pairs: _Pairs, shown: RolloutEvidence, labels: Ints | None
+) -> tuple[SourceOpinions, list[tuple[float, str, str]]]:
     """Return what judges may repeat of the run, its labels or what is likeliest, and who does how
     much.
     """
     likeliest = shown.chances.argmax(1).astype(np.int64)
-    candidates = [Said.of_named(likeliest, shown.num_steps)]
+    candidates = [SourceOpinions.of_named(likeliest, shown.num_steps)]
     if labels is not None:
-        candidates.append(Said.of_named(labels, shown.num_steps))
+        candidates.append(SourceOpinions.of_named(labels, shown.num_steps))
     gains = [
         (candidate, [(pairs.gain_of(candidate, name), ROLLOUTS, name) for name in pairs.models])
         for candidate in candidates
@@ -394,7 +402,7 @@ def _group(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
         group.append(max(near)[1])
 
 
-def _together(sources: Sequence[Said]) -> Steps:
+def _combined_steps(sources: Sequence[SourceOpinions]) -> Steps:
     """Return what several sources say at each step.
 
     Of those that name a step: how many name this one, and whether none, some or all have named one
@@ -405,8 +413,11 @@ def _together(sources: Sequence[Said]) -> Steps:
     values, count = np.zeros_like(sources[0].heard.values), 1
     if naming:
         heard = np.stack(naming)
-        here, before = (heard == Said.HERE).sum(0), (heard == Said.BEFORE).sum(0)
-        num_known = (heard != Said.UNKNOWN).sum(0)
+        here, before = (
+            (heard == SourceOpinions.HERE).sum(0),
+            (heard == SourceOpinions.BEFORE).sum(0),
+        )
+        num_known = (heard != SourceOpinions.UNKNOWN).sum(0)
         share = np.where(before == 0, 0, np.where(before == num_known, 2, 1))
         values = np.minimum(here, MOST_COUNTED) + (MOST_COUNTED + 1) * share
         count = 3 * (MOST_COUNTED + 1)

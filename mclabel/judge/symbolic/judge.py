@@ -7,7 +7,7 @@ from typing import ClassVar
 from mclabel.core.records import Claim, Flag
 from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.judge.symbolic.checking import check_steps
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.task import RunnerState
 
 
@@ -23,12 +23,12 @@ class SymbolicJudge(Judge):
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
         """Prepare to judge; see `Judge`."""
         super().__init__(settings, seed=seed)
-        self._desk = Desk()
+        self._executor = CpuExecutor()
         self._num_chars = 0
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
         """Check the steps, in a thread."""
-        flagged = await self._desk.run(lambda: check_steps(item.problem, item.steps))
+        flagged = await self._executor.run(lambda: check_steps(item.problem, item.steps))
         self._num_chars += item.num_chars
         flags = tuple(
             Flag(step=place.step, start=place.start, end=place.end, reason=place.reason)
@@ -48,4 +48,4 @@ class SymbolicJudge(Judge):
 
     async def close(self) -> None:
         """End the thread."""
-        self._desk.close()
+        self._executor.close()

@@ -12,7 +12,7 @@ from mclabel.core.errors import BadAnswer, EngineDied
 from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import close_scorer, engine_stats
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.task import RunnerState
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ class BatchedScorer:
             max_tokens: that are scored at a time.
         """
         self._load, self._max_tokens = load, max_tokens
-        self._desk = Desk()
+        self._executor = CpuExecutor()
         self._scorer: Any = None
         self._batches: ScoreBatches | None = None
         self._num_steps = 0
 
     async def start(self) -> None:
         """Load the model, in the thread that prepares its input."""
-        self._scorer = await self._desk.run(self._load)
+        self._scorer = await self._executor.run(self._load)
         self._batches = ScoreBatches(self._score, max_tokens=self._max_tokens)
 
     async def score(self, item: SolutionItem) -> tuple[StepEstimates, int]:
@@ -66,7 +66,7 @@ class BatchedScorer:
         assert self._batches is not None, "start() first"
         self._batches.num_coming += 1
         try:
-            encoded: EncodedSolution = await self._desk.run(
+            encoded: EncodedSolution = await self._executor.run(
                 self._scorer.encode, item.problem, item.steps, item.place
             )
         finally:
@@ -101,7 +101,7 @@ class BatchedScorer:
 
     async def close(self) -> None:
         """Free the model."""
-        self._desk.close()
+        self._executor.close()
         if self._batches is not None:
             self._batches.close()
         scorer, self._scorer = self._scorer, None

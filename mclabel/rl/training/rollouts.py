@@ -25,7 +25,7 @@ from mclabel.rl.groups import Group, LivePolicy, reward_of
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import Credited, Crediting
 from mclabel.rl.values import GroupValues, LiveValues
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -194,13 +194,13 @@ class LiveEngine:
             settings: settings of the training.
         """
         self._engine, self._settings = engine, settings
-        self._desk = Desk()
+        self._executor = CpuExecutor()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="rl-engine", daemon=True
         )
         self.live = LivePolicy(
-            engine, make_checker(settings.checker), self._desk, splitter=settings.split
+            engine, make_checker(settings.checker), self._executor, splitter=settings.split
         )
 
     def __enter__(self) -> LiveEngine:
@@ -212,7 +212,7 @@ class LiveEngine:
         try:
             self._wait(self._engine.close())
         finally:
-            self._desk.close()
+            self._executor.close()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()

@@ -33,7 +33,7 @@ from mclabel.labeling.estimators import (
     strongest,
 )
 from mclabel.labeling.labeled import completers_of
-from mclabel.labeling.prefixes import goes_back, step_key
+from mclabel.labeling.prefixes import contradicts_prefix, step_key
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 
@@ -295,7 +295,7 @@ def _recorded(
         path=tuple(path),
         step_keys=tuple(key(rollout.text[a:b]) for a, b in zip(starts, ends, strict=True)),
         completer=completer,
-        repairs=rollout.outcome is Outcome.RIGHT and goes_back(rollout.text, prefix),
+        repairs=rollout.outcome is Outcome.RIGHT and contradicts_prefix(rollout.text, prefix),
     )
 
 

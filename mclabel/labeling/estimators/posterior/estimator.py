@@ -54,7 +54,7 @@ from mclabel.labeling.estimators.posterior.views import (
     Family,
     best_probes,
     plan_together,
-    tell_agreement,
+    share_agreement,
 )
 
 PILOT_DISCOUNT = 0.1
@@ -186,7 +186,7 @@ class PosteriorEstimator(Estimator):
     def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
         """Plan for many problems at once; each then wants what it would have wanted alone."""
         pairs = [(estimator._outcomes, estimator._agreeing) for estimator in estimators]
-        tell_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
+        share_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
         plan_together([own.views for own, _ in pairs])
 
     @property

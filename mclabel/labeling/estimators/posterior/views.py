@@ -123,13 +123,13 @@ class CompleterView:
         width = self.elsewhere.shape[1]
         return bare_errors(self.table.num_steps, self.priors, width)
 
-    def hear(self, likelihood: Floats) -> None:
+    def receive_likelihood(self, likelihood: Floats) -> None:
         """Take over what the other views show."""
         moved = np.flatnonzero((likelihood != self.elsewhere).any(-1))
         self.changed |= set(moved.tolist())
         self.elsewhere = likelihood
 
-    def hear_agreed(self, agreed: Floats) -> None:
+    def receive_agreement(self, agreed: Floats) -> None:
         """Take over what agreement shows."""
         moved = np.flatnonzero((agreed != self.agreed).any(-1))
         self.changed |= set(moved.tolist())
@@ -246,7 +246,7 @@ class Family:
                 on the evidence of all.
         """
         if len(self.views) > 1:
-            _tell_each_other([self.views])
+            _share_likelihoods([self.views])
         return make_plans([self.asked[number].whole_request()])[0]
 
     def first_errors(self, plan: Plan, number: int) -> Floats:
@@ -258,7 +258,7 @@ class Family:
         return {view.completer.name: view.evidence() for view in self.views}
 
 
-def tell_agreement(problems: Sequence[tuple[Family, Family]]) -> None:
+def share_agreement(problems: Sequence[tuple[Family, Family]]) -> None:
     """Let plans by outcomes know what agreement shows, of many problems at once.
 
     Both readings rest on the same outcomes, so what agreement shows counts half: as the square
@@ -267,7 +267,7 @@ def tell_agreement(problems: Sequence[tuple[Family, Family]]) -> None:
     Args:
         problems: for each problem, the reading of outcomes and the one with agreement.
     """
-    _tell_each_other([agreeing.views for _, agreeing in problems if len(agreeing.views) > 1])
+    _share_likelihoods([agreeing.views for _, agreeing in problems if len(agreeing.views) > 1])
     views = [agreeing.asked[0] for _, agreeing in problems]
     due = [view for view in views if view.changed]
     for view, beliefs in zip(due, error_beliefs([view.request() for view in due]), strict=True):
@@ -277,7 +277,9 @@ def tell_agreement(problems: Sequence[tuple[Family, Family]]) -> None:
         likely = likelihoods(view.beliefs, agreeing.views[0].bare())
         for own in outcomes.asked:
             first = [own.table.chain_of.tolist().index(n) for n in range(len(own.table.paths))]
-            own.hear_agreed(np.sqrt(likely[view.table.chain_of[first], : own.agreed.shape[1]]))
+            own.receive_agreement(
+                np.sqrt(likely[view.table.chain_of[first], : own.agreed.shape[1]])
+            )
 
 
 def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
@@ -286,7 +288,7 @@ def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
     Args:
         problems: for each problem, all views, the author's first.
     """
-    _tell_each_other([views for views in problems if len(views) > 1])
+    _share_likelihoods([views for views in problems if len(views) > 1])
     due = [view for views in problems for view in views if view.is_asked and view.changed]
     plans = make_plans([view.request() for view in due])
     pairs = [(view.candidates, plan) for view, plan in zip(due, plans, strict=True)]
@@ -295,7 +297,7 @@ def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
         view.changed.clear()
 
 
-def _tell_each_other(problems: Sequence[Sequence[CompleterView]]) -> None:
+def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
     """Bring up to date what each view knows of the others'."""
     due = [view for views in problems for view in views if view.unheard]
     for view, beliefs in zip(due, error_beliefs([view.own_request() for view in due]), strict=True):
@@ -308,7 +310,7 @@ def _tell_each_other(problems: Sequence[Sequence[CompleterView]]) -> None:
         bare = [view.bare() for view in views[1:]]
         for view, others in zip(views, elsewhere(likely, bare), strict=True):
             if view.is_asked:
-                view.hear(others)
+                view.receive_likelihood(others)
 
 
 def best_probes(

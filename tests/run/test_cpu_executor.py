@@ -1,4 +1,4 @@
-"""The desk beside the event loop."""
+"""The executor beside the event loop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from mclabel.run.desk import TURN_S, Desk
+from mclabel.run.cpu_executor import TURN_S, CpuExecutor
 
 
 def test_in_order_in_one_other_thread_and_to_whoever_asked() -> None:
-    desk, began = Desk(), []
+    executor, began = CpuExecutor(), []
 
     def work(number: int) -> int:
         began.append((number, threading.current_thread().name))
@@ -22,7 +22,7 @@ def test_in_order_in_one_other_thread_and_to_whoever_asked() -> None:
 
     async def run() -> list[int | BaseException]:
         return await asyncio.gather(
-            *(desk.run(work, number) for number in range(500)), return_exceptions=True
+            *(executor.run(work, number) for number in range(500)), return_exceptions=True
         )
 
     found = asyncio.run(run())
@@ -33,15 +33,15 @@ def test_in_order_in_one_other_thread_and_to_whoever_asked() -> None:
             assert isinstance(one, ValueError) and one.args == (number,)
         else:
             assert one == 2 * number
-    desk.close()
+    executor.close()
 
 
 def test_a_long_task_does_not_hold_back_the_answers_before_it() -> None:
-    desk, release = Desk(), threading.Event()
+    executor, release = CpuExecutor(), threading.Event()
 
     async def run() -> bool:
-        first = asyncio.create_task(desk.run(time.sleep, 2 * TURN_S))
-        long = asyncio.create_task(desk.run(release.wait, 60))
+        first = asyncio.create_task(executor.run(time.sleep, 2 * TURN_S))
+        long = asyncio.create_task(executor.run(release.wait, 60))
         await first
         still = not long.done()
         release.set()
@@ -49,18 +49,18 @@ def test_a_long_task_does_not_hold_back_the_answers_before_it() -> None:
         return still
 
     assert asyncio.run(run())
-    desk.close()
+    executor.close()
 
 
 def test_who_does_not_wait_any_more_is_passed_over() -> None:
-    desk, release = Desk(), threading.Event()
+    executor, release = CpuExecutor(), threading.Event()
     ran: list[int] = []
 
     async def run() -> None:
-        first = asyncio.create_task(desk.run(release.wait, 60))
+        first = asyncio.create_task(executor.run(release.wait, 60))
         await asyncio.sleep(0.05)
-        dropped = asyncio.create_task(desk.run(ran.append, 1))
-        kept = asyncio.create_task(desk.run(ran.append, 2))
+        dropped = asyncio.create_task(executor.run(ran.append, 1))
+        kept = asyncio.create_task(executor.run(ran.append, 2))
         await asyncio.sleep(0.05)
         dropped.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -70,16 +70,16 @@ def test_who_does_not_wait_any_more_is_passed_over() -> None:
 
     asyncio.run(run())
     assert ran == [2]
-    desk.close()
+    executor.close()
 
 
 def test_closed_it_forgets_and_takes_nothing_more() -> None:
-    desk = Desk()
+    executor = CpuExecutor()
 
     async def run() -> None:
-        await desk.run(lambda: None)
-        desk.close()
+        await executor.run(lambda: None)
+        executor.close()
         with pytest.raises(RuntimeError, match="shutdown"):
-            await desk.run(lambda: None)
+            await executor.run(lambda: None)
 
     asyncio.run(run())

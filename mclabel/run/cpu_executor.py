@@ -20,15 +20,15 @@ P = ParamSpec("P")
 
 TICK_S = 0.05
 TURN_S = 0.005
-"""The desk works so long, or for one function that takes longer, between two hand-overs."""
+"""The executor works so long, or for one function that takes longer, between two hand-overs."""
 
 
-class Desk:
+class CpuExecutor:
     """Runs functions one after the other, off the event loop. Serves one loop."""
 
     def __init__(self) -> None:
         """Begin with nothing to do."""
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="executor")
         self._due: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
         self._busy = False
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from mclabel.core.records import Outcome
-from mclabel.labeling.decisions import Lessons
+from mclabel.labeling.decisions import LearningQueue
 from mclabel.labeling.estimators import ProblemPaths, SolutionPath
-from mclabel.run.desk import Desk
+from mclabel.run.cpu_executor import CpuExecutor
 
 PATH = SolutionPath(prefixes=(), outcome=Outcome.RIGHT)
 NUM_PROBLEMS, LAG = 40, 8
@@ -52,27 +52,27 @@ async def run(
     learner: Noting, delays: Sequence[float], failing: frozenset[int]
 ) -> tuple[dict[int, int], int]:
     """Run problems side by side; give what each knew, and the most that were under way at once."""
-    lessons = Lessons(learner, Desk(), fit=learner.fit)  # type: ignore[arg-type]
+    learning_queue = LearningQueue(learner, CpuExecutor(), fit=learner.fit)  # type: ignore[arg-type]
     known: dict[int, int] = {}
     under_way, most = set[int](), 0
 
     async def one(number: int) -> None:
         nonlocal most
-        lesson = lessons.begin()
+        ticket = learning_queue.begin()
         try:
             await asyncio.sleep(delays[number])
             if number in failing:
                 return
-            learned = await lesson.learned()
+            learned = await ticket.learned()
             known[number] = learned.knowledge  # type: ignore[assignment]
             under_way.add(number)
             most = max(most, len(under_way))
             await asyncio.sleep(delays[-1 - number])
             under_way.remove(number)
             paths = ProblemPaths(paths=[PATH] * 4)
-            await lesson.teach(problem_of(number, learner), paths, num_tokens=1)
+            await ticket.teach(problem_of(number, learner), paths, num_tokens=1)
         finally:
-            await lesson.leave()
+            await ticket.leave()
 
     await asyncio.wait_for(asyncio.gather(*map(one, range(len(delays)))), 60)
     return known, most
@@ -105,8 +105,8 @@ def test_problems_that_come_to_nothing_hold_up_nobody(seed: int) -> None:
 def test_a_problem_that_is_cancelled_while_it_teaches_holds_up_nobody() -> None:
     async def cancelled() -> int:
         learner = Noting()
-        lessons = Lessons(learner, Desk(), fit=learner.fit)  # type: ignore[arg-type]
-        first, *others = [lessons.begin() for _ in range(LAG + 1)]
+        learning_queue = LearningQueue(learner, CpuExecutor(), fit=learner.fit)  # type: ignore[arg-type]
+        first, *others = [learning_queue.begin() for _ in range(LAG + 1)]
         paths = ProblemPaths(paths=[PATH])
         begun = threading.Event()
 
