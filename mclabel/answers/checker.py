@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 from mclabel.answers.extraction.boxes import listed_boxes
-from mclabel.answers.extraction.extract import Found, find_answer
+from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
 from mclabel.answers.grade import (
     GUESS,
     IN_WORDS,
@@ -38,17 +38,18 @@ from mclabel.answers.workers.pool import PASSING, Proof, WorkerPool
 from mclabel.core.records import Verdict
 
 _MAX_MEMO_TEXT = 500
-"""Longer answers do not repeat; keeping them would only fill memory."""
+"""Largest length of an answer and its gold in the memo; longer ones do not repeat and would only
+fill memory."""
 
 
 T = TypeVar("T")
 
 
 class Aside(Protocol):
-    """Runs a function somewhere else than on the event loop."""
+    """Function that runs another function off the event loop."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Return what it returns or raises."""
+        """Run the function and return its result, or raise its exception."""
 
 
 class Checker:
@@ -99,7 +100,7 @@ class Checker:
         """Grade pairs without end, as `grade_many` does.
 
         Args:
-            pairs: read as grades are asked for, up to `ahead` pairs before.
+            pairs: pairs of answer and gold; at most `ahead` of them are read before their grades.
             ahead: pairs that may be decided behind one that is not yet; None sets no limit.
         """
         begun: deque[tuple[str, str, Grade | Future[Proof]]] = deque()
@@ -155,7 +156,7 @@ class Checker:
             aside: awaited with the cheap layers as a function, to run them off the loop.
         """
 
-        def begin() -> list[tuple[Found, Grade | Future[Proof]] | None]:
+        def begin() -> list[tuple[ExtractedAnswer, Grade | Future[Proof]] | None]:
             answers = [_find_answer(text, gold) for text, gold in items]
             return [
                 None
@@ -236,7 +237,7 @@ class Checker:
         return self._ask_worker({"answer": ours, "gold": theirs, "units_optional": units_optional})
 
     def _begin_extracted(
-        self, extracted: Found, gold: str, units_optional: bool, grade_guesses: bool
+        self, extracted: ExtractedAnswer, gold: str, units_optional: bool, grade_guesses: bool
     ) -> Grade | Future[Proof]:
         if not extracted.answer:
             return _IN_WORDS
@@ -245,7 +246,11 @@ class Checker:
         return self._begin_grading(extracted.answer, gold, units_optional)
 
     def _grade_of_extracted(
-        self, extracted: Found, grade: Grade | Future[Proof], gold: str, units_optional: bool
+        self,
+        extracted: ExtractedAnswer,
+        grade: Grade | Future[Proof],
+        gold: str,
+        units_optional: bool,
     ) -> Grade:
         grade = self._await_grade(extracted.answer, gold, grade, units_optional)
         if not extracted.is_guess or grade is _NOT_GRADED or grade is _IN_WORDS:
@@ -308,7 +313,7 @@ def grade(answer: str, gold: str, *, units_optional: bool = True) -> Grade:
     """Return whether `answer` means what `gold` means, by the process-wide checker.
 
     Args:
-        answer: as `extract_answer` gives it, or any text.
+        answer: the answer as `extract_answer` returns it, or any text.
         gold: the reference answer, as its source writes it.
         units_optional: treat 5 cm as equal to 5 if only one side has a unit.
     """
@@ -342,7 +347,7 @@ def grade_completion(
     )
 
 
-def _find_answer(text: str, gold: str) -> Found | None:
+def _find_answer(text: str, gold: str) -> ExtractedAnswer | None:
     """Find the answer of a completion: all of its boxes if the gold lists as many values."""
     extracted = find_answer(text)
     if extracted is None or not _may_be_list(gold) or text.count("boxed") < 2:
@@ -354,7 +359,7 @@ def _find_answer(text: str, gold: str) -> Found | None:
     listed = listed_boxes(after_thinking, len(form.items))
     if listed is None or isinstance(gold_form(extracted.answer), ListOfForms):
         return extracted
-    return Found(listed)
+    return ExtractedAnswer(listed)
 
 
 def _may_be_list(gold: str) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 
 MAX_UNITS = 6_000
-"""For reading an answer, again for reading a gold, and again for comparing the two. Real answers
-take 20 to 500."""
+"""Units of work for reading an answer, again for reading a gold, and again for comparing the two.
+Real answers take 20 to 500."""
 _UNLIMITED = 1 << 62
 
 

@@ -59,7 +59,7 @@ _MAX_NO_VALUE = 160
 MAX_GOLDS = 1024
 """Acceptable answers of one problem."""
 _LONG = 10**4_000
-"""Integers from here on are kept as texts: Python reads at most 4,300 digits of one."""
+"""Integers with at least this many digits are kept as texts: Python reads at most 4,300."""
 _MAX_LIST = 1 << 16
 """Characters of a text that is tried as a list."""
 _GROUND_TRUTH = "ground_truth"
@@ -110,7 +110,7 @@ def read_gold(value: Any) -> Gold | NoGold:
     """Read a gold.
 
     Args:
-        value: as a row, a request or a caller has it; also an array or a number of numpy.
+        value: the gold of a row, a request or a caller; also an array or a number of numpy.
     """
     value = _without_numpy(value)
     if isinstance(value, Mapping) and _GROUND_TRUTH in value:
@@ -135,7 +135,7 @@ def acceptable_answers(gold: Gold) -> tuple[str, ...]:
     reads.
 
     Args:
-        gold: as `read_gold` gives it.
+        gold: the gold as `read_gold` returns it.
     """
     if not gold.is_json:
         return (gold.answer,)
@@ -194,7 +194,7 @@ def _read_text(text: str) -> Gold | NoGold:
 
 
 def _named_answer(text: str) -> str:
-    """Return what a text names as the answer in its last line, else all of it."""
+    """Return the answer that a text names in its last line, else all of the text."""
     opening, closing = _TAG
     if text.endswith(closing) and opening in text:
         return text.removesuffix(closing).rpartition(opening)[2].strip()

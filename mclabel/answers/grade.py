@@ -42,9 +42,9 @@ CHECKER_VERSION = "10"
 
 
 GUESS = "guess"
-"""Begins the reason of a verdict on a number that a completion neither marks nor asserts."""
+"""Prefix of the reason of a verdict on a number that a completion neither marks nor asserts."""
 IN_WORDS = "in_words"
-"""The reason of a verdict on a text whose last sentence only tells a number in unclear words."""
+"""Reason of a verdict on a text whose last sentence only states a number in unclear words."""
 NO_STACK = "no_stack"
 """The caller is so deep in calls of its own that none were left: says nothing about the pair."""
 
@@ -202,8 +202,8 @@ def says_more(answer: Form, gold: Form, same: Same) -> bool:
     """Return whether words of an answer are left over beside a value that may be the gold's.
 
     Args:
-        answer: differs from the gold as far as it was read.
-        gold: what it is compared with.
+        answer: the answer, which differs from the gold as far as it was read.
+        gold: the gold with which it is compared.
         same: compares an answer with a gold.
     """
     if isinstance(gold, Words | Name | Special):

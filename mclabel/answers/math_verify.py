@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mclabel.answers.checker import default_checker
-from mclabel.answers.extraction.extract import Found, find_answer
+from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
 from mclabel.answers.extraction.phrases import after_phrase
 from mclabel.answers.golds import Gold, NoGold, acceptable_answers, best_grade, read_gold
 from mclabel.answers.grade import gold_form
@@ -29,7 +29,9 @@ _SENTENCE = re.compile(r"[.!?]\s*$|[;:] |(?<![\\A-Za-z])[A-Z][a-z']+[\s,]")
 
 @dataclass(frozen=True)
 class LatexExtractionConfig:
-    """Only `try_extract_without_anchor` counts: take the last number where nothing is marked."""
+    """Configuration of which only `try_extract_without_anchor` counts: take the last number where
+    nothing is marked.
+    """
 
     try_extract_without_anchor: bool = True
     boxed_match_priority: int = 50
@@ -85,7 +87,7 @@ def parse(
     if not isinstance(pred, str):
         return []
     whole = _is_read(pred) and read_gold(pred) == Gold(pred.strip()) and not after_phrase(pred)
-    extracted = Found(pred.strip()) if whole else find_answer(pred)
+    extracted = ExtractedAnswer(pred.strip()) if whole else find_answer(pred)
     guesses = any(config.try_extract_without_anchor for config in extraction_config)
     if extracted is None or (extracted.is_guess and not guesses):
         return []
@@ -131,7 +133,7 @@ def _as_list(given: Any) -> list[Any]:
 
 
 def _golds(given: Any) -> tuple[str, ...]:
-    """Return what is right by a gold: what its text marks, itself if it is a formula, what it
+    """Return the right answers by a gold: what its text marks, itself if it is a formula, what it
     asserts.
     """
     text = given.text if isinstance(given, Answer) else given

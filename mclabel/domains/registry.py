@@ -40,7 +40,7 @@ DOMAINS: Mapping[str, Domain] = {
         bundled_model=pyarith.bundled_model,
     ),
 }
-"""For each name, which is also that of the reader of its problems."""
+"""Domains by name, which is also that of the reader of its problems."""
 
 
 def carries_truth(meta: Mapping[str, str]) -> bool:

@@ -45,7 +45,7 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
         on_bad_line: called with the place and the fault of each line that is left out.
 
     Raises:
-        DataError: there is no such file, or it is the one to write to.
+        DataError: the file does not exist, or is also the output.
     """
     path = Path(source)
     if not path.is_file():

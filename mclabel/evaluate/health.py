@@ -23,7 +23,7 @@ from mclabel.run.shards.store import Store
 ENOUGH_FILES = 2_000
 """Shards that are read for the health of a run at its end: on a local disk that takes seconds."""
 MAX_REASONS = 10
-"""Reasons of rollouts without a verdict that are told."""
+"""Largest number of reasons of rollouts without a verdict that are reported."""
 MAX_NAMED = 3
 """Largest number of these that a finding names."""
 MIN_SEEN = 20
@@ -36,7 +36,7 @@ class Figure:
     """A share that a check looks at."""
 
     count: int
-    """Number of those that the check is about."""
+    """Number of cases that the check counts."""
     total: int
     """Number of all."""
 

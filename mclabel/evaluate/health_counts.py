@@ -69,9 +69,9 @@ class HealthCounts:
     num_tokens_cut: int = 0
     """Number of these in solutions that were cut at their limit."""
     num_rollouts: int = 0
-    """Those that were sampled."""
+    """Number of rollouts that were sampled."""
     num_rollouts_withheld: int = 0
-    """Rollouts that were not sampled for want of room, as far as their shards have counted."""
+    """Rollouts that were not sampled for lack of room, as far as their shards have counted."""
     num_rollouts_truncated: int = 0
     num_rollouts_ungraded: int = 0
     ungraded: Counter[str] = field(default_factory=Counter)

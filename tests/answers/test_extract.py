@@ -14,7 +14,7 @@ from mclabel.answers import (
     grade_completion,
     reference_answer,
 )
-from mclabel.answers.extraction.extract import Found, find_answer
+from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
 from mclabel.answers.reading.numerals import number_in_words
 from mclabel.checkers import here
 from mclabel.core.records import Verdict
@@ -102,7 +102,7 @@ def test_extract(text: str, answer: str | None) -> None:
     ],
 )
 def test_what_the_last_sentence_asserts(text: str, answer: str, is_guess: bool) -> None:
-    assert find_answer(text) == Found(answer, is_guess)
+    assert find_answer(text) == ExtractedAnswer(answer, is_guess)
 
 
 @pytest.mark.parametrize("gold", ["2", "3"])

@@ -231,7 +231,7 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     sums, too_sure = np.zeros((len(graded), 4)), []
     for number, row in enumerate(graded):
-        error = truth.of(row)
+        error = truth.first_error(row)
         hit = row.is_decided and row.first_error == error
         sums[number] = 1, hit, error is None, error is None and row.first_error is not None
         if row.is_decided and row.posterior is not None:
@@ -240,7 +240,7 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
     problems = [row.problem.id for row in graded]
     solutions, hits, sound, called_wrong = sums_by_problem(problems, sums).T
     weights = resample_weights(len(solutions), 0)
-    quality = label_quality(graded, truth.of)
+    quality = label_quality(graded, truth.first_error)
     return Row(
         figures={
             "decided": quality.decided,

@@ -179,7 +179,7 @@ def _judged_set(
     keys += [f"solutions.run={run}", f"estimator={json.dumps(fixed)}"]
     label(work / "pool", *keys, config="quickstart-smollm2.yaml")
     truth = judged_truth("processbench", read_rows(work / "pool"), judged)
-    return graded(read_pool(Store(str(work / "pool")), truth.of))
+    return graded(read_pool(Store(str(work / "pool")), truth.first_error))
 
 
 def with_guesses(case: Case, *, known: bool) -> Case:

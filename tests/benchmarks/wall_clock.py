@@ -134,7 +134,7 @@ def _problems(
     if part == "words-vllm":
         engine = {"kind": "vllm", "max_live": 64, "dtype": "float32", "kv_cache_gib": 2}
         keys.append(f"policy.engine={json.dumps(engine)}")
-    return keys, lambda rows: judged_truth("processbench", rows, judged).of
+    return keys, lambda rows: judged_truth("processbench", rows, judged).first_error
 
 
 def label_timed(part: str, keys: Sequence[str]) -> dict[str, float]:

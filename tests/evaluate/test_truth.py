@@ -24,9 +24,9 @@ def judged(identity: str, problem: str, steps: list[str], error: int | None) -> 
 def test_exact_truth_of_arith() -> None:
     rows = arith_rows(12)
     truth = exact_truth(rows)
-    assert truth.known(rows) == rows
-    assert [truth.of(one) for one in rows] == [exact_first_error(one) for one in rows]
-    assert {truth.of(one) for one in rows} >= {None}
+    assert truth.known_rows(rows) == rows
+    assert [truth.first_error(one) for one in rows] == [exact_first_error(one) for one in rows]
+    assert {truth.first_error(one) for one in rows} >= {None}
     with pytest.raises(DataError, match=r"solution a\.0 of problem a: .*of no built-in domain"):
         exact_truth([*rows, row("a", THREE)])
 
@@ -47,7 +47,7 @@ def test_people_are_found_by_text_whatever_the_whitespace() -> None:
         ],
     )
     assert truth.first_errors == {"a.0": 2, "b.0": 2}
-    assert truth.known(rows) == [rows[0], rows[2]]
+    assert truth.known_rows(rows) == [rows[0], rows[2]]
 
 
 def test_any_accepted_first_error_is_right() -> None:

@@ -64,14 +64,15 @@ from mclabel.answers.values.forms import (
 from mclabel.answers.values.reals import ALL, same_set
 
 Prover = Callable[[Form, Form], bool | None]
-"""Decides about two forms of which exact arithmetic cannot tell; None if it cannot either."""
+"""Function that decides about two forms that exact arithmetic cannot decide; None if it cannot
+either."""
 _ROUNDED = Fraction(1, 20)
 """Largest relative difference between a value and its approximation behind ≈."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Compares answers with golds."""
+    """Comparison of answers with golds."""
 
     units_optional: bool
     """True if 5 cm is equal to 5 if only one side has a unit."""
@@ -300,7 +301,7 @@ class Comparison:
 
 
 def _same_specials(answer: str, gold: str) -> bool | None:
-    """Return what diverges may be infinite, or have no value at all."""
+    """Compare two special values; a divergent value may be infinite or undefined."""
     if answer != gold and "diverges" in (answer, gold):
         return None if {answer, gold} & {"∞", "-∞", "undefined"} else False
     return answer == gold

@@ -28,7 +28,7 @@ from mclabel.answers.values.monomials import UNIT, NotClosed
 from mclabel.answers.values.sampling import real
 
 CONGRUENCE = "congruence modulo"
-"""Begins the word that a congruence is read as, before its modulus."""
+"""Prefix of the word that a congruence is read as, before its modulus."""
 _ANY_INTEGER = frozenset("kmnt")
 _ARGUMENT = re.compile(r"\s*\\?([A-Za-z]{1,7}(?:_\{?\w\}?)?'{0,2})\s*\(\s*([a-z])\s*\)\s*")
 """A function and its argument."""
@@ -79,8 +79,8 @@ def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: boo
     is false, no gold makes it right.
 
     Args:
-        equation: one of the two.
-        other: the other.
+        equation: the equation.
+        other: the other form.
         same: compares an answer with a gold.
         swap: the equation is the gold.
     """
@@ -146,8 +146,8 @@ def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0
     """Return whether an equality of numbers is true, as exactly as its right side is written.
 
     Args:
-        left: one side.
-        right: the other, which may be rounded.
+        left: the left side.
+        right: the right side, which may be rounded.
         same: compares an answer with a gold.
         rounded: difference that is allowed too, as a fraction of the left side.
 
@@ -216,8 +216,8 @@ def _compare_sides(answer: Equation, gold: Equation, same: Same) -> bool | None:
 def _same_function(
     answer: Form, argument: str, gold: Form, gold_argument: str, same: Same
 ) -> bool | None:
-    """Return whether functions are one that call their argument differently: f(t) = t² is f(x) =
-    x².
+    """Return whether functions are the same but call their argument differently: f(t) = t² is f(x)
+    = x².
     """
     value = value_of(answer)
     if value is None or value_of(gold) is None:

@@ -82,7 +82,7 @@ def lone_letter(form: Form) -> str | None:
 
 
 def _same_squares(left: Value, right: Value) -> bool:
-    """Return whether two real numbers of one sign have one square, as √(7 + 4√3) and 2 + √3
+    """Return whether two real numbers of one sign have the same square, as √(7 + 4√3) and 2 + √3
     have.
     """
     if algebra.symbols(left) or algebra.symbols(right):
@@ -98,7 +98,7 @@ def same_number(value: Fraction, gold: Literal, *, literal: bool) -> bool:
 
     Args:
         value: value of the answer.
-        gold: as it was written.
+        gold: the gold as it was written.
         literal: the answer was written as a rational number; short golds round only what is not.
     """
     if value == gold.value:

@@ -71,7 +71,7 @@ def same_quantity(answer: Form, gold: Form, same: Same, *, units_optional: bool)
 
 
 def _spelt_without_space(value: Value) -> Quantity | None:
-    """Return what 0.64N is as an amount of newtons."""
+    """Return 0.64N as an amount of newtons."""
     ((mono, coefficient),) = value.num.items()
     names = [(name, n) for name, n in mono if isinstance(name, str) and name not in ("π", "e", "i")]
     if len(names) != 1 or names[0][1] != 1:

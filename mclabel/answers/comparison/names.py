@@ -326,7 +326,7 @@ def spread(sequence: Form) -> list[Form]:
 
 
 def all_same(verdicts: Iterable[bool | None]) -> bool | None:
-    """Return whether all are; None if one is not decided and none is wrong."""
+    """Return whether all verdicts are true; None if some are undecided and none is false."""
     unsure = False
     for verdict in verdicts:
         if verdict is False:

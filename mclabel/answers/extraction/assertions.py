@@ -76,7 +76,7 @@ _BELONGING = frozenset(
     "than the these those all every each his her their its our my both other first last next "
     "across among remaining original same a an using".split()
 )
-"""Before a number that belongs to something else: `in the 2 baskets`, `a 42 kg bag`."""
+"""Words before a number that belongs to something else: `in the 2 baskets`, `a 42 kg bag`."""
 _SCALES = frozenset("hundred thousand million billion".split())
 _RELATIVE = frozenset("more fewer less times".split())
 _ARE = frozenset("are were be".split())
@@ -151,7 +151,7 @@ def asserted(sentence: str) -> str | None:
     """Return the number that a sentence asserts, or the list of them; None if that is not clear.
 
     Args:
-        sentence: with formulas replaced by what they arrive at.
+        sentence: the sentence, with each formula replaced by its result.
     """
     text = _plain(sentence)
     if text.endswith(":"):
@@ -209,7 +209,7 @@ _NO_NAMES = frozenset(
 
 
 def _given(right: str) -> str | None:
-    """Return what the last equals sign gives, unless another number is asserted behind it."""
+    """Return the value behind the last equals sign, unless another number is asserted behind it."""
     right = _DIVISION.sub(" per ", right)
     if _RECKONED.search(_QUOTIENT.sub(" ", right)):
         return None
@@ -261,7 +261,7 @@ def _of_main_clause(sentence: Sentence) -> list[int]:
 
 
 def _role(sentence: Sentence, i: int) -> str:
-    """Return what a number is in its sentence: of the `verb`, the `subject`, `belongs`, or
+    """Return the role of a number in its sentence: that of the `verb`, the `subject`, `belongs`, or
     `other`.
     """
     if i in sentence.unclear:

@@ -44,16 +44,17 @@ _MAX_BOX = 5_000
 """Characters in one; a longer one counts as never closed."""
 _MAX_BOXES = 40
 _MAX_DISTANCE = 300
-"""Between the starts of boxes in one list."""
+"""Largest number of characters between the starts of boxes in one list."""
 _MAX_GAP = 80
-"""Between the end of a box and the start of the next in one list."""
+"""Largest number of characters between the end of a box and the start of the next in one list."""
 _SPACING = re.compile(r"\\(?:quad|qquad|text|mathrm|textbf|[,;:! ()\[\]])|[${}&~]|\\\\")
 _GAP = re.compile(
     r"(?:for part \(?\w\)? ?|(?!and\b|or\b)[a-z]{2,12} ?)?+[,;]? ?(and|or)?+"
     r"(?: (?:also|then|finally))?+"
     r"(?: ?[A-Za-z](?:_?\w{1,3})?(?:\([a-z]\))? ?=)? ?"
 )
-"""Between boxes of one list: a unit, a comma, "and" or "or", and the name of the next value."""
+"""Pattern of the text between boxes of one list: a unit, a comma, "and" or "or", and the name of
+the next value."""
 _NO_LIST = frozenset("so then but thus hence is no not wait which because since therefore".split())
 _LABEL = re.compile(r"(?<![\w\\])([A-Za-z](?:_\{?\w{1,3}\}?)?(?:\([a-z]\))?)\s{0,2}=\s{0,2}$")
 _SIGN = re.compile(r"(?:(?<=[$=:(,≈\[])|(?<=\\\()|(?<=\\\[)|(?<=[$=:(,] )|(?<=\\\[ ))(-|−|\\pm) ?$")
@@ -69,7 +70,7 @@ def find_boxes(text: str) -> list[Box] | None:
     """Return the last boxes that were not retracted, in order; None if the text breaks off in its
     last.
 
-    Only of those that can matter: the last one, and those that stand in one list with it.
+    Only boxes that can matter are returned: the last one, and those in the same list.
     """
     boxes: list[Box] = []
     mentioned: list[Box] = []
@@ -126,7 +127,7 @@ _MIN_RETRACTION = 8
 
 
 def _without_braces(text: str, match: re.Match[str]) -> Box | None:
-    """Return what stands behind the name of a box that opens no brace; None if it is no value."""
+    """Return the value behind the name of a box that opens no brace; None if there is none."""
     bare = _WITHOUT_BRACES.match(text, match.end())
     if bare is None:
         return None
@@ -134,7 +135,7 @@ def _without_braces(text: str, match: re.Match[str]) -> Box | None:
 
 
 def _open_box(text: str, match: re.Match[str]) -> Box | None:
-    """Return what stands in a box that was never closed, if the text ends with it."""
+    """Return the content of a box that was never closed, if the text ends with it."""
     opened = _NOT_CLOSED.match(text, match.end())
     if opened is None or len(text) - opened.end(1) > _MAX_AFTER_OPEN:
         return None
@@ -180,7 +181,7 @@ _TAKES_BACK = re.compile(
 
 
 def _joint(gap: str) -> str | None:
-    """Return what joins two boxes in a list; None if they do not stand in one."""
+    """Return the joint of two boxes in a list; None if they are in no list."""
     if len(gap) > _MAX_GAP:
         return None
     words = " ".join(_SPACING.sub(" ", gap).split())
@@ -227,7 +228,7 @@ _SIGN_ENDS = ("-", "−", "m")
 
 
 def _starts(text: str) -> Iterator[re.Match[str]]:
-    """Yield where boxes open, from the last to the first."""
+    """Yield the places at which boxes open, from the last to the first."""
     match = _start_before(text, 0, len(text))
     while match:
         yield match
@@ -253,7 +254,9 @@ _MAX_NAME = len("\\frame")
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Return where the brace at `start` is closed; escaped braces count among themselves."""
+    """Return the place of the brace that closes the one at `start`; escaped braces count among
+    themselves.
+    """
     flat = _FLAT_GROUP.match(text, start)  # most boxes hold no further braces
     if flat is not None:
         return flat.end() - 1

@@ -13,9 +13,9 @@ from mclabel.answers.reading.languages import in_english, is_set_phrase
 _MAX_WHOLE = 160
 """A longer text is never the answer itself."""
 _IDEOGRAPHIC = "\u3000"
-"""From here on a letter is a word."""
+"""First character of the scripts in which a letter is a word."""
 _MAX_WORDS = 3
-"""In a text of words that is the answer itself."""
+"""Largest number of words in a text of words that is the answer itself."""
 _TAIL = 240
 _MAX_EQUALS = 20
 """Equals signs of a formula that are looked at."""
@@ -150,7 +150,7 @@ def _ideographic(text: str) -> str | None:
 _MAX_COUNTER = 4
 _OTHER_SCRIPT = re.compile("[\u0400-\u1fff]{2,}")
 _MAX_OTHER_LETTERS = 16
-"""In a text that is a number with its unit, in a script that is no Latin."""
+"""Largest number of letters of another script in a text that is a number with its unit."""
 _RELATION = re.compile(r"[<>≤≥≠!]|\\(?:le|ge|ne|lt|gt|in|approx|pm|equiv)(?![a-z])|≈| and | or ")
 _SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=xyz]*+[xyz][^=]*+")
 

@@ -86,13 +86,13 @@ _DENYING_WORDS = frozenset(
     "zaidi moins plus não más größer höchstens mindestens máximo inférieure inférieur supérieure "
     "supérieur al au como ao pelo almeno massimo".split()
 )
-"""Words of which one is in whatever denies a number in Latin letters."""
+"""Words, at least one of which is in every denial of a number in Latin letters."""
 _DOUBTING_WORDS = frozenset(
     "wrong incorrect false mistaken impossible mistake error not can't couldn't isn't wasn't "
     "cannot too no nope misread misunderstood misinterpreted miscalculated miscounted mistook "
     "forgot overlooked messed scratch ignore disregard forget correction".split()
 )
-"""Words of which every text has one that takes an answer back."""
+"""Words, at least one of which is in every text that takes an answer back."""
 _OTHER_SCRIPT = re.compile("[\u0400-\u0e7f\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 _REFUSAL = re.compile(
     r"\b(?:i (?:do not know|don't know|give up|have no idea|am not sure|am unable|am not able)|"

@@ -92,13 +92,13 @@ _MAX_RUN_ONS = 8
 """Places to look at for the start of another problem."""
 
 
-class Found(NamedTuple):
-    """The answer of a text."""
+class ExtractedAnswer(NamedTuple):
+    """An answer that was extracted from a text."""
 
     answer: str
     """The answer as the text writes it; empty if it is in words that are not understood."""
     is_guess: bool = False
-    """It is only the last number of a text that marks and asserts nothing."""
+    """True if the answer is only the last number of a text that marks and asserts nothing."""
 
 
 def extract_answer(text: str, *, truncated: bool = False) -> str | None:
@@ -130,7 +130,7 @@ _SUPPOSED = re.compile(
 )
 
 
-def find_answer(text: str) -> Found | None:
+def find_answer(text: str) -> ExtractedAnswer | None:
     """Return the answer of a completion that was not cut by its length; None if it gives none."""
     if not text.isascii():
         text = plain_digits(text)
@@ -142,16 +142,16 @@ def find_answer(text: str) -> Found | None:
         if any(map(text.__contains__, _THOUGHT_WORDS)):
             marks = deque(_THOUGHT.finditer(text), maxlen=1)
     if not marks:
-        return _find_extracted(_without_run_on(text))
+        return _extract(_without_run_on(text))
     mark = marks[0]
     rest = text[mark.end() :]
     if not any(mark.groups()):  # the thinking never ended
         tagged = _find_tagged(rest) if _TAG_END in rest else None
-        return None if tagged is None else Found(tagged[1])
+        return None if tagged is None else ExtractedAnswer(tagged[1])
     if rest.strip():
-        return _find_extracted(_without_run_on(rest))
+        return _extract(_without_run_on(rest))
     answer = _find_marked(text[: mark.start()])
-    return Found(answer) if answer else None
+    return ExtractedAnswer(answer) if answer else None
 
 
 def _own_turn(text: str) -> str:
@@ -177,24 +177,24 @@ def reference_answer(text: str) -> str:
 
 
 def inside_box(text: str) -> str | None:
-    r"""Return what the last balanced `\boxed{}` holds, with those right beside it; None without
+    r"""Return the content of the last balanced `\boxed{}`, with those right beside it; None without
     one.
     """
     boxes = find_boxes(text)
     return join_boxes(text, boxes) if boxes else None
 
 
-def _find_extracted(text: str) -> Found | None:
+def _extract(text: str) -> ExtractedAnswer | None:
     ending = closing_object(text) if text.endswith(_OBJECT_ENDS) else None
     if ending is not None:
         start, held = ending
         if held is not None:
-            inner = _find_extracted(held)
-            return inner and Found(inner.answer or held)
+            inner = _extract(held)
+            return inner and ExtractedAnswer(inner.answer or held)
         text = text[:start].rstrip("` \n").removesuffix("```json")
     answer = _find_marked(text)
     if answer is not None:
-        return Found(answer) if answer else None
+        return ExtractedAnswer(answer) if answer else None
     if "\\boxed" in text:
         return None  # the box was never closed or never filled: no number of it is an answer
     text = _own_turn(text)
@@ -204,7 +204,7 @@ def _find_extracted(text: str) -> Found | None:
     for look in (chosen_letter, whole_answer):
         answer = look(text)
         if answer is not None:
-            return Found(answer)
+            return ExtractedAnswer(answer)
     if breaks_off(text):
         return None
     text = without_other_numbers(text, words)
@@ -220,16 +220,16 @@ def _find_extracted(text: str) -> Found | None:
         or stated_abroad(sentence)
     )
     if answer is not None:
-        return Found(answer)
+        return ExtractedAnswer(answer)
     if read_truth(sentence) is not None and NAMES_CLAIM.search(sentence):
-        return Found(sentence)
+        return ExtractedAnswer(sentence)
     if denies(sentence):
         return None
     answer = last_number(text) or closing_formula(text, among_others=True)
     if answer is None:
-        return Found("", is_guess=True) if tells_number(sentence) else None
+        return ExtractedAnswer("", is_guess=True) if tells_number(sentence) else None
     unclear = _tells_otherwise(sentence) or is_inexact(sentence)
-    return Found("" if unclear else answer, is_guess=True)
+    return ExtractedAnswer("" if unclear else answer, is_guess=True)
 
 
 _SO_FAR = re.compile(
@@ -237,7 +237,7 @@ _SO_FAR = re.compile(
     r"score:",
     re.IGNORECASE,
 )
-"""Begins a sentence that tells no final result."""
+"""Pattern of the beginning of a sentence that states no final result."""
 _OBJECT_ENDS = ("}", "`", "}\n", "`\n", "} ")
 
 
@@ -303,7 +303,7 @@ def _unless_taken_back(answer: str, rest: str) -> str:
     if restatement is not None:
         return restatement
     end = _CLAUSE_END.search(rest, place + _MIN_LATER)
-    extracted = _find_extracted(rest[end.end() :]) if end else None
+    extracted = _extract(rest[end.end() :]) if end else None
     return "" if extracted is None or extracted.is_guess else extracted.answer
 
 
@@ -341,14 +341,14 @@ _DECIMAL = re.compile(r"\d\.\d|≈|approx|about|roughly")
 
 
 def _find_tagged(text: str) -> tuple[int, str] | None:
-    """Return where the last `<answer>` ends, and what it gives."""
+    """Return the end of the last `<answer>`, and its content."""
     opening = text.rfind(_TAG)
     if opening < 0:
         return None
     end = text.find("<", opening + len(_TAG))
     end = len(text) if end < 0 else end
     inside = text[opening + len(_TAG) : end]
-    extracted = _find_extracted(inside)
+    extracted = _extract(inside)
     answer = extracted.answer if extracted is not None and extracted.answer else clean(inside)
     return (end, answer) if answer else None
 
@@ -360,7 +360,7 @@ _HEADING = re.compile(
 
 
 def _hash_answer(text: str) -> tuple[int, str] | None:
-    """Return what the last `#### x` gives, unless that is a heading."""
+    """Return the value behind the last `####`, unless that is a heading."""
     last_match = None
     for match in _HASHES.finditer(text):
         if not _HEADING.match(match[1]):
@@ -374,7 +374,7 @@ def _hash_answer(text: str) -> tuple[int, str] | None:
 
 
 def _inline_hash_answer(text: str) -> tuple[int, str] | None:
-    """Return what `… #### x` gives in the middle of a line, where the text ends with it."""
+    """Return the value of `… #### x` in the middle of a line, where the text ends with it."""
     place = text.rfind("####")
     line = text[place + 4 :].partition("\n")[0].strip()
     if not line or len(line) > _MAX_HASH_LINE or _HEADING.match(line):

@@ -15,7 +15,7 @@ _NAMES = (
     "final_answer", "final answer", "finalanswer", "correct_answer", "answer", "ans", "choice",
     "correct_option", "selected_option", "option", "solution", "result",
 )  # fmt: skip
-"""Keys of an answer, in lower case, from the one that counts most."""
+"""Keys of an answer, in lower case, the most important first."""
 _HOLDERS = ("output", "response", "data")
 """Keys of an object that holds the answer."""
 _VALUES, _UNITS = ("value", "text", "content"), ("unit", "units")

@@ -54,11 +54,12 @@ _NUMBER = re.compile(
     r"(?:\s?/\s?\d+)?(?:e[+-]?\d+)?(?:\s?%)?"
 )
 _WINDOW = 4000
-"""Only so much of a text's end is searched for announcements, so that cost is bounded."""
+"""Number of characters at the end of a text that are searched for announcements, so that cost is
+bounded."""
 
 
 def after_phrase(text: str) -> str | None:
-    """Return what follows the last "the answer is"; empty if that is taken back or only
+    """Return the text behind the last "the answer is"; empty if that is taken back or only
     supposed.
     """
     text = text[-_WINDOW:]
@@ -136,7 +137,7 @@ def _first_formula(text: str, end: int) -> int:
 
 
 _OVER_LINES = re.compile(r"\$\$|\\[(\[]")
-"""Opens a formula that may go over several lines."""
+"""Pattern that opens a formula, which may go over several lines."""
 _NO_MONEY = re.compile(r"\$(?!\d)|\\[(\[]")
 """Pattern which shows that not every dollar sign of a text stands for money."""
 
@@ -272,7 +273,7 @@ _NO_EQUALITY = ("<", ">", "≤", "≥", "≠", "!=", "\\le", "\\ge", "\\ne", "\\
 
 
 def _right_side(formula: str) -> str:
-    """Return what a chain of equalities arrives at; an inequality or a plain formula as it
+    """Return the last member of a chain of equalities; an inequality or a plain formula as it
     stands.
     """
     formula = formula.strip().rstrip(".,")
@@ -353,7 +354,7 @@ _COPULA = re.compile(
 
 
 def predicate(sentence: str) -> str | None:
-    """Return what a sentence says something is: `the largest $n$ is 34`; None if it says more."""
+    """Return the predicate of a sentence: 34 of `the largest $n$ is 34`; None if it says more."""
     if len(sentence) > 300 or not any(word in sentence for word in _COPULAS):
         return None
     spans = [match.span() for match in _MATH.finditer(sentence)]

@@ -74,7 +74,7 @@ def stated_value(sentence: str) -> str | None:
     none.
 
     Args:
-        sentence: the last one of a text.
+        sentence: the last sentence of a text.
     """
     parts = [part for part in _SENTENCE.split(sentence[-_MAX_SENTENCE:]) if part.strip()]
     if not parts or _NEGATIONS.search(parts[-1].lower()):

@@ -1,1 +1,1 @@
-"""From the text of an answer to what it means."""
+"""Readers that turn the text of an answer into its meaning."""

@@ -1,4 +1,4 @@
-"""Reads dates: `2024-03-05`, `March 5, 2024`, `the 5th of March`, `5. März 2024`, `2024年3月5日`.
+"""Reader of dates: `2024-03-05`, `March 5, 2024`, `the 5th of March`, `5. März 2024`.
 
 A date is read as words: a mark, the month with the day, and the year if it is given. 03/05/2024 may
 be two days; it is equal to the same digits only.

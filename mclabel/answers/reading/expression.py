@@ -55,7 +55,7 @@ def read_expression(text: str) -> Value:
 
 
 class _Reader(Tokens):
-    """Reads values from tokens."""
+    """Reader of values from tokens."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Reads several answers in one: tuples, lists, sets, alternatives, matrices."""
+"""Reader of several answers in one: tuples, lists, sets, alternatives, matrices."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 
 def read_group(text: str, part: Reader) -> Form | None:
-    """Return what brackets hold, or commas, "and" and "or" separate; None if nothing does."""
+    """Return the items in brackets, or between commas, "and" and "or"; None if there are none."""
     if text[-1] == ")":
         counted = _counted_choices(text)
         if counted is not None:

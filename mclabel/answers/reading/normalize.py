@@ -16,7 +16,7 @@ from mclabel.answers.reading.dates import read_date
 from mclabel.answers.reading.languages import in_english
 
 MAX_LENGTH = 1000
-"""Longer answers are only compared as texts."""
+"""Length of an answer, in characters, above which it is only compared as text."""
 
 _PLAIN = re.compile(r"[+-]?\d+(?:[./]\d+)?")
 
@@ -161,7 +161,7 @@ _CURRENCY = re.compile(r"\$\s?(?=-?(?:\d|\.\d))")
 
 
 def _without_math_dollars(text: str) -> str:
-    """Drop `$` that delimits formulas; leave one that stands for dollars."""
+    """Drop each `$` that delimits formulas; keep each that stands for dollars."""
     if "$" not in text:
         return text
     bare = text.replace("\\$", "")

@@ -95,7 +95,7 @@ def tells_number(text: str, *, places: bool = True) -> bool:
 
 
 def tells_fraction(text: str) -> bool:
-    """Return whether a text tells a number in words that is not whole: `half`, `one sixth`."""
+    """Return whether a text states a number in words that is not whole: `half`, `one sixth`."""
     words = _LETTERS.findall(text.lower())
     numbers = (number_at(words, at) for at, word in enumerate(words) if word in BEGINNINGS)
     return any(number is not None and number[0].denominator > 1 for number in numbers)

@@ -1,4 +1,4 @@
-"""Reads intervals, their unions and inequalities as sets of real numbers."""
+"""Reader of intervals, their unions and inequalities as sets of real numbers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MEMBER = re.compile(r"\s*\\?[A-Za-z]{1,7}(?:_\{?\w{1,3}\}?)?\s*|\s*[a-z](?:,\s*
 def read_union(text: str) -> Reals | None:
     """Read intervals joined by ∪ or ∩; None unless the text writes a set of reals beyond doubt.
 
-    (1, 2) alone is also a point, and is left to whoever knows which was meant.
+    (1, 2) alone is also a point, so the caller decides which was meant.
 
     Raises:
         NotClosed: an end is not a real number.
@@ -130,7 +130,9 @@ def read_relation(text: str, part: Reader) -> Form | None:
 
 
 def _outside(text: str, part: Reader) -> Form | None:
-    """Return what is not in a set: the other reals, or, of another set, a claim about its name."""
+    """Return the complement of a set: the other reals or, for other sets, a claim about its
+    name.
+    """
     member, _, rest = (side.strip() for side in text.partition("∉"))
     if not member or not rest or "∈" in rest or "∉" in rest:
         return None
@@ -239,7 +241,7 @@ def _simple(left: str, sign: str, right: str) -> Reals | Relation | None:
 
 
 def _bounded(inside: Value, sign: str, bound: Value) -> Reals | Relation:
-    """Return what |x - a| < r or |x - a| > r says of x."""
+    """Return the values of x for which |x - a| < r or |x - a| > r holds."""
     beyond = sign in (">", "≥")
     first = solve_relation(inside, sign, bound)
     second = solve_relation(inside, _FLIPPED[sign], algebra.negate(bound))

@@ -1,4 +1,4 @@
-"""Reads a value with something said about it: a remark in brackets, a condition, what it is."""
+"""Reader of a value with something said about it: a remark in brackets, a condition, what it is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NAMING = frozenset(
     "value values integer integers number numbers possible positive negative natural whole prime "
     "result total sum limit x n k m y".split()
 )
-"""Besides superlatives, the words that say of a value no more than that it is what was asked."""
+"""Words, besides superlatives, that only say that a value is the one in question."""
 _SUPERLATIVE = re.compile(r"[a-z]{3,12}est")
 
 
@@ -182,7 +182,7 @@ def _is_unit(remark: str) -> bool:
 def _says_again(form: Form, stated: Form) -> bool:
     """Return whether digits in a bracket without a mark are a remark and no factor.
 
-    One of the two has a unit, or they are one number in two spellings.
+    It is a remark if either has a unit, or if both are the same number in two spellings.
     """
     if isinstance(form, Quantity) or isinstance(stated, Quantity):
         return True

@@ -1,4 +1,4 @@
-"""Reads single values with something around them: units, bases, times, ratios, choices."""
+"""Reader of single values with something around them: units, bases, times, ratios, choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a normalised answer: which form it has, from whole texts down to their parts."""
+"""Reader of a normalised answer: its form, from whole texts down to their parts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from mclabel.answers.values.monomials import NotClosed
 MAX_DEPTH = 12
 """Largest depth of collections in collections."""
 MAX_LENGTH = 800
-"""Longer texts are numbers or opaque."""
+"""Length of a text, in characters, above which it is a number or opaque."""
 
 _JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))++|(?<![\s,;:=])[\s,;:=]++$|\s[-+*/]$|(?<!\.)\.$")
 _LEAD = re.compile(
@@ -62,7 +62,7 @@ _CHOSEN = re.compile(
     r"(?: (?:only|together)| (?:are|is)(?: both| all)?(?: the)?"
     r" (?:correct|true|right)(?: (?:options|choices|answers|statements))?)?"
 )
-"""Several choices with a remark that they are right."""
+"""Pattern of several choices with a remark that they are right."""
 _ABOUT = re.compile(
     r"(?:approximately|approx\.?|about|roughly|around|nearly|almost|exactly) (?=[-$€£\d.\\])",
     re.IGNORECASE,
@@ -115,7 +115,7 @@ def read_form(text: str, depth: int = 0) -> Form:
     """Return the form of a normalised text; what nothing else fits is `Opaque`.
 
     Args:
-        text: as `normalize` gives it.
+        text: the text as `normalize` returns it.
         depth: depth of the collections around it.
     """
     spend(20 + len(text) // 4)

@@ -125,7 +125,7 @@ class Tokens:
         return self.tokens[start : self.at - 1]
 
     def letters_of_group(self) -> str:
-        """Return what an accent stands on: a group of letters, or the letters up to a space."""
+        """Return the letters below an accent: a group, or the letters up to a space."""
         if self.peek() == "{":
             letters = self.group()
         else:
@@ -174,8 +174,8 @@ def accumulate(
     """Return the sum or product of `term` from `low` to `high`.
 
     Args:
-        low: a whole number.
-        high: a whole number, or a formula to which a polynomial is summed.
+        low: lower end, a whole number.
+        high: upper end, a whole number, or a formula to which a polynomial is summed.
         term: the term at a value of the index.
         product: multiply instead of adding.
         num_tokens: number of tokens of one term, for the limit on the work.

@@ -1,4 +1,6 @@
-"""Reads sentences that only say that something is true or false: `The statement is not true.`"""
+"""Reader of sentences that only say that something is true or false: `The statement is not
+true.`
+"""
 
 from __future__ import annotations
 

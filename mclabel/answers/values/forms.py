@@ -70,7 +70,7 @@ class Sequence:
     """The form if the collection may be one value: 2,74 with a decimal comma, the point C(10, 3) a
     binomial."""
     ordered: bool = False
-    """A bare list of which the order counts: one that goes on (1, 3, 5, ...)."""
+    """True for a bare list whose order counts, as it goes on (1, 3, 5, ...)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Clock:
     """A time of day."""
 
     seconds: int
-    """Since midnight, or since the last 12 o'clock if `half` is empty."""
+    """Seconds since midnight, or since the last 12 o'clock if `half` is empty."""
     half: OneOf["", "am", "pm", "24"]
     ratio: Ratio | None = None
     """The time read as a ratio, where it names no half of the day."""
@@ -192,7 +192,7 @@ Form = (
 )  # fmt: skip
 
 Reader = Callable[[str], Form]
-"""Reads a part of a text."""
+"""Function that reads a part of a text."""
 
 
 def value_of(form: Form) -> Value | None:

@@ -12,13 +12,14 @@ from mclabel.answers.values.sampling import real
 
 MAX_FACTORIAL = 2_000
 MAX_LARGE_FACTORIAL = 10**6
-"""Beyond MAX_FACTORIAL factorials are only written as multiples of one of a round number."""
+"""Largest factorial; beyond MAX_FACTORIAL they are only written as multiples of a round
+number's."""
 _CHUNK = 100
 MAX_BINOMIAL = 10**9
 """Largest upper number of a binomial; the smaller of its lower numbers is held to MAX_CHOSEN."""
 MAX_CHOSEN = 500
 MAX_SYMBOLIC_CHOSEN = 12
-"""Lower number of a binomial whose upper one is a formula, which becomes a polynomial."""
+"""Largest lower number of a binomial whose upper number is a formula; it becomes a polynomial."""
 
 
 def apply(name: str, argument: Value, base: Value | None) -> Value:

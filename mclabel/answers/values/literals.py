@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_DIGITS = 1000
-"""Longer literals are not numbers to us: Python refuses integers of over 4,300 digits."""
+"""Largest number of characters of a literal: Python refuses integers of over 4,300 digits."""
 MAX_EXPONENT = 2000
 """Largest exponent of ten in scientific notation."""
 

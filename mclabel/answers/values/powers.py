@@ -31,7 +31,7 @@ def power(base: Value, exponent: Value) -> Value:
     """Return the power; positive real roots, and real odd roots of negative numbers.
 
     Raises:
-        NotClosed: too large, or of no one value.
+        NotClosed: the value is too large, or is not unique.
     """
     n = exponent.rational
     if n is None:

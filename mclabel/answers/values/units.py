@@ -178,7 +178,7 @@ _PLACES = frozenset(
     "eighth ninth eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth "
     "eighteenth nineteenth twentieth thirtieth fortieth fiftieth".split()
 )
-"""Multiples and parts of one, which are no things."""
+"""Words for multiples and parts of 1, which are no units."""
 _POWER = r"\^\s*+(?:\{\s*+-?\d\s*+\}|-?\d)"
 LETTERS = r"A-Za-z\u00c0-\u024f\u0400-\u1fff\u3040-\u9fff\uac00-\ud7af"
 """Ranges of a pattern: the letters of words in every script but Greek, which is for formulas."""
@@ -192,7 +192,7 @@ def read_unit(text: str) -> tuple[int, Unit | None] | None:
     """Return a multiplier such as `million` and the unit or noun that a phrase names.
 
     Args:
-        text: what stands behind the number, its leading space included.
+        text: the text behind the number, its leading space included.
 
     Returns:
         None if the text is not a unit. The unit is None where only a multiplier or a generic
@@ -369,7 +369,8 @@ _OTHER_NUMBER = re.compile(
     "이상|이하|미만|초과|정도|больше|меньше|более|менее|половин|más|menos|أكثر|أقل|ونصف|"
     "अधिक|कम|ज़्यादा|বেশি|কম|กว่า|ครึ่ง|อย่างน้อย|ఎక్కువ|తక్కువ"
 )
-"""Says of a number in another language that it is not exact, or that a part of one is added."""
+"""Pattern which shows that a number in another language is not exact, or that a part of 1 is
+added."""
 
 
 def _singular(word: str) -> str:

@@ -17,7 +17,7 @@ from mclabel.answers.values.sampling import approximate, overflows
 MAX_LENGTH = 300
 MAX_NESTING = 20
 MAX_DIGITS = 100
-"""In one number."""
+"""Largest number of digits in one number."""
 MAX_OPERATORS = 2
 """Integrals, sums, products and limits in one formula."""
 MAX_INTEGRATED = 2
@@ -44,7 +44,7 @@ _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
 _TORN = re.compile(
     r"[<>]\s*+[<>]|[+*/=^]\s*+[<>]|[-+*/=^<>]\s*+(?:[)\]}]|$)|\\(?:sum|prod|lim)(?!\s*+_)"
 )
-"""An operator or a relation without its right side, a sum or a limit of which no bound is told."""
+"""An operator or a relation without its right side, a sum or a limit without a bound."""
 _JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
 """A number behind something, or an empty group: no notation for anything."""
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
@@ -146,7 +146,7 @@ def _refuse_value(value: Value) -> str | None:
 
 
 def _is_above(key: Any, limit: int) -> bool:
-    """Return whether an argument is a number larger than that; one with symbols is none."""
+    """Return whether an argument is a number larger than that; formulas with symbols are not."""
     num, den = (dict(part) for part in key)
     value = Value(num, UNIT if den == UNIT else den)
     if symbols(value):

@@ -1,4 +1,4 @@
-"""Processes that are asked one pair each, by a host that forks them; see `host` and `attempt`.
+"""Pool of processes that decide one pair each; a host forks them: see `host` and `attempt`.
 
 One daemon thread owns the host; callers hand it questions and get futures, so any thread and any
 event loop may call, and no signal is used. A question that the quick attempt does not settle waits
@@ -28,9 +28,13 @@ from mclabel.answers.workers.host import MAX_MESSAGE
 logger = logging.getLogger(__name__)
 
 START_S = 600.0
-"""A host that has not reported by then counts as failed: only one that hangs is so slow."""
+"""Seconds after which a host that has not reported counts as failed: only a hanging host is so
+slow.
+"""
 STALL_S = 300.0
-"""A question without a result by then is asked again: its process was stopped, or starved."""
+"""Seconds after which a question without a result is asked again: its process was stopped, or
+starved.
+"""
 MAX_FAILED_STARTS = 3
 MAX_DEATHS = 3
 """Attempts at a question whose process dies: beside others, and twice alone."""
@@ -173,7 +177,7 @@ class WorkerPool:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _send_questions(self) -> None:
-        """Ask what may be asked now."""
+        """Send the questions for which there is a free worker."""
         while (question := self._next_question()) is not None:
             if self._host is None and not self._start_host():
                 return
@@ -296,7 +300,7 @@ class WorkerPool:
             question.is_killed, question.since = True, now
 
     def _lose_host(self) -> None:
-        """Forget a host that has ended or cannot be talked to; its questions are asked again."""
+        """Forget a host that has ended or cannot be reached; its questions are asked again."""
         if self._host_pid is None:
             self._failed_starts += 1
         self._stop_host()

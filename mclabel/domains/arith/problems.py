@@ -53,7 +53,7 @@ def generate(
     """Draw `count` distinct problems of a split.
 
     Args:
-        count: how many.
+        count: number of problems.
         seed: problems are a function of (seed, split, families, num_steps) alone.
         split: decided by a hash of each problem's text: the three never share a problem.
         families: drawn from uniformly, one named twice twice as often; by default the
@@ -65,7 +65,7 @@ def generate(
         `num_steps` and `program` (JSON, see `Program.from_json`).
 
     Raises:
-        ValueError: an unknown family, or one kept out of training asked for in `train`.
+        ValueError: a family is unknown, or is kept out of training and the split is `train`.
     """
     chosen = chosen_families(families, split)
     problems: list[Problem] = []
@@ -84,7 +84,7 @@ def chosen_families(families: Sequence[str] | None, split: Split) -> tuple[str, 
     """Return the families to draw from; by default those that training uses.
 
     Raises:
-        ValueError: an unknown family, or one kept out of training asked for in `train`.
+        ValueError: a family is unknown, or is kept out of training and the split is `train`.
     """
     chosen = tuple(families or TRAIN_FAMILIES)
     if unknown := [f for f in chosen if f not in FAMILIES]:

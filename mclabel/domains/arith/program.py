@@ -30,7 +30,7 @@ class Node:
     needs: tuple[int, ...]
     """Indices of the nodes whose values are operands; the other operands are facts."""
     event: str
-    """The kind of event told, such as `give` or `fewer` (misconceptions go by it)."""
+    """Kind of the event, such as `give` or `fewer` (misconceptions go by it)."""
 
     def text(self, equation: str | None = None) -> str:
         """Return the step that states this node, with another equation if one is given."""
@@ -43,7 +43,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The hidden truth of a problem: every derivable quantity and the one asked for."""
+    """The hidden truth of a problem: every derivable quantity and the quantity in question."""
 
     nodes: tuple[Node, ...]
     target: int
@@ -120,7 +120,7 @@ THINGS = (
 
 
 class Infeasible(Exception):
-    """This draw leads out of the range of quantities; draw again."""
+    """Error of a draw that leads out of the range of quantities; draw again."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Story:
         return 0 if self.focus.node is None else len(ancestors(self.nodes, self.focus.node))
 
     def program(self) -> Program:
-        """Return what was told, as the hidden truth of a problem."""
+        """Return the hidden truth of the problem that was told."""
         assert self.focus.node is not None
         return Program(nodes=tuple(self.nodes), target=self.focus.node)
 

@@ -55,7 +55,7 @@ class StepTruth(StrEnum):
     ANSWER = "answer"
     """The value asked for was derived, and the answer line boxes another."""
     MALFORMED = "malformed"
-    """Not a step of this domain."""
+    """The line is no step of this domain."""
 
 
 def verify_steps(program: Program, steps: Sequence[str]) -> list[StepTruth]:
@@ -220,7 +220,7 @@ class _Quantity:
 
 
 class _Reader:
-    """Reads the lines of a solution, and knows what stands after each."""
+    """Reader of the lines of a solution, which keeps the state after each."""
 
     def __init__(self, program: Program) -> None:
         nodes, target = program.nodes, program.target
@@ -244,7 +244,7 @@ class _Reader:
         )
 
     def read(self, line: str) -> None:
-        """Take what a line states."""
+        """Read a line and record its statement."""
         if self._ended:
             self._loose = True
         elif (boxed := read_answer(line)) is not None:

@@ -23,7 +23,7 @@ State = tuple[int, ...]
 MAX_LINE, MAX_LINES = 200, 200
 MAX_VALUE = 10**12
 MAX_WORK = 100_000
-"""Operations on one number that one text may cost."""
+"""Largest number of operations on numbers for one text."""
 SOLVE = "solve"
 
 _OPERATIONS: Mapping[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
@@ -35,7 +35,7 @@ _OPERATIONS: Mapping[type[ast.operator], tuple[str, Callable[[int, int], int]]] 
 
 
 class MalformedError(Exception):
-    """The text is not one of these programs, or goes out of bounds."""
+    """Error of a text that is no such program, or goes out of bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class _Loop:
 
 
 class Machine:
-    """Runs a text line by line on inputs."""
+    """Machine that runs a text line by line on inputs."""
 
     def __init__(self, inputs: Sequence[Sequence[int]]) -> None:
         """Begin before the first line.

@@ -47,7 +47,7 @@ def generate(
     """Draw `count` distinct problems of a split.
 
     Args:
-        count: how many.
+        count: number of problems.
         seed: problems are a function of (seed, split, families, num_steps) alone.
         split: decided by a hash of each problem's text: the three never share a problem.
         families: families of stories in `arith`, with the same ones kept out of training.
@@ -58,7 +58,7 @@ def generate(
         `Function.from_json`). The gold's `examples` are the inputs of its first two tests.
 
     Raises:
-        ValueError: an unknown family, or one kept out of training asked for in `train`.
+        ValueError: a family is unknown, or is kept out of training and the split is `train`.
     """
     problems: list[Problem] = []
     for text, function, meta, rng in _draw_functions(seed, split, families, num_steps):

@@ -55,7 +55,7 @@ class Written:
     nodes: tuple[int | None, ...]
     """For each line, the index of the node that is complete with it, None for other lines."""
     misread: frozenset[int]
-    """Indices of the nodes that were misread. A skipped one has no line."""
+    """Indices of the nodes that were misread. A skipped node has no line."""
 
 
 def reference(function: Function) -> str:

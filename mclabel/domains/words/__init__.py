@@ -475,7 +475,7 @@ def generate(count: int, *, seed: int, held_out: bool) -> list[Worked]:
     """Draw `count` distinct problems with worked solutions, the templates in turn.
 
     Args:
-        count: how many, 1,000 at most: any template has more than its share of them.
+        count: number of problems, 1,000 at most: any template has more than its share of them.
         seed: problems are a function of (seed, held_out) and their number alone.
         held_out: held out of templates that the adapter has not seen, or of those it was
             trained on.

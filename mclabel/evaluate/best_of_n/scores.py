@@ -46,10 +46,10 @@ class ScoreCache:
         """Return the step scores by a PRM. Heads on one frozen body share the pass through it.
 
         Args:
-            prm: loaded.
+            prm: the loaded PRM.
             folder: folder of its weights.
-            encoded: what is scored.
-            on_progress: called with distinct solutions done and in all.
+            encoded: the encoded solutions to score.
+            on_progress: called with the number of distinct solutions scored, and their total.
         """
         from mclabel.prm.scoring.manifest import scorer_fingerprint
         from mclabel.prm.scoring.reading import read_body, score_readings
@@ -70,13 +70,13 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[list[float] | UnscoredError]:
-        """Return the step scores by a PRM of another format, or why a solution has none.
+        """Return the step scores by a PRM of another format, or the reason why a solution has none.
 
         Args:
-            scorer: loaded.
-            settings: settings of it.
-            encoded: what is scored.
-            on_progress: called with distinct solutions done and in all.
+            scorer: the loaded scorer.
+            settings: settings of the scorer.
+            encoded: the encoded solutions to score.
+            on_progress: called with the number of distinct solutions scored, and their total.
         """
         from mclabel.judge.generative import GenerativePRM, known_prm
 

@@ -24,7 +24,7 @@ def best_of_n_grid(
     """Return a table of accuracy by method and N, differences at the largest N, and pair accuracy.
 
     Args:
-        result: what to show; its references come last.
+        result: the comparison; its references come last.
         names: the methods that are shown, and what they are called; all by their own names if None.
         against: methods that the others are compared with.
     """
@@ -185,7 +185,7 @@ def curves_plot(
         accuracy: methods by their importance. Thin lines are other aggregations of a scorer, and
             its vote.
         references: scorers that are not available in practice.
-        size: without the legend.
+        size: width and height without the legend.
     """
     sizes = list(accuracy[MAJORITY])
     main = main_methods(accuracy)

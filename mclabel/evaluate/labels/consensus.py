@@ -72,8 +72,8 @@ class SourceReport:
 
     claim: Claim
     labels: KeptQuality
-    """With what it names as the label. First errors are not compared if it does not claim to name
-    them."""
+    """Quality of labels that are the first errors it names; they are not compared if it does not
+    claim to name them."""
     flags: FlagQuality | None
     """Place where it claims an error at a step or before it, and the truth is known."""
     rates: JudgeRates | None
@@ -104,7 +104,8 @@ class ConsensusReport:
     labels: KeptQuality
     """Labels as they are."""
     surest: KeptQuality | None
-    """Those of the share `SUREST` of which the posterior is surest; None where there is none."""
+    """Quality of the share `SUREST` of labels with the surest posterior; None without
+    posteriors."""
 
 
 def consensus_report(
@@ -172,7 +173,7 @@ def _estimate_shares(
     """Return several shares with intervals over problems.
 
     Args:
-        rows: solutions.
+        rows: labelled solutions.
         counts: hits and cases of each share in turn, for each solution.
         num: number of shares.
         seed: seed of the bootstrap.

@@ -93,8 +93,8 @@ def more_words(report: LabelReport, width: float) -> str:
     with the square root of their number, so n * (width now / width)^2 are needed.
 
     Args:
-        report: with a truth.
-        width: that is wanted, in (0, 1).
+        report: a report with a truth.
+        width: the wanted width of the interval, in (0, 1).
     """
     quality = report.groups[ALL].quality
     now = None if quality is None else quality.first_error_accuracy
@@ -158,8 +158,8 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
 
 
 def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
-    """Return what people said; a solution that was not drawn is unknown, though another reads the
-    same.
+    """Return the truth by people's labels; a solution that was not drawn is unknown, though another
+    reads the same.
     """
     annotated = Annotated.read(folder)
     digests = {item.id: item.digest for item in annotated.items}

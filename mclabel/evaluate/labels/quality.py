@@ -37,7 +37,8 @@ class LabelQuality:
 
     num_problems: int
     num_solutions: int
-    """With a right or a wrong outcome; others have no first error to compare."""
+    """Number of solutions with a right or a wrong outcome; others have no first error to
+    compare."""
     num_left_out: int
     """Solutions that were cut or could not be graded."""
     pass_at_1: Estimate

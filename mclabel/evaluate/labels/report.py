@@ -58,7 +58,7 @@ class StateQuality:
     """Comparison of labelled states with the truth, over one group of solutions."""
 
     num_solutions: int
-    """With states, and with a right or a wrong outcome."""
+    """Number of solutions with states and with a right or a wrong outcome."""
     first_error_accuracy: Estimate
     """Share whose labelled first error is the true one, none for none; undecided is not."""
     agreement: Estimate
@@ -199,14 +199,14 @@ def label_report(
 
     Args:
         rows: all labelled solutions; their order changes nothing.
-        truth: the true first errors, if any source knows them.
+        truth: the true first errors, if any source has them.
         reference: another run's rollouts by prefix id, which the labels did not see.
         judge_rates: error rates of each judge, as the run has learned them.
         seed: seed of the bootstrap.
     """
     rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
-    judged_rows = rows if truth is None else truth.known(rows)
-    true_error = None if truth is None else truth.of
+    judged_rows = rows if truth is None else truth.known_rows(rows)
+    true_error = None if truth is None else truth.first_error
     return LabelReport(
         truth=None if truth is None else truth.kind,
         groups={
@@ -246,7 +246,7 @@ def group_report(
     seed: int = 0,
 ) -> GroupReport:
     """Measure the labels of some solutions: see `label_report`."""
-    judged_rows = [] if truth is None else truth.known(rows)
+    judged_rows = [] if truth is None else truth.known_rows(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     kinds = {
         "all": lambda row, index: True,
@@ -274,7 +274,7 @@ def group_report(
         num_unknown=0 if truth is None else len(rows) - len(judged_rows),
         quality=None
         if truth is None
-        else label_quality(judged_rows, truth.of, weight=weight, seed=seed),
+        else label_quality(judged_rows, truth.first_error, weight=weight, seed=seed),
         states=None
         if truth is None or truth.kind != "exact"
         else state_quality(judged_rows, weight=weight, seed=seed),
@@ -291,7 +291,7 @@ def group_report(
 def _is_sound(row: LabeledSolution, truth: Truth, index: int) -> bool | None:
     if row.solution.id not in truth.first_errors:
         return None
-    error = truth.of(row)
+    error = truth.first_error(row)
     return error is None or index < error
 
 

@@ -34,11 +34,11 @@ class Truth:
     """Number of solutions of the run that each stands for, by solution id, where they were drawn
     from it; a solution that is missing here stands for itself."""
 
-    def known(self, rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+    def known_rows(self, rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
         """Return the solutions whose truth the source holds."""
         return [row for row in rows if row.solution.id in self.first_errors]
 
-    def of(self, row: LabeledSolution) -> int | None:
+    def first_error(self, row: LabeledSolution) -> int | None:
         """Return the true first error of a solution whose truth is known."""
         return self.first_errors[row.solution.id]
 

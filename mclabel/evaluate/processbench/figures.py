@@ -75,7 +75,7 @@ class LeftOut:
 
 
 Reasons = Mapping[str, Mapping[str, LeftOut]]
-"""For each split and id, of solutions without a prediction."""
+"""Reasons why solutions have no prediction, by split and id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +97,11 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessBenchResult:
-    """All splits."""
+    """Result on all splits."""
 
     splits: dict[str, SplitResult]
     mean_f1: Estimate
-    """Mean of the splits' F1; None if one has none."""
+    """Mean of the splits' F1; None if a split has none."""
     threshold: float | None
     """Score of a scorer under which a step is wrong."""
     panel: Panel | None
@@ -128,7 +128,7 @@ def processbench(
         predictions: by split and id, the first wrong step or None for none.
         reasons: why others have none.
         scores: by split and id, one a step, of a scorer; its calibration is measured.
-        threshold: that made them, for the record.
+        threshold: threshold with which the predictions were made, for the record.
         unknown: by split, ids of solutions on which a scorer gives no verdict, and which count as
             predicted wrongly. They have no prediction.
         panel: whose opinions they are. Of a split with several judges, the solutions with a

@@ -72,14 +72,14 @@ def processbench_of_prm(
     """Measure a PRM; solutions that it cannot read are left out, and named.
 
     Args:
-        files: the splits, known by their names without `processbench_`.
+        files: files of the splits, named by the split or `processbench_` and the split.
         model: folder of a PRM.
         threshold: a step scored under it is wrong; None chooses it on GSM8K.
         device: torch device.
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
             provenance.json.
         seed: seed of the bootstrap.
-        on_score: called with solutions scored and in all.
+        on_score: called with the number of solutions scored, and their total.
         trust_remote_code: run Python code that comes with the PRM.
         strict: whether a row that cannot be used is an error; else it is left out.
 
@@ -282,7 +282,7 @@ def read_splits(files: Sequence[str], *, strict: bool = False) -> ReadSplits:
     """Read the splits.
 
     Args:
-        files: one a split.
+        files: files of the splits, one each.
         strict: whether a row that cannot be used is an error; else it is left out.
 
     Raises:

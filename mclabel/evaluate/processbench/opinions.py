@@ -46,7 +46,7 @@ def processbench_of_opinions(
     error at a step or before it predicts that step, and no error where it says nothing.
 
     Args:
-        files: the splits, known by their names without `processbench_`.
+        files: files of the splits, named by the split or `processbench_` and the split.
         opinions: runs of `mclabel judge` over these files, matched by the ids in their rows.
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
             provenance.json.
@@ -126,7 +126,7 @@ class _SplitJudge:
         return {"location": self.run.location, "run": self.identity, "judge": self.run.judge}
 
     def opinion(self, row: JudgedSolution) -> Opinion | LeftOut:
-        """Return what it says of a solution, or why it says nothing."""
+        """Return the opinion on a solution, or the reason why there is none."""
         name = self.solutions.get(row.id)
         if name is None:
             detail = "not judged: in the run's rejects.jsonl, or the job has not ended"
@@ -226,7 +226,7 @@ def _check_judges(split: str, judges: Sequence[_SplitJudge]) -> None:
 
 
 def _predict(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Prediction | LeftOut:
-    """Return the prediction for a solution, or why there is none.
+    """Return the prediction for a solution, or the reason why there is none.
 
     Args:
         judges: one, or several, with one that names steps first. Of several, an opinion that is

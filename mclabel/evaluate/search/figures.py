@@ -107,11 +107,10 @@ class ReferenceFigures:
     num_sampled: float
     num_scored: float
     cost: dict[str, float]
-    """For each choice, `majority` and `pass` need no scorer."""
+    """Mean cost of a problem by choice; `majority` and `pass` need no scorer."""
     accuracy: dict[str, Estimate]
-    """For each choice, `best`, `weighted vote`, `majority`, and `pass`, which is right where
-    any is.
-    """
+    """Accuracy by choice: `best`, `weighted vote`, `majority`, and `pass`, which is right where any
+    is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +135,9 @@ class SearchComparison:
     """`flops`: floating-point operations, two a parameter and token. `tokens`: those of policy and
     scorer added up, where the size of a model is not known."""
     methods: tuple[MethodFigures, ...]
-    """Those with the truth as scorer last."""
+    """Figures of the searches; those with the truth as scorer come last."""
     reference: tuple[ReferenceFigures, ...]
-    """N rising."""
+    """Figures of best-of-N, N rising."""
     over_optimisation: dict[str, OverOptimisation]
     """Over-optimisation of best-of-N by its choice, and of methods by name that were run at several
     `n` and nothing else different: whether the largest is worse than the best."""
@@ -160,7 +159,7 @@ def compare_searches(
     """Compare searches on the same problems.
 
     Args:
-        runs: with the same problems in the same order.
+        runs: searches of the same problems in the same order.
         reference: a search of kind `best_of_n` on them.
         sizes: values of N, rising; the largest is the reference's.
         group_by: metadata fields of the problems.

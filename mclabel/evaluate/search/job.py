@@ -112,7 +112,7 @@ def eval_search(
     """Run every search that is not done, and compare them; resumes.
 
     Args:
-        config: what to compare.
+        config: configuration of the comparison.
         on_state: called with the name of a search and its state.
 
     Raises:

@@ -45,9 +45,9 @@ class ReferenceSize:
     cost: float
     """Floating-point operations a problem, or tokens of both models where a size is not known."""
     cost_unscored: float
-    """The same without the scorer."""
+    """Cost without the scorer."""
     accuracy: Mapping[str, NDArray[np.float64]]
-    """For each choice, by problem [problems]."""
+    """Accuracy by problem, [problems], for each choice."""
 
     def cost_of(self, choice: str) -> float:
         """Return what a choice costs a problem."""
@@ -60,7 +60,7 @@ def reference_sizes(
     """Measure best-of-N at several N, from one search of kind `best_of_n`.
 
     Args:
-        trees: one a problem.
+        trees: search trees, one for each problem.
         sizes: values of N, rising; not above the number of draws.
         models: sizes of the models, if they are known.
         seed: seed of the subsets for votes.
@@ -105,9 +105,9 @@ def at_cost(
     The two N and their shares follow from mean costs, so they are the same for all problems.
 
     Args:
-        reference: N rising.
-        choice: one of `CHOICES`.
-        cost: a problem, > 0.
+        reference: measures of best-of-N, N rising.
+        choice: the way to choose, one of `CHOICES`.
+        cost: mean cost of a problem, > 0.
 
     Returns:
         Accuracy [problems], and whether the cost is `below` that of the smallest N or `above` that
