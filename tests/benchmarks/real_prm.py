@@ -8,9 +8,10 @@ to each of 300 other problems. Head, number of labels and the way to choose are 
 validation problems before the test problems are scored. Intervals: 95%, paired bootstrap over
 problems.
 
-The labels, samples and scores are stored in tests/data/real_prm, so the command only computes the
-figures from them. With `--out` and an empty folder everything is made again: hours on two cores.
-`--smoke` makes a little of everything. The last line is JSON.
+Labels, samples and scores are stored in tests/data/real_prm (its README says how they were made),
+and only what is missing there is made. With `--out` and an empty folder everything is made again:
+a day of two cores. `--quick` computes the figures from stored scores alone. `--smoke` makes a
+little of everything with the bundled policy. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 
 from tests.benchmarks.figures import finish
 from tests.benchmarks.pieces import Pieces
+from tests.benchmarks.runs import read_rows
 from tests.benchmarks.scorer_figures import Comparison, Measured, aggregated, likelihood_scores
 from tests.benchmarks.scorers import (
     Floats,
@@ -49,8 +51,6 @@ VALIDATION, TEST, LABELS = "validation", "test", "labels"
 AGGREGATIONS = ("last", "min", "product", "mean")
 WAYS = ("best", "weighted vote")
 """Choose the solution with the highest score, or the answer with the highest sum of scores."""
-POLICY = "smollm2:words"
-NUM_SAMPLES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,10 @@ class Amounts:
     """Number of validation problems."""
     test: int
     """Number of test problems."""
-    samples: int = NUM_SAMPLES
+    samples: int = 16
     """Samples of each problem."""
+    policy: str = "smollm2:words"
+    """Model that writes and labels solutions, and the base of the scorers."""
     training: Sequence[str] = ()
     """Overrides of every training."""
     labelling: Sequence[str] = ()
@@ -76,7 +78,8 @@ SMOKE = Amounts(
     validation=1,
     test=2,
     samples=2,
-    training=["max_steps=1"],
+    policy="arith:policy",
+    training=["max_steps=1", "step_token=null"],
     labelling=["estimator.kind=outcome", "policy.max_tokens=40"],
 )
 FULL = Amounts(sizes=(400, 1500), validation=100, test=300)
@@ -115,7 +118,8 @@ def run(out: Path, pieces: Pieces, amounts: Amounts) -> dict[str, Any]:
     trainings = list(all_trainings(amounts))
     validation = samples(VALIDATION, amounts, problems=amounts.validation, seed=2)
     test = samples(TEST, amounts, problems=amounts.test, seed=1)
-    pieces.run([validation.piece(out), test.piece(out)])
+    for pool, num_problems in ((validation, amounts.validation), (test, amounts.test)):
+        make_run(out, pieces, pool, num_problems * amounts.samples)
     score_pool(out, pieces, amounts, trainings, VALIDATION)
     chosen = {
         target: choose(out, [one for one in trainings if one.kind.startswith(target)], amounts)
@@ -134,7 +138,7 @@ def all_trainings(amounts: Amounts) -> list[Training]:
             seed=0,
             labels=[LABELS],
             size=size,
-            overrides=[*TARGETS[target], *HEADS[head], *amounts.training],
+            overrides=[f"base={amounts.policy}", *TARGETS[target], *HEADS[head], *amounts.training],
             config=CONFIG,
             bf16=True,
         )
@@ -144,12 +148,22 @@ def all_trainings(amounts: Amounts) -> list[Training]:
 
 def labels(amounts: Amounts) -> Run:
     """Return the run of labelled solutions, four of each problem."""
-    num_problems = -(-amounts.sizes[-1] // 4)
     return Run(
         name=LABELS,
-        overrides=[f"problems.limit={num_problems}", "block_problems=8", *amounts.labelling],
+        overrides=[
+            f"problems.limit={-(-amounts.sizes[-1] // 4)}",
+            f"policy.model={amounts.policy}",
+            *amounts.labelling,
+        ],
         config=CONFIG,
     )
+
+
+def make_run(out: Path, pieces: Pieces, run: Run, num_solutions: int) -> None:
+    """Make a run unless it is there with all its solutions."""
+    folder = out / "runs" / run.name
+    if not folder.exists() or len(read_rows(folder)) < num_solutions:
+        pieces.run([run.piece(out)])
 
 
 def samples(name: str, amounts: Amounts, *, problems: int, seed: int) -> Run:
@@ -160,8 +174,8 @@ def samples(name: str, amounts: Amounts, *, problems: int, seed: int) -> Run:
             f"problems.limit={problems}",
             f"problems.seed={seed}",
             f"solutions.per_problem={amounts.samples}",
+            f"policy.model={amounts.policy}",
             "keep_rollouts=false",
-            "block_problems=8",
             "estimator.kind=outcome",
             *amounts.labelling,
         ],
@@ -173,11 +187,11 @@ def score_pool(
     out: Path, pieces: Pieces, amounts: Amounts, trainings: Sequence[Training], pool: str
 ) -> None:
     """Score the samples of a pool; train a scorer only if its scores are missing."""
-    pieces.run([likelihood_piece(out, POLICY, pool)])
+    pieces.run([likelihood_piece(out, amounts.policy, pool)])
     for training in trainings:
-        if scores_file(out, training.name, pool).exists():
-            continue
-        pieces.run([labels(amounts).piece(out), training.piece(out), training.scoring(out, pool)])
+        if not scores_file(out, training.name, pool).exists():
+            make_run(out, pieces, labels(amounts), amounts.sizes[-1])
+            pieces.run([training.piece(out), training.scoring(out, pool)])
 
 
 def choose(out: Path, trainings: Sequence[Training], amounts: Amounts) -> Choice:
@@ -204,7 +218,7 @@ def best_likelihood_part(out: Path, amounts: Amounts) -> int:
         (0, 1),
         key=lambda part: (
             comparison.right(
-                likelihood_scores(out, POLICY, VALIDATION, part), amounts.samples
+                likelihood_scores(out, amounts.policy, VALIDATION, part), amounts.samples
             ).value
         ),
     )
@@ -221,7 +235,7 @@ def figures(
     comparison = Comparison(load_pool(out / "runs" / TEST))
     most = amounts.samples
     counts = [count for count in (1, 4, 16) if count <= most]
-    likelihood = likelihood_scores(out, POLICY, TEST, part)
+    likelihood = likelihood_scores(out, amounts.policy, TEST, part)
     prm, orm = (chosen[target].measure(out, TEST, comparison, most) for target in ("PRM", "ORM"))
     others = {
         "majority": comparison.untrained("majority", most),
