@@ -186,7 +186,7 @@ class Checker:
         return graded
 
     async def unparsed_gold(self, gold: str, *, aside: Aside) -> str | None:
-        """Return why answers can be compared with a gold only as texts; None if it was understood.
+        """Return the reason why a gold can be compared only as text; None if it was understood.
 
         Args:
             gold: text of the gold.
@@ -295,7 +295,7 @@ class Checker:
             return self._pool.ask(question)
 
     def _after_fork(self) -> None:
-        """In a forked child, drop the workers, which are the parent's, and the lock, which may be
+        """Drop, in a forked child, the workers, which are the parent's, and the lock, which may be
         held.
         """
         pool, self._pool = self._pool, None

@@ -47,7 +47,7 @@ class ExprExtractionConfig:
 
 @dataclass(frozen=True)
 class StringExtractionConfig:
-    """Answers that are one of some words, such as the letters of choices."""
+    """Configuration for answers that are given words, such as the letters of choices."""
 
     strings: tuple[str, ...] = ("A", "B", "C", "D")
     try_extract_without_anchor: bool = True

@@ -166,7 +166,7 @@ def health_figures(counts: HealthCounts) -> dict[str, Figure]:
 
 
 def share_text(figure: Figure) -> str:
-    """Return a share; one that is not all is never rounded to all."""
+    """Return a share as text; a share below 1 is never rounded up to 1."""
     if figure.share is None:
         return "-"
     if figure.share > 0.99 and figure.count < figure.total:
@@ -201,7 +201,7 @@ def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | No
 
 
 def _mending(reasons: Counter[str]) -> str | None:
-    """Return what to do where most rollouts have no verdict by a fault of the checker; else
+    """Return the remedy where most rollouts have no verdict by a fault of the checker; else
     None.
     """
     faults = {reason: count for reason, count in reasons.items() if is_failure(reason)}

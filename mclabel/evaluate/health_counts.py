@@ -71,7 +71,9 @@ class HealthCounts:
     num_rollouts: int = 0
     """Number of rollouts that were sampled."""
     num_rollouts_withheld: int = 0
-    """Rollouts that were not sampled for lack of room, as far as their shards have counted."""
+    """Number of rollouts that were not sampled for lack of room, as far as the shards count
+    them.
+    """
     num_rollouts_truncated: int = 0
     num_rollouts_ungraded: int = 0
     ungraded: Counter[str] = field(default_factory=Counter)
@@ -277,7 +279,7 @@ def _numbers(column: pa.Array) -> Ints:
 
 
 def _flags(column: pa.Array) -> Flags:
-    """Return where a column of booleans is true; null is not."""
+    """Return a mask of where a column of booleans is true; null is not."""
     return np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 

@@ -173,7 +173,7 @@ def _are_turns(value: Value, name: str) -> bool:
 
 
 def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
-    """Return the value less the one of `names` that is added to it; None if there is none."""
+    """Return the value less the constant of `names` that is added to it; None if there is none."""
     present = algebra.symbols(value)
     for name in names:
         if name not in present:

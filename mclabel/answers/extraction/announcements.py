@@ -176,7 +176,8 @@ _JOINED = re.compile(
 
 
 def announced(text: str) -> str | None:
-    """Return what follows the last announcement of an answer in another language; None without one.
+    """Return the text behind the last announcement of an answer in another language; None if there
+    is none.
 
     Args:
         text: text of a completion, with digits in ASCII.

@@ -182,8 +182,8 @@ _DENIED_BEHIND = re.compile(
 
 
 def taken_back(rest: str) -> int | None:
-    """Return where a text takes back the answer that it stated right before; None if it does
-    not.
+    """Return the place where a text takes back the answer that it stated right before; None if it
+    does not.
     """
     rest = rest[:_MAX_DOUBT]
     if not may_doubt(rest):

@@ -29,8 +29,8 @@ _MAX_OPENINGS, _MAX_BEFORE = 12, 40
 
 
 def closing_object(text: str) -> tuple[int, str | None] | None:
-    """Return where the object that ends a text begins, and the answer that it holds; None without
-    one.
+    """Return the start of the object that ends a text, and the answer that it holds; None if there
+    is no object.
     """
     bare = text.rstrip("` \n\t")
     low = max(0, len(bare) - _MAX_OBJECT)
@@ -47,8 +47,8 @@ def closing_object(text: str) -> tuple[int, str | None] | None:
 
 
 def _announced(bare: str, low: int) -> int:
-    """Return where an object opens that its line announces: `in JSON: {"answer": 42}`; -1 if none
-    does.
+    """Return the start of an object that its line announces: `in JSON: {"answer": 42}`; -1 if there
+    is none.
     """
     place = len(bare)
     for _ in range(_MAX_OPENINGS):

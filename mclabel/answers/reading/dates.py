@@ -63,7 +63,9 @@ def read_date(text: str) -> Words | None:
 
 
 def same_dates(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
-    """Return whether two dates agree; None where one has no year, or may be one of two days."""
+    """Return whether two dates agree; None where a date has no year, or may be either of two
+    days.
+    """
     years = {words[2] for words in (answer, gold) if len(words) > 2}
     if len(years) > 1:
         return False

@@ -138,7 +138,7 @@ class _Reader(Tokens):
         return value
 
     def exponent(self) -> Value:
-        """Return what follows ^: a group, or one signed factor with its own powers, from the
+        """Return the exponent behind ^: a group, or one signed factor with its own powers, from the
         right.
         """
         self.depth += 1

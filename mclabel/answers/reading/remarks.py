@@ -161,7 +161,7 @@ def _bracketed(text: str, part: Reader) -> Form | None:
 
 
 def _last_bracket(text: str) -> int:
-    """Return where the bracket opens that the end of a text closes, with a space before it; 0 if
+    """Return the start of the bracket that ends a text, with a space before it; 0 if there is
     none.
     """
     if text[-1] != ")":

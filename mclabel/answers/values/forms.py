@@ -210,7 +210,7 @@ Grid = tuple[tuple[Value, ...], ...]
 
 
 def entries(matrix: Matrix) -> Grid | None:
-    """Return the entries of a matrix; None if one is not a formula."""
+    """Return the entries of a matrix; None if an entry is not a formula."""
     rows = tuple(tuple(map(value_of, row)) for row in matrix.rows)
     defined_rows = tuple(tuple(value for value in row if value is not None) for row in rows)
     return defined_rows if [*map(len, defined_rows)] == [*map(len, rows)] else None
@@ -220,7 +220,7 @@ def added(left: Grid, right: Grid) -> Grid:
     """Return the sum.
 
     Raises:
-        NotClosed: the two are not of one shape.
+        NotClosed: the two have different shapes.
     """
     if [*map(len, left)] != [*map(len, right)]:
         raise NotClosed("matrices of different shapes")

@@ -114,9 +114,7 @@ def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex |
 
 
 def size_of_difference(a: Value, b: Value) -> float | None:
-    """Return how far two closed forms without symbols are apart, or None where they have no
-    value.
-    """
+    """Return the distance of two closed forms without symbols, or None where they have no value."""
     left, right = approximate(a), approximate(b)
     return None if left is None or right is None else abs(left - right)
 

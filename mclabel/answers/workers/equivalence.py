@@ -158,8 +158,8 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
 
 
 def _branched_radicands(side: sympy.Expr) -> list[sympy.Expr]:
-    """Return what stands in symbols under roots and logarithms: where negative, they have many
-    values.
+    """Return the bases of fractional powers and the arguments of logarithms that may be negative,
+    where they have many values.
     """
     inner = [node.args[0] for node in side.atoms(sympy.log)]
     inner += [node.base for node in side.atoms(sympy.Pow) if not node.exp.is_integer]
@@ -212,7 +212,7 @@ def _expression(form: Form) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """Return what the LaTeX parser makes of a text; None if it makes nothing of it."""
+    """Return a text as the LaTeX parser reads it; None if it cannot."""
     try:
         result = _Parser(config=_CONFIG).parse(text.translate(_TO_LATEX))
     except MemoryError:

@@ -65,7 +65,7 @@ _LARGE_ARGUMENT = re.compile(
 
 
 def refusal(form: Form) -> str | None:
-    """Return why a form is not sent to the worker; None if it is."""
+    """Return the reason why a form is not sent to the worker; None if it is sent."""
     match form:
         case Number():
             return None
@@ -80,7 +80,7 @@ def refusal(form: Form) -> str | None:
 
 
 def refuse_text(text: str) -> str | None:
-    """Return why a text is not parsed; None if it may be."""
+    """Return the reason why a text is not parsed; None if it may be."""
     if len(text) > MAX_LENGTH:
         return "too_long"
     if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
@@ -121,7 +121,7 @@ def _is_hard_to_integrate(text: str, commands: list[str]) -> bool:
 
 
 def _refuse_value(value: Value) -> str | None:
-    """Return why sympy is not asked about a closed form; None if it is.
+    """Return the reason why sympy is not asked about a closed form; None if it is.
 
     Exponents and arguments are bounded, so that no single operation of the worker takes long.
     """

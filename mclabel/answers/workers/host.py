@@ -61,7 +61,9 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _warm_up() -> None:
-    """Import, and run once what builds its tables on first use."""
+    """Import the modules that decide, and run once the code that builds their tables on first
+    use.
+    """
     from mclabel.answers.workers.attempt import settle_chance
     from mclabel.answers.workers.equivalence import decide
 
@@ -178,7 +180,7 @@ def _kill_process(pid: int) -> None:
 
 
 def watch_parent(host: int) -> None:
-    """Die when the host does, by whatever way; on Linux only."""
+    """Let the process die when the host ends for any reason; on Linux only."""
     if sys.platform != "linux":
         return
     import ctypes

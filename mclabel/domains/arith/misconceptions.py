@@ -130,7 +130,9 @@ def misreading(node: Node, numbers: Sequence[int], rng: random.Random) -> Misrea
 def draw_misreading(
     node: Node, numbers: Sequence[int], rng: random.Random, strength: float
 ) -> Misreading | None:
-    """Return how a node's event is misread, at its own rate; None if it is read rightly."""
+    """Return the misreading of a node's event, drawn at its own rate; None if it is read
+    rightly.
+    """
     rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
     return misreading(node, numbers, rng) if rng.random() < rate * strength else None
 
@@ -138,7 +140,7 @@ def draw_misreading(
 def read_node(
     program: Program, index: int, values: Mapping[int, int], wrongly: Misreading | None
 ) -> tuple[int, str | None] | None:
-    """Return what a node comes to under a reading.
+    """Return the value and the step of a node under a reading.
 
     Args:
         program: program of the problem.
@@ -216,8 +218,8 @@ def write_trace(
 ) -> str:
     """Return a trace on a problem, with its thinking and its answer line.
 
-    One that leads out of the range of quantities is dropped, so that a trace always calculates
-    rightly.
+    A misreading that leads out of the range of quantities is dropped, so that a trace always
+    calculates rightly.
 
     Args:
         program: the problem's hidden program.

@@ -53,7 +53,7 @@ class StepTruth(StrEnum):
     LOGIC = "logic"
     """Wrong operand or operation, a step left out before, or built on a wrong step."""
     ANSWER = "answer"
-    """The value asked for was derived, and the answer line boxes another."""
+    """The value in question was derived, and the answer line boxes another value."""
     MALFORMED = "malformed"
     """The line is no step of this domain."""
 
@@ -99,7 +99,7 @@ class Statement:
 
 
 def read_statement(step: str) -> Statement | None:
-    """Return what a step states; None if it has not exactly one equation."""
+    """Return the statement of a step; None if it has not exactly one equation."""
     equations = list(_EQUATION.finditer(step))
     if len(equations) != 1:
         return None
@@ -287,7 +287,7 @@ class _Reader:
                 self._stated[other] = _Quantity()
 
     def _quantity_of(self, statement: Statement, alike: Sequence[int]) -> int:
-        """Return the quantity that a statement is about which does not follow.
+        """Return the quantity that a statement is about, if it does not follow.
 
         One that is `alike` in all but the result, else the one with its words that is most like
         it; of several the first that was not stated yet.

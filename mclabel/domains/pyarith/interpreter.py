@@ -252,7 +252,9 @@ class Machine:
 
 
 def run(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
-    """Return what `solve` returns on each of the inputs; None if the text does not return there."""
+    """Return the results of `solve` on each of the inputs; None if the text does not return
+    there.
+    """
     try:
         events = list(Machine(inputs).feed(text))
     except MalformedError:

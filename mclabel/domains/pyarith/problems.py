@@ -236,7 +236,7 @@ class Function:
 
     @classmethod
     def from_json(cls, text: str) -> Function:
-        """Return what `to_json` wrote."""
+        """Return the function that `to_json` wrote."""
         raw = json.loads(text)
         return cls(
             nodes=tuple(FunctionNode(**node) for node in raw["nodes"]),

@@ -239,7 +239,7 @@ def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64])
 def over_optimisation_of(
     by_size: Mapping[int, NDArray[np.float64]], weights: NDArray[np.float64]
 ) -> OverOptimisation:
-    """Return where more samples stop to help.
+    """Return the accuracy at the best N, compared with that at the largest N.
 
     Args:
         by_size: accuracy by N [problems].

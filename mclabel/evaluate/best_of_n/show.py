@@ -117,7 +117,9 @@ def group_grid(result: BestOfN) -> Grid:
 
 
 def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
-    """Return where more samples make a scorer's choice worse, and how often it is fooled."""
+    """Return a table of accuracies at the best and the largest N, and of how often each scorer is
+    fooled.
+    """
     fallen = [
         name for name, comparison in result.over_optimisation.items() if comparison.fall.high < 0
     ]

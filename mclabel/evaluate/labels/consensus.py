@@ -118,7 +118,7 @@ def consensus_report(
     """Measure the sources of a combined run; None where labels are of rollouts alone.
 
     Args:
-        rows: labelled solutions of one run, with known truth if there is any.
+        rows: labelled solutions of one run, those with a known truth if there is any.
         truth: a solution's true first error.
         learned: error rates by judge, as the run has learned them.
         seed: seed of the bootstrap.

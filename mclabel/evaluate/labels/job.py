@@ -87,7 +87,8 @@ def check_width(width: float | None) -> None:
 
 
 def more_words(report: LabelReport, width: float) -> str:
-    """Return how many more solutions with a truth would narrow the interval to a width.
+    """Return the number of further solutions with a truth that would narrow the interval to a
+    width.
 
     Of the share of first errors that are labelled right, over all solutions. An interval narrows
     with the square root of their number, so n * (width now / width)^2 are needed.
@@ -192,8 +193,8 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
 def _read_usable(
     read: Callable[[str, RowRejects], list[JudgedSolution]], source: str
 ) -> list[JudgedSolution]:
-    """Return what a file of people's labels holds; rows that cannot be used are left out, and
-    said.
+    """Return the labels in a file of people's labels; rows that cannot be used are left out and
+    logged.
     """
     left_out = RowRejects(source)
     judged = read(source, left_out)

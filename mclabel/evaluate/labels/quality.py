@@ -104,7 +104,8 @@ Described = Literal["pool", "selection"]
 
 
 def described(rows: Iterable[LabeledSolution]) -> Described | None:
-    """Return what `label_quality` of solutions from `mclabel select` describes; None of others.
+    """Return the population that `label_quality` of solutions from `mclabel select` describes; None
+    for others.
 
     The whole `pool` if some were drawn at random, which stand for all that no rule chose. Else the
     `selection` alone: a rule chose all of them, and nothing is known of the rest.
@@ -343,7 +344,7 @@ def values_by_position(
 
 
 def monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Monotonicity:
-    """Return how often hard labels rise along a solution.
+    """Return the rate at which hard labels rise along a solution.
 
     Args:
         rows: labelled solutions; steps without a verdict are passed over.

@@ -36,8 +36,8 @@ def share_points(values: NDArray[np.float64], flags: NDArray[np.float64]) -> lis
     """Return one point for each part of [0, 1] with predictions, with Clopper-Pearson intervals.
 
     Args:
-        values: predicted, NaN where nothing was.
-        flags: whether it came true, NaN where that is not known.
+        values: predicted values, NaN where there is none.
+        flags: 1 where the prediction came true, 0 where not, NaN where that is unknown.
     """
     is_known = ~np.isnan(values) & ~np.isnan(flags)
     values, flags = values[is_known], flags[is_known]
@@ -174,7 +174,7 @@ def quality_words(quality: LabelQuality) -> str:
 
 
 def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
-    """Return what a run holds and what it cost."""
+    """Return a table of a run's contents and costs."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(style="dim")
     table.add_column(justify="right")

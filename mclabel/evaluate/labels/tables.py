@@ -64,7 +64,7 @@ def label_grids(report: LabelReport) -> list[Grid]:
 
 
 def _without_repeats(grid: Grid) -> Grid:
-    """Leave out the columns that say what another one says."""
+    """Remove columns that repeat another column."""
     columns = dict(zip(grid.header, zip(*grid.rows, strict=True), strict=True))
     repeated = {a for a, b in REPEATED.items() if a in columns and columns[a] == columns.get(b)}
     kept = {name: cells for name, cells in columns.items() if name not in repeated}
@@ -300,8 +300,8 @@ RATES = {"false alarm": "false_alarm", "detection": "detection", "later": "later
 
 
 def consensus_grids(report: ConsensusReport) -> list[Grid]:
-    """Return what sources are worth, alone and together; a table without rows has nothing to
-    show.
+    """Return tables of the quality of sources, alone and together; a table without rows has nothing
+    to show.
     """
     return [_labels(report), _flags(report), _rates(report)]
 

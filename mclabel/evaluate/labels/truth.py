@@ -24,7 +24,7 @@ TruthKind = Literal["exact", "processbench", "prm800k", "run", "people"]
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """The true first errors of labelled solutions, as far as a source knows them."""
+    """The true first errors of labelled solutions, as far as a source has them."""
 
     kind: TruthKind
     first_errors: Mapping[str, int | None]
@@ -43,7 +43,7 @@ class Truth:
         return self.first_errors[row.solution.id]
 
     def weight(self, row: LabeledSolution) -> float:
-        """Return how many solutions of the run this one stands for."""
+        """Return the number of solutions of the run that this one stands for."""
         return self.weights.get(row.solution.id, 1.0)
 
 
@@ -173,7 +173,8 @@ def given_alone(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
 
 
 def to_labelled(index: int | None, given: Sequence[str], labelled: Sequence[str]) -> int | None:
-    """Return where a step of a given solution lies in the labelled one, whose steps may end later.
+    """Return the index, in the labelled solution, of a step of the given one; the labelled steps
+    may end later.
 
     Args:
         index: index of a given step; None stays None.
@@ -186,7 +187,7 @@ def to_labelled(index: int | None, given: Sequence[str], labelled: Sequence[str]
 
 
 def to_given(index: int | None, labelled: Sequence[str], given: Sequence[str]) -> int | None:
-    """Return where a step of a labelled solution lies in the given one; see `to_labelled`."""
+    """Return the index, in the given solution, of a step of the labelled one; see `to_labelled`."""
     if index is None or (own := _ends(labelled)) == (ends := _ends(given)):
         return index
     return min(bisect_right(ends, own[index - 1] if index else 0), len(ends) - 1)

@@ -236,7 +236,7 @@ class _Unlocated:
         self._by_id, self._alone = given_alone(rows), alone
 
     def explain(self, solution: JudgedSolution) -> LeftOut:
-        """Return why a judged solution has no prediction."""
+        """Return the reason why a judged solution has no prediction."""
         row = self._by_key.get(solution_key(solution.problem, solution.steps))
         named = self._by_id.get(solution.id) or self._alone.get(solution.id)
         if row is None and named is not None:

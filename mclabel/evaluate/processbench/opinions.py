@@ -118,7 +118,7 @@ class _SplitJudge:
 
     @property
     def named(self) -> MeasuredJudge:
-        """Return what the figures say of it."""
+        """Return the judge as the figures name it."""
         return MeasuredJudge(name=self.run.judge, claim=self.run.claim)
 
     def provenance(self) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def compare_searches(
 
 
 def row_name(name: str, *, is_oracle: bool) -> str:
-    """Return what a search is called in tables."""
+    """Return the name of a search in tables."""
     return f"{name}, exact" if is_oracle else name
 
 

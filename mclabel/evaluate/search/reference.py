@@ -50,7 +50,7 @@ class ReferenceSize:
     """Accuracy by problem, [problems], for each choice."""
 
     def cost_of(self, choice: str) -> float:
-        """Return what a choice costs a problem."""
+        """Return the mean cost of a problem with a choice."""
         return self.cost if choice in SCORED else self.cost_unscored
 
 
@@ -62,7 +62,7 @@ def reference_sizes(
     Args:
         trees: search trees, one for each problem.
         sizes: values of N, rising; not above the number of draws.
-        models: sizes of the models, if they are known.
+        models: sizes of the models, None if unknown.
         seed: seed of the subsets for votes.
     """
     drawn = [drawn_samples(tree) for tree in trees]
