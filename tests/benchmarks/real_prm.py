@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.figures import finish
+from tests.benchmarks.figures import Numbers, finish
 from tests.benchmarks.pieces import Pieces
 from tests.benchmarks.runs import read_rows
 from tests.benchmarks.scorer_figures import Comparison, Measured, aggregated, likelihood_scores
@@ -37,7 +37,7 @@ from tests.benchmarks.scorers import (
     read_scores,
     scores_file,
 )
-from tests.benchmarks.sizes import BenchmarkSize, SizedParser
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser, not_run
 
 STORED = Path(__file__).parents[1] / "data" / "real_prm"
 CONFIG = "quickstart-smollm2.yaml"
@@ -80,7 +80,7 @@ SMOKE = Amounts(
     samples=2,
     policy="arith:policy",
     training=["max_steps=1", "step_token=null"],
-    labelling=["estimator.kind=outcome", "policy.max_tokens=40"],
+    labelling=["problems.source=arith", "estimator={kind: fixed, rollouts: 1}"],
 )
 FULL = Amounts(sizes=(400, 1500), validation=100, test=300)
 
@@ -110,19 +110,33 @@ def main() -> None:
         is_smoke = args.size is BenchmarkSize.SMOKE
         if not args.out and not is_smoke:
             shutil.copytree(STORED, out, dirs_exist_ok=True)
-        finish(run(out, Pieces(), SMOKE if is_smoke else FULL))
+        amounts = SMOKE if is_smoke else FULL
+        trainings = all_trainings(amounts)
+        if args.size is BenchmarkSize.QUICK:
+            trainings = [training for training in trainings if has_scores(out, training)]
+            if {training.kind.split()[0] for training in trainings} != TARGETS.keys():
+                not_run("No scores of a PRM and an ORM are stored yet. Run it without --quick")
+        finish(run(out, Pieces(), amounts, trainings))
 
 
-def run(out: Path, pieces: Pieces, amounts: Amounts) -> dict[str, Any]:
+def has_scores(out: Path, training: Training) -> bool:
+    """Return whether the scores of both pools are there."""
+    return all(scores_file(out, training.name, pool).exists() for pool in (VALIDATION, TEST))
+
+
+def run(
+    out: Path, pieces: Pieces, amounts: Amounts, trainings: Sequence[Training]
+) -> dict[str, Any]:
     """Make what is missing under `out`, choose on validation problems, and measure on test ones."""
-    trainings = list(all_trainings(amounts))
     validation = samples(VALIDATION, amounts, problems=amounts.validation, seed=2)
     test = samples(TEST, amounts, problems=amounts.test, seed=1)
     for pool, num_problems in ((validation, amounts.validation), (test, amounts.test)):
         make_run(out, pieces, pool, num_problems * amounts.samples)
     score_pool(out, pieces, amounts, trainings, VALIDATION)
     chosen = {
-        target: choose(out, [one for one in trainings if one.kind.startswith(target)], amounts)
+        target: choose(
+            out, [training for training in trainings if training.kind.startswith(target)], amounts
+        )
         for target in TARGETS
     }
     part = best_likelihood_part(out, amounts)
@@ -176,8 +190,8 @@ def samples(name: str, amounts: Amounts, *, problems: int, seed: int) -> Run:
             f"solutions.per_problem={amounts.samples}",
             f"policy.model={amounts.policy}",
             "keep_rollouts=false",
-            "estimator.kind=outcome",
             *amounts.labelling,
+            "estimator={kind: outcome}",
         ],
         config=CONFIG,
     )
@@ -207,7 +221,8 @@ def choose(out: Path, trainings: Sequence[Training], amounts: Amounts) -> Choice
         for way in WAYS
     ]
     return max(
-        choices, key=lambda one: one.measure(out, VALIDATION, comparison, amounts.samples).value
+        choices,
+        key=lambda choice: choice.measure(out, VALIDATION, comparison, amounts.samples).value,
     )
 
 
@@ -281,10 +296,10 @@ def by_count(comparison: Comparison, method: str, counts: Sequence[int]) -> dict
     return {count: comparison.untrained(method, count).numbers for count in counts}
 
 
-def pairs(out: Path, comparison: Comparison, training: Training) -> float:
+def pairs(out: Path, comparison: Comparison, training: Training) -> Numbers:
     """Return how often a right solution scores above a wrong one of its problem."""
     last: list[Floats] = aggregated([read_scores(out, training.name, TEST)], "last")
-    return round(comparison.pairs(last).value, 4)
+    return comparison.pairs(last).numbers
 
 
 if __name__ == "__main__":
