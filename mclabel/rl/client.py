@@ -1,4 +1,4 @@
-"""A client of the reward server (`mclabel serve-rewards`). Needs nothing but Python.
+"""A client of the reward server (`mclabel serve-rewards`). It needs only Python.
 
 client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
 (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from functools import partial
 from http.client import HTTPException
 from typing import Any, TypeVar
 
@@ -24,15 +25,15 @@ END_TOKENS = (
     *("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>"),
     *("<end_of_turn>", "<eos>", "<|end|>", "<|return|>"),
 )
-"""How tokenizers write the end of a turn, which trainers leave in completions."""
+"""Texts of the tokens that end a turn, which trainers leave in completions."""
 MAX_TRIES = 8
-"""Requests for one call, where the server is not there yet or has too much to do."""
+"""Maximum number of requests for one call while the server is unreachable or busy."""
 BAD_TRIES = 3
-"""Of them, those that are answered with what cannot be read."""
+"""Maximum number of unreadable answers for one call."""
 FIRST_WAIT_S, LAST_WAIT_S = 0.25, 10.0
-"""Seconds before the second try, doubled from try to try, and at most."""
-MAX_SAID = 4_096
-"""Bytes of a refusal that are read."""
+"""Seconds before the second request, doubled before each later one, and their maximum."""
+MAX_REFUSAL_BYTES = 4_096
+"""Maximum number of bytes of a refusal that are read."""
 
 
 class RewardError(RuntimeError):
@@ -57,72 +58,78 @@ class RewardItem:
 
 @dataclass(frozen=True)
 class StepRewards:
-    """What the server says of one completion."""
+    """Rewards and credits of one completion, as the server returns them."""
 
     reward: float
-    """One number for the completion, in [0, 1]; 0 where it was refused. Where it is masked, the
-    mean of its group's others, by which it moves no baseline and has no advantage of its own."""
+    """Reward of the completion, in [0, 1]; 0 where it was refused. A masked completion has the mean
+    reward of the others of its group, which changes no baseline and gives it no advantage of its
+    own."""
     masked: bool = False
-    """True if nothing is known of the completion, as it could not be graded or read: leave it out
-    of rewards, baselines and the loss. Its credits are 0."""
+    """True if the completion could not be graded or read, so that its reward is unknown. Leave it
+    out of rewards, baselines and the loss. Its credits are 0."""
     outcome: str | None = None
     """`right`, `wrong`, `truncated` or `ungraded`; None where the server checks no answers."""
     ends: tuple[int, ...] = ()
-    """Characters of the completion where its steps end."""
+    """Exclusive end position of each step in the completion, in characters."""
     scores: tuple[float, ...] = ()
-    """Of a PRM, one a step; empty where the server has none."""
+    """PRM score of each step; empty where the server has no PRM."""
     credits: tuple[float, ...] = ()
-    """Advantage of each step, by the credit that the server was started with."""
+    """Advantage of each step, computed by the credit that the server was started with."""
     ends_segment: tuple[bool, ...] = ()
-    """True if each step is the last of its segment, where a reward is placed."""
+    """True for each step that is the last of its segment, where a reward is placed."""
     refused: str | None = None
-    """Why it could not be scored, such as `empty`; None where it was."""
+    """Reason why the completion was not scored, such as `empty`; None if it was scored."""
 
     @property
     def step_rewards(self) -> tuple[float, ...]:
-        """Credits as rewards to be summed: 0 but at the last step of each segment."""
+        """Return credits as rewards to be summed: 0 except at the last step of each segment."""
         pairs = zip(self.credits, self.ends_segment, strict=True)
         return tuple(credit if ends else 0.0 for credit, ends in pairs)
 
 
 class RewardClient:
-    """Asks a reward server. Safe to use from several threads."""
+    """A client of a reward server. It is safe to use from several threads."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout_s: float = 120.0) -> None:
-        """Connect at the first request. A server that is away or busy is asked again, 8 times.
+        """Prepare a client, which connects at the first request and tries up to 8 times while the
+        server is unreachable or busy.
 
         Args:
-            url: url of the server, such as `http://127.0.0.1:8791`.
-            token: that the server asks for.
-            timeout_s: of one request.
+            url: URL of the server, such as `http://127.0.0.1:8791`.
+            token: token that the server requires; None sends none.
+            timeout_s: maximum seconds per request.
 
         Raises:
-            ValueError: the URL is none of HTTP.
+            ValueError: the URL does not begin with http:// or https://.
         """
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"url={url!r}: must begin with http:// or https://")
         self.url, self.token, self.timeout_s = url.rstrip("/"), token, timeout_s
 
     def score(self, items: Sequence[RewardItem]) -> list[StepRewards]:
-        """Score completions, in order. Whole groups belong into one request.
+        """Score completions, in order. Send each group as a whole in one request.
 
         Raises:
             RewardError: the server cannot be reached, stays away or busy, or refuses the request.
         """
         content = {"items": [asdict(item) for item in items]}
-        return self._asked("/score", content, lambda answer: _all_rewards(answer, len(items)))
+        read = partial(_all_rewards, count=len(items))
+        return self._send_with_retries("/score", content, read)
 
     def health(self) -> dict[str, Any]:
-        """Return what the server serves, and how much it has scored and refused.
+        """Return the server's settings, and the numbers of completions that it has scored and
+        refused.
 
         Raises:
             RewardError: the server cannot be reached, or refuses the request.
         """
-        return self._asked("/health", None, dict)
+        return self._send_with_retries("/health", None, dict)
 
-    def _asked(self, path: str, content: Mapping[str, Any] | None, read: Callable[[Any], T]) -> T:
-        """Return what the server answers, asked again while it is away, busy or answers with
-        nonsense.
+    def _send_with_retries(
+        self, path: str, content: Mapping[str, Any] | None, read: Callable[[Any], T]
+    ) -> T:
+        """Send a request and return the parsed answer. Repeat it while the server is unreachable,
+        busy or gives an unreadable answer.
         """
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
@@ -133,7 +140,7 @@ class RewardClient:
         while True:
             tries += 1
             try:
-                return self._read(self._once(request), read)
+                return self._read(self._send(request), read)
             except _TryAgain as error:
                 num_bad += isinstance(error, _BadAnswer)
                 if tries == MAX_TRIES or num_bad == BAD_TRIES:
@@ -155,13 +162,13 @@ class RewardClient:
                 f"{remedy}"
             ) from error
 
-    def _once(self, request: urllib.request.Request) -> bytes:
+    def _send(self, request: urllib.request.Request) -> bytes:
         try:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             kind = _TryAgain if error.code in (429, 503) else RewardError
-            raise kind(f"{self.url}: refused ({error.code}): {_said(error)}") from error
+            raise kind(f"{self.url}: refused ({error.code}): {_refusal_message(error)}") from error
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             kind = _TryAgain if isinstance(reason, ConnectionRefusedError) else RewardError
@@ -169,7 +176,7 @@ class RewardClient:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON holds of an array or a number that it does not know."""
+    """Return the JSON form of an array or a number that JSON does not support."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Decimal):
@@ -180,17 +187,17 @@ def _plain(value: Any) -> Any:
 
 
 class _TryAgain(Exception):
-    """The server is not there yet, has too much to do, or gave what cannot be read."""
+    """The server is unreachable, is busy, or gave an unreadable answer."""
 
 
 class _BadAnswer(_TryAgain):
-    """The server gave what cannot be read."""
+    """The server gave an unreadable answer."""
 
 
-def _said(error: urllib.error.HTTPError) -> str:
-    """The server's own word of why it refuses."""
+def _refusal_message(error: urllib.error.HTTPError) -> str:
+    """Return the reason that the server gives for a refusal."""
     try:
-        text = error.read(MAX_SAID).decode(errors="replace")
+        text = error.read(MAX_REFUSAL_BYTES).decode(errors="replace")
     except (OSError, HTTPException):
         return str(error.reason)
     try:
@@ -200,14 +207,14 @@ def _said(error: urllib.error.HTTPError) -> str:
 
 
 def _all_rewards(answer: Any, count: int) -> list[StepRewards]:
-    found = [_rewards(one) for one in answer["items"]]
-    if len(found) != count:
-        raise ValueError(f"gave {len(found)} rewards for {count} completions")
-    return found
+    rewards = [_rewards(content) for content in answer["items"]]
+    if len(rewards) != count:
+        raise ValueError(f"gave {len(rewards)} rewards for {count} completions")
+    return rewards
 
 
 def _rewards(content: Mapping[str, Any]) -> StepRewards:
-    """One answer; fields of later versions are left out."""
+    """Read the rewards of one completion; fields of later versions are ignored."""
     return StepRewards(
         reward=float(content["reward"]),
         masked=bool(content["masked"]),
@@ -232,20 +239,20 @@ def token_ends(
 ) -> list[int]:
     """Return where steps end in a trainer's tokens.
 
-    A token belongs to the step in which its last character lies. Tokens behind the last step, such
+    A token belongs to the step that contains its last character. Tokens after the last step, such
     as the end token, belong to the last step.
 
     Args:
         ids: ids of the completion, in the trainer's tokens.
-        ends: characters of the completion's text where its steps end, rising.
-        decode: text of ids, in which special tokens are left out.
+        ends: exclusive end position of each step in the text, in characters, increasing.
+        decode: function that returns the text of ids without special tokens.
 
     Returns:
-        One position for each step, exclusive, rising, the last is `len(ids)`.
+        One exclusive position for each step, increasing. The last is `len(ids)`.
     """
     if not ends:
         return []
-    found: list[int] = []
+    token_positions: list[int] = []
     low = 0
     for end in ends[:-1]:
         high = len(ids)
@@ -255,17 +262,17 @@ def token_ends(
                 low = middle + 1
             else:
                 high = middle
-        found.append(low)
-    return [*found, len(ids)]
+        token_positions.append(low)
+    return [*token_positions, len(ids)]
 
 
 def spread(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
-    """Advantages: each token has the credit of its step.
+    """Return advantages: each token has the credit of its step.
 
     Args:
-        credits: one a step.
-        ends: positions behind the last token of each step, rising.
-        num_tokens: number of tokens of the completion, 0 are put behind the last step.
+        credits: credit of each step.
+        ends: exclusive end position of each step in tokens, increasing.
+        num_tokens: number of tokens of the completion. Those after the last step have 0.
     """
     tokens: list[float] = []
     for credit, end in zip(credits, ends, strict=True):
@@ -274,11 +281,12 @@ def spread(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> li
 
 
 def at_ends(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
-    """Rewards: each step's credit is at its last token. What falls on one token is added up.
+    """Return rewards: each step's credit is at its last token. Credits at the same token are
+    summed.
 
     Args:
-        credits: one a step.
-        ends: positions behind the last token of each step, rising.
+        credits: credit of each step.
+        ends: exclusive end position of each step in tokens, increasing.
         num_tokens: number of tokens of the completion.
     """
     tokens = [0.0] * num_tokens
@@ -287,23 +295,23 @@ def at_ends(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> l
     return tokens
 
 
-# Texts that deserve no reward, whatever they end with. Needs nothing but Python.
+# Texts that have no reward, whatever they end with. This part needs only Python.
 #
-# A policy in training finds what a reward does not look at: no text at all, or one step written
-# again and again, which a mean of step scores likes (2410.15115).
+# A policy in training finds gaps in its reward: an empty text, or one step that is repeated, which
+# can have a high mean of step scores (2410.15115).
 
 _MIN_STEPS = 4
-"""Steps below which nothing counts as repeated."""
+"""Minimum number of steps of a solution that can count as repeated."""
 
 
 def unfit(steps: Sequence[str]) -> str | None:
-    """Why a solution has the reward 0: `empty`, or `repeated`; None if nothing is wrong.
+    """Return why a solution has the reward 0, `empty` or `repeated`; None if nothing is wrong.
 
-    Repeated is a solution of at least 4 steps of which more than half, blank ones left out, are
-    word for word among those before.
+    A solution is `repeated` if it has at least 4 steps that are not blank, and more than half of
+    them repeat an earlier step word for word.
 
     Args:
-        steps: their texts.
+        steps: texts of the steps.
     """
     texts = [text for step in steps if (text := step.strip())]
     if not texts:

@@ -26,7 +26,7 @@ from mclabel.rl.credits import (
     StepEvidence,
     centred_outcomes,
     means_of_others,
-    whole,
+    single_segment,
 )
 
 
@@ -49,12 +49,15 @@ class OutcomeCredit(Credit):
         """One segment for each solution; see `Credit.assign`."""
         credits = centred_outcomes(group)
         if self.settings.leave_one_out:
-            others = means_of_others([one.reward for one in group])
+            others = means_of_others([evidence.reward for evidence in group])
             credits = [
-                0.0 if other is None else one.reward - other
-                for one, other in zip(group, others, strict=True)
+                0.0 if other is None else evidence.reward - other
+                for evidence, other in zip(group, others, strict=True)
             ]
-        return [whole(one.num_steps, credit) for one, credit in zip(group, credits, strict=True)]
+        return [
+            single_segment(evidence.num_steps, credit)
+            for evidence, credit in zip(group, credits, strict=True)
+        ]
 
 
 class FirstErrorCredit(Credit):
@@ -74,14 +77,14 @@ class FirstErrorCredit(Credit):
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """One or two segments for each solution; see `Credit.assign`."""
         pairs = zip(group, centred_outcomes(group), strict=True)
-        return [_around_error(one, credit) for one, credit in pairs]
+        return [_around_error(evidence, credit) for evidence, credit in pairs]
 
 
-def _around_error(one: StepEvidence, credit: float) -> tuple[Segment, ...]:
-    if credit >= 0 or not one.first_error:  # none, or nothing is before it
-        return whole(one.num_steps, credit)
-    sound = Segment(end=one.first_error, credit=0.0)
-    return (sound, Segment(end=one.num_steps, credit=credit))
+def _around_error(evidence: StepEvidence, credit: float) -> tuple[Segment, ...]:
+    if credit >= 0 or not evidence.first_error:  # none, or nothing is before it
+        return single_segment(evidence.num_steps, credit)
+    sound = Segment(end=evidence.first_error, credit=0.0)
+    return (sound, Segment(end=evidence.num_steps, credit=credit))
 
 
 class MinCredit(Credit):
@@ -103,7 +106,7 @@ class MinCredit(Credit):
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """Return a segment for each step; see `Credit.assign`."""
-        scores_of_all = [one.scores or () for one in group]
+        scores_of_all = [evidence.scores or () for evidence in group]
         means = means_of_others([min(scores, default=0.0) for scores in scores_of_all])
         return [
             tuple(
@@ -138,22 +141,25 @@ class ValueCredit(Credit):
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """Return a segment up to each known value; see `Credit.assign`."""
-        others = means_of_others([one.reward for one in group])
-        return [_changes(one, other) for one, other in zip(group, others, strict=True)]
+        means = means_of_others([evidence.reward for evidence in group])
+        return [
+            _changes(evidence, mean_of_others)
+            for evidence, mean_of_others in zip(group, means, strict=True)
+        ]
 
 
-def _changes(one: StepEvidence, mean_of_others: float | None) -> tuple[Segment, ...]:
+def _changes(evidence: StepEvidence, mean_of_others: float | None) -> tuple[Segment, ...]:
     """Return the changes from each known value to the next.
 
     Args:
-        one: solution with values.
+        evidence: solution with values.
         mean_of_others: replaces the value of the problem alone where that is not known; where it is
             None too, the first segment has 0.
     """
-    assert one.values is not None
-    before = one.values[0] if one.values[0] is not None else mean_of_others
+    assert evidence.values is not None
+    before = evidence.values[0] if evidence.values[0] is not None else mean_of_others
     segments: list[Segment] = []
-    for end, after in enumerate(one.values[1:], 1):
+    for end, after in enumerate(evidence.values[1:], 1):
         if after is not None:
             segments.append(Segment(end=end, credit=0.0 if before is None else after - before))
             before = after

@@ -130,8 +130,8 @@ def mean(numbers: Sequence[float]) -> float:
 
 def centred_outcomes(group: Sequence[StepEvidence]) -> list[float]:
     """Each solution's reward less the mean of the group."""
-    middle = mean([one.reward for one in group])
-    return [one.reward - middle for one in group]
+    mean_reward = mean([evidence.reward for evidence in group])
+    return [evidence.reward - mean_reward for evidence in group]
 
 
 def means_of_others(numbers: Sequence[float]) -> list[float | None]:
@@ -139,10 +139,10 @@ def means_of_others(numbers: Sequence[float]) -> list[float | None]:
     if len(numbers) < 2:
         return [None] * len(numbers)
     total = fsum(numbers)
-    return [(total - one) / (len(numbers) - 1) for one in numbers]
+    return [(total - number) / (len(numbers) - 1) for number in numbers]
 
 
-def whole(num_steps: int, credit: float) -> tuple[Segment, ...]:
+def single_segment(num_steps: int, credit: float) -> tuple[Segment, ...]:
     """All steps as one segment; none where there are no steps."""
     return (Segment(end=num_steps, credit=credit),) if num_steps else ()
 
@@ -160,7 +160,7 @@ class CheckedCredit:
             ConfigError: they name no credit.
             ComponentError: it cannot be made.
         """
-        rules = {"assign": _uncovered}
+        rules = {"assign": _segments_fault}
         self._credit: Credit = guarded(Credit, settings, rules=rules, slow=False)
         self.name, self.needs = settings.kind, self._credit.needs
 
@@ -174,14 +174,18 @@ class CheckedCredit:
         """
         if not group:
             raise DataError("the group holds no solution: give one or more")
-        for number, one in enumerate(group):
-            if fault := misfit(one, StepEvidence) or one.contradiction() or self._lack(one):
+        for number, evidence in enumerate(group):
+            if (
+                fault := misfit(evidence, StepEvidence)
+                or evidence.contradiction()
+                or self._missing_evidence(evidence)
+            ):
                 raise DataError(f"solution {number} of the group: {fault}")
         return [tuple(segments) for segments in self._credit.assign(group)]
 
-    def _lack(self, one: StepEvidence) -> str | None:
+    def _missing_evidence(self, evidence: StepEvidence) -> str | None:
         for need in self.needs - {"first_error"}:  # of which None says that there is no error
-            if getattr(one, need) is None:
+            if getattr(evidence, need) is None:
                 return (
                     f"has no {need}, which the credit {self.name} needs. Give them, or choose "
                     "another credit"
@@ -197,20 +201,22 @@ class CheckedCredit:
         Args:
             group: with None for a solution whose outcome is not known.
         """
-        known = [one for one in group if one is not None]
-        credits = iter(self.assign(known) if known else ())
-        return [None if one is None else next(credits) for one in group]
+        known_evidence = [evidence for evidence in group if evidence is not None]
+        credits = iter(self.assign(known_evidence) if known_evidence else ())
+        return [None if evidence is None else next(credits) for evidence in group]
 
 
-def _uncovered(found: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]) -> str | None:
-    if fault := miscounted("lists of segments for", found, "solution", len(group)):
+def _segments_fault(
+    segments_of_all: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]
+) -> str | None:
+    if fault := miscounted("lists of segments for", segments_of_all, "solution", len(group)):
         return fault
-    for segments, one in zip(found, group, strict=True):
+    for segments, evidence in zip(segments_of_all, group, strict=True):
         ends = [part.end for part in segments]
         rising = all(a < b for a, b in pairwise([0, *ends]))
-        if not rising or [0, *ends][-1] != one.num_steps:
+        if not rising or [0, *ends][-1] != evidence.num_steps:
             return (
                 f"gave segments that end at {shown(ends)}, must give ends that rise from 1 or more "
-                f"to the number of steps, which is {one.num_steps}"
+                f"to the number of steps, which is {evidence.num_steps}"
             )
     return None

@@ -98,8 +98,8 @@ class LivePolicy:
 
     async def groups(self, problems: Sequence[Problem], size: int, *, seed: int) -> list[Group]:
         """Sample groups of several problems side by side; see `group`."""
-        found = (self.group(problem, size, seed=seed) for problem in problems)
-        return list(await asyncio.gather(*found))
+        sampled_groups = (self.group(problem, size, seed=seed) for problem in problems)
+        return list(await asyncio.gather(*sampled_groups))
 
 
 def reward_of(solution: Solution, truncated: TruncatedPolicy = "wrong") -> float | None:

@@ -48,7 +48,7 @@ class RLPlan:
         size = self.policy.engine.num_parameters()
         device = resolve_device(config.device)
         needs = " and ".join(sorted(credit.needs)) or "nothing beside outcomes"
-        found = [
+        lines = [
             f"policy: {config.policy.model}, {size or 0:,} parameters, on {device}",
             f"problems: {len(self.problems):,} to train on, {len(self.others):,} to measure on",
             f"credit: {config.credit.kind}, needs {needs}",
@@ -56,10 +56,10 @@ class RLPlan:
             f"({config.problems_per_step} problems x {config.group_size})",
         ]
         if credit.needs & {"values"} or (credit.needs & {"first_error"} and config.prm is None):
-            found.append(f"values: estimator {config.estimator.summary}")
+            lines.append(f"values: estimator {config.estimator.summary}")
         if config.prm is not None:
-            found.append(f"PRM: {config.prm}")
-        return found
+            lines.append(f"PRM: {config.prm}")
+        return lines
 
 
 def plan_rl(config: RLConfig) -> RLPlan:
@@ -88,7 +88,7 @@ def plan_rl(config: RLConfig) -> RLPlan:
             f"problems_per_step={config.problems_per_step}: there are only {len(problems)} "
             "problems to train on. Lower it, or give more problems"
         )
-    if leaked := {one.text for one in problems} & {one.text for one in others}:
+    if leaked := {problem.text for problem in problems} & {problem.text for problem in others}:
         raise DataError(
             f"measured: {len(leaked)} of its problems are also trained on, such as "
             f"{min(leaked)[:80]!r}. Give other problems"
@@ -146,8 +146,8 @@ class RLReport:
                 if name != "num_problems"
             )
             yield f"after {step} steps, on {figures['num_problems']} problems: {shown}"
-        for one in self.hacked.values():
-            yield f"the reward may be hacked: {one}"
+        for change in self.hacked.values():
+            yield f"the reward may be hacked: {change}"
 
 
 def rl_report(out: str) -> RLReport:
@@ -158,15 +158,15 @@ def rl_report(out: str) -> RLReport:
     """
     from mclabel.rl.training.record import read_measured
 
-    found = read_measured(Path(out))
-    ends = sorted({min(found), max(found)} if found else ())
-    moved = changes(found[ends[0]], found[ends[1]]) if len(ends) > 1 else {}
+    measurements = read_measured(Path(out))
+    ends = sorted({min(measurements), max(measurements)} if measurements else ())
+    moved = changes(measurements[ends[0]], measurements[ends[1]]) if len(ends) > 1 else {}
     return RLReport(
         measured={
-            step: {"num_problems": len(found[step].problems), **found[step].summary()}
+            step: {"num_problems": len(measurements[step].problems), **measurements[step].summary()}
             for step in ends
         },
-        hacked={name: one for name, one in moved.items() if one.is_bad},
+        hacked={name: change for name, change in moved.items() if change.is_bad},
     )
 
 
@@ -256,19 +256,19 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
 def _semantic(config: RLConfig, plan: RLPlan) -> Semantic:
     """Return what the trained weights depend on."""
     checker = make_checker(config.checker)
-    known = {
+    component_versions = {
         "checker": {"kind": checker.name, "version": checker.version},
         "split": {"version": SPLITTER_VERSION},
         "policy": {"model": plan.policy.engine.model_identity()},
     }
     content = {
         "task": "rl",
-        "problems": content_id([(one.text, one.answer) for one in plan.problems]),
-        "measured": content_id([(one.text, one.answer) for one in plan.others]),
+        "problems": content_id([(problem.text, problem.answer) for problem in plan.problems]),
+        "measured": content_id([(problem.text, problem.answer) for problem in plan.others]),
         "prm": None if config.prm is None else weights_of(config.prm) or config.prm,
     }
     trees = []
     for tree in (config.identity(), config.semantic()):
-        merged = {name: {**tree.get(name, {}), **more} for name, more in known.items()}
+        merged = {name: {**tree.get(name, {}), **more} for name, more in component_versions.items()}
         trees.append({**tree, **merged, **content})
     return Semantic(identity=trees[0], config=trees[1])

@@ -68,7 +68,7 @@ class Measurement:
     """KL divergence of a token from the first policy, in nats; None where it was not measured."""
 
     @classmethod
-    def of(
+    def from_groups(
         cls,
         groups: Sequence[Group],
         scores: Sequence[Sequence[float]] | None = None,
@@ -83,7 +83,13 @@ class Measurement:
             kl: see `Measurement.kl`.
         """
         by_group: Sequence[Sequence[float] | None] = scores or [None] * len(groups)
-        return cls(tuple(_figures(*one) for one in zip(groups, by_group, strict=True)), kl)
+        return cls(
+            tuple(
+                _figures(*group_and_scores)
+                for group_and_scores in zip(groups, by_group, strict=True)
+            ),
+            kl,
+        )
 
     def pass_at(self, k: int) -> float:
         """Mean chance that one of `k` samples of a problem is right, unbiased (2107.03374).
@@ -92,8 +98,8 @@ class Measurement:
             k: at most the number of samples of each problem.
         """
         return _mean(
-            1 - comb(one.num_samples - one.num_right, k) / comb(one.num_samples, k)
-            for one in self.problems
+            1 - comb(figures.num_samples - figures.num_right, k) / comb(figures.num_samples, k)
+            for figures in self.problems
         )
 
     def summary(self) -> dict[str, float]:
@@ -106,31 +112,33 @@ class Measurement:
         answer): both rise when the policy moves away from what the PRM knows; `kl`, where it was
         measured.
         """
-        num = sum(one.num_samples for one in self.problems)
-        right = sum(one.num_right for one in self.problems)
-        found = {
+        num = sum(figures.num_samples for figures in self.problems)
+        right = sum(figures.num_right for figures in self.problems)
+        summary = {
             "pass_at_1": self.pass_at(1),
-            "length": sum(one.num_tokens for one in self.problems) / num,
-            "steps": sum(one.num_steps for one in self.problems) / num,
-            "truncated": sum(one.num_truncated for one in self.problems) / num,
+            "length": sum(figures.num_tokens for figures in self.problems) / num,
+            "steps": sum(figures.num_steps for figures in self.problems) / num,
+            "truncated": sum(figures.num_truncated for figures in self.problems) / num,
         }
-        fewest = min(one.num_samples for one in self.problems)
-        found |= {f"pass_at_{k}": self.pass_at(k) for k in (4, 16) if k <= fewest}
-        sound = [one.num_sound for one in self.problems if one.num_sound is not None]
-        lucky = [one.num_lucky for one in self.problems if one.num_lucky is not None]
+        fewest = min(figures.num_samples for figures in self.problems)
+        summary |= {f"pass_at_{k}": self.pass_at(k) for k in (4, 16) if k <= fewest}
+        sound = [figures.num_sound for figures in self.problems if figures.num_sound is not None]
+        lucky = [figures.num_lucky for figures in self.problems if figures.num_lucky is not None]
         if len(lucky) == len(self.problems):
-            found["sound"] = sum(sound) / num
-            found["lucky"] = sum(lucky) / right if right else 0.0
-        scores = [one.score for one in self.problems if one.score is not None]
-        squares = [one.squared_error for one in self.problems if one.squared_error is not None]
+            summary["sound"] = sum(sound) / num
+            summary["lucky"] = sum(lucky) / right if right else 0.0
+        scores = [figures.score for figures in self.problems if figures.score is not None]
+        squares = [
+            figures.squared_error for figures in self.problems if figures.squared_error is not None
+        ]
         if len(scores) == len(self.problems):
-            found["prm_less_outcome"] = (sum(scores) - right) / num
-            found["prm_brier"] = sum(squares) / num
-        return found if self.kl is None else found | {"kl": self.kl}
+            summary["prm_less_outcome"] = (sum(scores) - right) / num
+            summary["prm_brier"] = sum(squares) / num
+        return summary if self.kl is None else summary | {"kl": self.kl}
 
     def to_json(self) -> dict[str, Any]:
         """The summary, and the figures of each problem."""
-        problems = [asdict(one) for one in self.problems]
+        problems = [asdict(figures) for figures in self.problems]
         return {"summary": self.summary(), "kl": self.kl, "problems": problems}
 
     @classmethod
@@ -140,14 +148,20 @@ class Measurement:
         Raises:
             ValueError: it is something else.
         """
-        given = read_record(dict[str, Any], content)
-        return read_record(cls, {name: one for name, one in given.items() if name != "summary"})
+        fields = read_record(dict[str, Any], content)
+        return read_record(
+            cls, {name: value for name, value in fields.items() if name != "summary"}
+        )
 
 
 def _figures(group: Group, scores: Sequence[float] | None) -> ProblemFigures:
     solutions, meta = group.solutions, group.problem.meta
-    right = [one.outcome is Outcome.RIGHT for one in solutions]
-    sound = [_is_sound(one, group.problem) for one in solutions] if carries_truth(meta) else None
+    right = [solution.outcome is Outcome.RIGHT for solution in solutions]
+    sound = (
+        [_is_sound(solution, group.problem) for solution in solutions]
+        if carries_truth(meta)
+        else None
+    )
     lucky = None
     if sound is not None:
         lucky = sum(is_right and not ok for is_right, ok in zip(right, sound, strict=True))
@@ -156,9 +170,9 @@ def _figures(group: Group, scores: Sequence[float] | None) -> ProblemFigures:
         family=meta.get("family", ""),
         num_samples=len(solutions),
         num_right=sum(right),
-        num_truncated=sum(one.outcome is Outcome.TRUNCATED for one in solutions),
-        num_tokens=sum(len(one.ids) for one in solutions),
-        num_steps=sum(len(one.steps) for one in solutions),
+        num_truncated=sum(solution.outcome is Outcome.TRUNCATED for solution in solutions),
+        num_tokens=sum(len(solution.ids) for solution in solutions),
+        num_steps=sum(len(solution.steps) for solution in solutions),
         num_sound=None if sound is None else sum(sound),
         num_lucky=lucky,
         score=None if scores is None else sum(scores),
@@ -176,8 +190,8 @@ def _is_sound(solution: Solution, problem: Problem) -> bool:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
 
 
 Parts = Callable[[ProblemFigures], tuple[float | None, float]]
@@ -227,10 +241,10 @@ class Change:
         return low > 0 if self.sign.is_bad_up else high < 0
 
     def __str__(self) -> str:
-        one = self.change
+        difference = self.change
         return (
-            f"{self.sign.words} {self.before:.3f} to {self.after:.3f}, {one.value:+.3f} "
-            f"[{one.low:+.3f}, {one.high:+.3f}]"
+            f"{self.sign.words} {self.before:.3f} to {self.after:.3f}, {difference.value:+.3f} "
+            f"[{difference.low:+.3f}, {difference.high:+.3f}]"
         )
 
 
@@ -245,14 +259,17 @@ def changes(before: Measurement, after: Measurement, *, seed: int = 0) -> dict[s
     Raises:
         ValueError: they are of other problems.
     """
-    ids = [one.problem_id for one in before.problems]
-    later = {one.problem_id: one for one in after.problems}
-    if len(ids) != len(later) or not all(one in later for one in ids):
+    ids = [figures.problem_id for figures in before.problems]
+    later = {figures.problem_id: figures for figures in after.problems}
+    if len(ids) != len(later) or not all(problem_id in later for problem_id in ids):
         raise ValueError("measurements are of different problems")
     weights = resample_weights(len(ids), seed)
-    found = {}
+    changes_by_name = {}
     for name, sign in SIGNS.items():
-        pairs = [sign.parts(one) + sign.parts(later[one.problem_id]) for one in before.problems]
+        pairs = [
+            sign.parts(figures) + sign.parts(later[figures.problem_id])
+            for figures in before.problems
+        ]
         if any(value is None for pair in pairs for value in pair):
             continue
         table = np.array(pairs, dtype=np.float64)
@@ -260,8 +277,10 @@ def changes(before: Measurement, after: Measurement, *, seed: int = 0) -> dict[s
         if change.value is None:
             continue  # no right answer, so that none of them is lucky
         old, num_old, new, num_new = table.sum(0).tolist()
-        found[name] = Change(sign=sign, before=old / num_old, after=new / num_new, change=change)
-    return found
+        changes_by_name[name] = Change(
+            sign=sign, before=old / num_old, after=new / num_new, change=change
+        )
+    return changes_by_name
 
 
 def _change(sums: NDArray[np.float64]) -> NDArray[np.float64]:

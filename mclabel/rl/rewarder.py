@@ -40,7 +40,7 @@ from mclabel.rl.credits import (
     Segment,
     StepEvidence,
     mean,
-    whole,
+    single_segment,
 )
 from mclabel.rl.groups import outcome_reward
 from mclabel.run.cpu_executor import CpuExecutor, gather_or_cancel
@@ -48,7 +48,7 @@ from mclabel.serving.requests import Asked, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Known:
+class _ItemResult:
     """What is known of a completion before its group is compared."""
 
     ends: tuple[int, ...] = ()
@@ -134,56 +134,60 @@ class Rewarder:
     async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
         texts = await gather_or_cancel(*map(self._read, items))
         readable = [
-            (i, one, texts[i][0])
-            for i, one in enumerate(items)
-            if one is not None and texts[i][1] is None
+            (i, item, texts[i][0])
+            for i, item in enumerate(items)
+            if item is not None and texts[i][1] is None
         ]
         both: Any = await gather_or_cancel(
-            gather_or_cancel(*(self._scored(one, ends) for _, one, ends in readable)),
-            self._graded([one for _, one, _ in readable]),
+            gather_or_cancel(*(self._scored(item, ends) for _, item, ends in readable)),
+            self._graded([item for _, item, _ in readable]),
         )
         scored, outcomes = both
-        known = [self._refused(ends, why or "empty") for ends, why in texts]
-        for (i, one, ends), found, outcome in zip(readable, scored, outcomes, strict=True):
-            if isinstance(found, str):
-                known[i] = self._refused(ends, found)
+        results = [self._refused_result(ends, why or "empty") for ends, why in texts]
+        for (i, item, ends), scores_or_reason, outcome in zip(
+            readable, scored, outcomes, strict=True
+        ):
+            if isinstance(scores_or_reason, str):
+                results[i] = self._refused_result(ends, scores_or_reason)
             else:
-                known[i] = self._known(ends, found, outcome, one.truncated)
-        answers = self._credited(items, known)
+                results[i] = self._scored_result(ends, scores_or_reason, outcome, item.truncated)
+        answers = self._credited(items, results)
         self._count(answers)
         return answers
 
     def _count(self, answers: Sequence[StepRewards]) -> None:
-        for one in answers:
-            self.num_masked += one.masked
-            if one.refused is None:
+        for answer in answers:
+            self.num_masked += answer.masked
+            if answer.refused is None:
                 self.num_scored += 1
-                self.num_ungraded += one.outcome == Outcome.UNGRADED
+                self.num_ungraded += answer.outcome == Outcome.UNGRADED
             else:
-                self.num_refused[one.refused] += 1
+                self.num_refused[answer.refused] += 1
 
-    def _refused(self, ends: tuple[int, ...], why: str) -> _Known:
+    def _refused_result(self, ends: tuple[int, ...], why: str) -> _ItemResult:
         outcome = None if self._checker is None else Outcome.UNGRADED.value
         is_unknown = why in UNREADABLE or (
             why == "too_long" and self.settings.truncated == "exclude"
         )
-        return _Known(ends=ends, refused=why, outcome=outcome, reward=None if is_unknown else 0.0)
+        return _ItemResult(
+            ends=ends, refused=why, outcome=outcome, reward=None if is_unknown else 0.0
+        )
 
-    def _known(
+    def _scored_result(
         self,
         ends: tuple[int, ...],
         scores: tuple[float, ...],
         outcome: Outcome | None,
         truncated: bool,
-    ) -> _Known:
+    ) -> _ItemResult:
         cuts = self.settings.truncated
         if outcome is None:
             is_known = not truncated or cuts == "wrong"
             reward = aggregate(scores, self.settings.aggregate) if is_known else None
-            return _Known(ends=ends, scores=scores, reward=reward)
+            return _ItemResult(ends=ends, scores=scores, reward=reward)
         if truncated:
             outcome = Outcome.TRUNCATED
-        return _Known(
+        return _ItemResult(
             ends=ends, scores=scores, outcome=outcome.value, reward=outcome_reward(outcome, cuts)
         )
 
@@ -224,13 +228,13 @@ class Rewarder:
         if self._checker is None or not items:
             return [None] * len(items)
         grades = await self._checker.grade(
-            [GradeItem(problem=_problem(one), completion=one.completion) for one in items],
+            [GradeItem(problem=_problem(item), completion=item.completion) for item in items],
             self._executor.run,
         )
-        return [graded(rewarded(one)).outcome for one in grades]
+        return [graded(rewarded(grade)).outcome for grade in grades]
 
     def _credited(
-        self, items: Sequence[RewardItem | None], known: Sequence[_Known]
+        self, items: Sequence[RewardItem | None], results: Sequence[_ItemResult]
     ) -> list[StepRewards]:
         groups: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)
         for i, item in enumerate(items):
@@ -240,13 +244,13 @@ class Rewarder:
         segments: dict[int, tuple[Segment, ...]] = {}
         neutral: dict[int, float] = {}
         for members in groups.values():
-            assigned = self._credit.assign_known([self._evidence(known[i]) for i in members])
-            rewards = [reward for i in members if (reward := known[i].reward) is not None]
+            assigned = self._credit.assign_known([self._evidence(results[i]) for i in members])
+            rewards = [reward for i in members if (reward := results[i].reward) is not None]
             for i, own in zip(members, assigned, strict=True):
-                segments[i] = whole(len(known[i].ends), 0.0) if own is None else own
+                segments[i] = single_segment(len(results[i].ends), 0.0) if own is None else own
                 neutral[i] = mean(rewards) if rewards else 0.0
         answers = []
-        for i, one in enumerate(known):
+        for i, result in enumerate(results):
             credits, ends_segment = list[float](), list[bool]()
             for segment in segments.get(i, ()):
                 length = segment.end - len(credits)
@@ -254,28 +258,28 @@ class Rewarder:
                 ends_segment += [*[False] * (length - 1), True]
             answers.append(
                 StepRewards(
-                    reward=neutral.get(i, 0.0) if one.reward is None else one.reward,
-                    masked=one.reward is None,
-                    outcome=one.outcome,
-                    ends=one.ends,
-                    scores=one.scores,
+                    reward=neutral.get(i, 0.0) if result.reward is None else result.reward,
+                    masked=result.reward is None,
+                    outcome=result.outcome,
+                    ends=result.ends,
+                    scores=result.scores,
                     credits=tuple(credits),
                     ends_segment=tuple(ends_segment),
-                    refused=one.refused,
+                    refused=result.refused,
                 )
             )
         return answers
 
-    def _evidence(self, one: _Known) -> StepEvidence | None:
-        if one.reward is None:
+    def _evidence(self, result: _ItemResult) -> StepEvidence | None:
+        if result.reward is None:
             return None
         scores, first_error = None, None
         if self._scorer is not None:
-            scores = one.scores if one.refused is None else (0.0,) * len(one.ends)
+            scores = result.scores if result.refused is None else (0.0,) * len(result.ends)
             low = (i for i, score in enumerate(scores) if score < ERROR_BELOW)
             first_error = next(low, None)
         return StepEvidence(
-            num_steps=len(one.ends), reward=one.reward, scores=scores, first_error=first_error
+            num_steps=len(result.ends), reward=result.reward, scores=scores, first_error=first_error
         )
 
 
@@ -320,7 +324,7 @@ def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None
         return (), "empty"
     if len(text) > MAX_CHARACTERS:
         return (len(text),), "too_long"
-    if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         return (len(text),), "not_scored"
     ends = step_ends(text, split)
     return ends, unfit(steps_of(text, ends))

@@ -103,13 +103,15 @@ class _Served:
         """Rewards, scores and credits of completions."""
         items = read_score(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
-        return await answered(work, request, _items)
+        return await answered(work, request, _items_response)
 
     async def get_reward(self, request: Request) -> Response:
         """One reward a completion, in the form of OpenRLHF."""
         items = read_get_reward(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
-        return await answered(work, request, lambda found: json_response(_openrlhf(found)))
+        return await answered(
+            work, request, lambda rewards: json_response(_openrlhf_content(rewards))
+        )
 
     async def health(self, request: Request) -> Response:
         """Return what is served, and how much was."""
@@ -128,20 +130,20 @@ class _Served:
         )
 
 
-def _items(found: Sequence[StepRewards]) -> Response:
-    return json_response({"items": [asdict(one) for one in found]})
+def _items_response(rewards: Sequence[StepRewards]) -> Response:
+    return json_response({"items": [asdict(rewarded) for rewarded in rewards]})
 
 
-def _openrlhf(found: Sequence[StepRewards]) -> dict[str, Any]:
+def _openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
     """Rewards, and numbers that the trainer logs; each list has one number a completion."""
-    rewards = [one.reward for one in found]
+    numbers = [rewarded.reward for rewarded in rewards]
     logs = {
-        "refused": [float(one.refused is not None) for one in found],
-        "masked": [float(one.masked) for one in found],
+        "refused": [float(rewarded.refused is not None) for rewarded in rewards],
+        "masked": [float(rewarded.masked) for rewarded in rewards],
     }
     for kind in REFUSALS:
-        logs[f"refused_{kind}"] = [float(one.refused == kind) for one in found]
-    return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
+        logs[f"refused_{kind}"] = [float(rewarded.refused == kind) for rewarded in rewards]
+    return {"rewards": numbers, "scores": numbers, "extra_logs": logs}
 
 
 MAX_BODY = 32 * 2**20
@@ -188,8 +190,8 @@ def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
     content = parsed(body)
     _check_length("items", content.get("items"))
     request = _validated(_Score, content)
-    given = [dict(one) | {"truncated": bool(one.truncated)} for one in request.items]
-    return _with_answers([RewardItem(**one) for one in given], "items", settings)
+    fields_of_items = [dict(item) | {"truncated": bool(item.truncated)} for item in request.items]
+    return _with_answers([RewardItem(**fields) for fields in fields_of_items], "items", settings)
 
 
 def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | None]:
@@ -211,15 +213,15 @@ def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | 
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{number} {name}" for name, number in lengths.items())
         _refuse(f"{shown}: must be as many of each")
-    found: list[RewardItem | None] = []
+    items: list[RewardItem | None] = []
     for query, prompt, label in zip(request.query, request.prompts, labels, strict=True):
-        item = _item(query, prompt, settings)
-        found.append(None if item is None else replace(item, answer=label))
-    _with_answers([one for one in found if one is not None], "labels", settings)
-    return found
+        item = _openrlhf_item(query, prompt, settings)
+        items.append(None if item is None else replace(item, answer=label))
+    _with_answers([item for item in items if item is not None], "labels", settings)
+    return items
 
 
-def _item(query: str, prompt: str, settings: RewardSettings) -> RewardItem | None:
+def _openrlhf_item(query: str, prompt: str, settings: RewardSettings) -> RewardItem | None:
     before, after = settings.around
     start = prompt.find(before)
     end = prompt.rfind(after)
@@ -237,8 +239,8 @@ def _with_answers(items: list[RewardItem], name: str, settings: RewardSettings) 
     not end a training, its completions are masked.
     """
     if settings.check:
-        for number, one in enumerate(items):
-            if (fault := _fault(one.answer)) is not None:
+        for number, item in enumerate(items):
+            if (fault := _answer_fault(item.answer)) is not None:
                 _refuse(
                     f"{name}[{number}]: {fault}, and this server checks answers. Send a gold with "
                     "every completion, as a text, a number or a list of them, or start the server "
@@ -247,7 +249,7 @@ def _with_answers(items: list[RewardItem], name: str, settings: RewardSettings) 
     return items
 
 
-def _fault(answer: Any) -> str | None:
+def _answer_fault(answer: Any) -> str | None:
     """Why a request cannot go on with what it sends as an answer, as a predicate."""
     if answer is None or (isinstance(answer, str | list | dict) and not answer):
         return "has no gold answer"

@@ -51,7 +51,9 @@ class SolutionValues:
     @property
     def values(self) -> tuple[float | None, ...]:
         """In [0, 1]; None where a value is not known."""
-        return tuple(one.value if one.value is not None else one.mean for one in self.states)
+        return tuple(
+            state.value if state.value is not None else state.mean for state in self.states
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,7 @@ class LiveValues:
         self._live, self._settings = live, settings
         self._free, self._outcomes = free_rollouts, outcomes
 
-    async def of(self, groups: Sequence[Group], *, seed: int) -> list[GroupValues]:
+    async def estimate(self, groups: Sequence[Group], *, seed: int) -> list[GroupValues]:
         """Values of groups that the present weights have sampled.
 
         Args:
@@ -109,10 +111,10 @@ class LiveValues:
             decisions=DecisionBatcher(live.executor),
             beginning=None if learner is None else LearnerState.by(learner),
         )
-        return list(await asyncio.gather(*(self._group(one, context) for one in groups)))
+        return list(await asyncio.gather(*(self._group(group, context) for group in groups)))
 
     async def _group(self, group: Group, context: EngineContext) -> GroupValues:
-        solutions = [one for one in group.solutions if one.steps]
+        solutions = [solution for solution in group.solutions if solution.steps]
         truncated = self._settings.estimator.truncated
         sampling = Sampling(
             siblings=Counts(),
@@ -130,13 +132,14 @@ class LiveValues:
         rows: Sequence[LabeledSolution | None] = labels.labeled or [None] * len(solutions)
         free = FreeRollouts(group) if self._free else None
         by_id = {
-            solution.id: _along(solution, row, free, truncated)
+            solution.id: _solution_values(solution, row, free, truncated)
             for solution, row in zip(solutions, rows, strict=True)
         }
         return GroupValues(
             solutions=tuple(
-                by_id.get(one.id) or SolutionValues(states=(_certain(one),), first_error=None)
-                for one in group.solutions
+                by_id.get(solution.id)
+                or SolutionValues(states=(_reward_estimate(solution),), first_error=None)
+                for solution in group.solutions
             ),
             num_tokens=labels.num_tokens,
             num_rollouts=len(labels.rollouts),
@@ -153,49 +156,51 @@ class FreeRollouts:
             group: whose solutions were sampled whatever their outcomes.
         """
         self._problem_id = group.problem.id
-        self._through: Counter[tuple[str, Outcome]] = Counter()
+        self._num_visits: Counter[tuple[str, Outcome]] = Counter()
         for solution in group.solutions:
             for state in self._states(solution):
-                self._through[state, solution.outcome] += 1
+                self._num_visits[state, solution.outcome] += 1
 
     def _states(self, solution: Solution) -> list[str]:
         """Ids of the problem alone and of the prefixes after all steps but the last."""
         ends = (0, *(step.end for step in solution.steps[:-1]))
         return prefix_ids(self._problem_id, solution.ids, ends)
 
-    def without(self, solution: Solution) -> list[Counts]:
+    def counts_of_others(self, solution: Solution) -> list[Counts]:
         """Outcomes of the group's other solutions, by the states that `solution` went through."""
-        found = []
+        counts_by_state = []
         for state in self._states(solution):
             counts = Counts()
             for outcome in Outcome:
-                others = self._through[state, outcome] - (outcome is solution.outcome)
+                others = self._num_visits[state, outcome] - (outcome is solution.outcome)
                 for _ in range(others):
                     counts = counts.plus(outcome)
-            found.append(counts)
-        return found
+            counts_by_state.append(counts)
+        return counts_by_state
 
 
-def _along(
+def _solution_values(
     solution: Solution,
     row: LabeledSolution | None,
     free: FreeRollouts | None,
     truncated: TruncatedPolicy,
 ) -> SolutionValues:
     """The states of a solution with at least one step."""
-    given = free.without(solution) if free else [Counts()] * len(solution.steps)
+    given = free.counts_of_others(solution) if free else [Counts()] * len(solution.steps)
     root = total_counts([given[0], Counts() if row is None else row.root])
     states = [estimate_fixed(root, truncated=truncated)]
     labels: Sequence[StepLabel | None] = [None] * len(solution.steps) if row is None else row.steps
     for label, others in zip(labels[:-1], given[1:], strict=True):
-        states.append(_state(label, others, truncated))
+        states.append(_step_estimate(label, others, truncated))
     return SolutionValues(
-        states=(*states, _certain(solution)),
+        states=(*states, _reward_estimate(solution)),
         first_error=None if row is None else row.first_error,
     )
 
 
-def _state(label: StepLabel | None, others: Counts, truncated: TruncatedPolicy) -> StepEstimate:
+def _step_estimate(
+    label: StepLabel | None, others: Counts, truncated: TruncatedPolicy
+) -> StepEstimate:
     """The value after a step but the last, by the estimator's label and the group's others."""
     if label is None or label.source == BY_COUNT:
         own = Counts() if label is None else label.counts
@@ -205,6 +210,6 @@ def _state(label: StepLabel | None, others: Counts, truncated: TruncatedPolicy) 
     return StepEstimate(value=label.value, low=label.low, high=label.high, mean=label.mean)
 
 
-def _certain(solution: Solution) -> StepEstimate:
+def _reward_estimate(solution: Solution) -> StepEstimate:
     reward = reward_of(solution)
     return NOTHING if reward is None else StepEstimate(value=reward, low=reward, high=reward)

@@ -58,7 +58,9 @@ def compare(num_problems: int, size: int, truth_rollouts: int) -> dict[str, dict
 
         async def values(estimator: dict[str, Any], seed: int, alone: bool) -> list[GroupValues]:
             settings = LabelSettings.model_validate({"estimator": estimator})
-            return await LiveValues(live, settings, free_rollouts=not alone).of(groups, seed=seed)
+            return await LiveValues(live, settings, free_rollouts=not alone).estimate(
+                groups, seed=seed
+            )
 
         many = {"kind": "fixed", "rollouts": truth_rollouts, "root_rollouts": truth_rollouts}
         truth = await values(many, 99, True)

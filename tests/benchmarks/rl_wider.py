@@ -59,4 +59,6 @@ def measured(
     scorer = None if prm is None else PRM.load(str(prm), device="cpu", threads=2)
     with LiveEngine(prepared.maker(0)(), config) as live:
         groups = live.groups(problems, seed=1, size=samples)
-        return Measurement.of(groups, Crediting(config, live, scorer).lowest_scores(groups))
+        return Measurement.from_groups(
+            groups, Crediting(config, live, scorer).lowest_scores(groups)
+        )

@@ -48,7 +48,7 @@ def training(folder: Path, *steps: int, text: str = "so") -> Path:
             group(1, text, Outcome.RIGHT if is_last else Outcome.WRONG),
         ]
         write_samples(folder / MEASURED / f"{step}.samples.jsonl", groups)
-        content = Measurement.of(groups).to_json()
+        content = Measurement.from_groups(groups).to_json()
         (folder / MEASURED / f"{step}.json").write_text(json.dumps(content))
     return folder
 

@@ -222,14 +222,14 @@ def test_what_could_not_be_graded_is_left_out_of_reward_and_baseline(truncated: 
     )
     group = Group(problem=Problem(id="p", text="?", answer="1"), prompt=(1,), solutions=solutions)
     settings = config(Path("out"), "credit=outcome", f"truncated={truncated}")
-    credited = Crediting(settings, cast(Any, None), None).of([group], seed=0)
+    credited = Crediting(settings, cast(Any, None), None).assign([group], seed=0)
     [advantages] = credited.advantages
     baseline = 1 / 3 if truncated == "wrong" else 1 / 2
     assert advantages[:3] == [[1 - baseline] * 3, None, [-baseline] * 3]
     assert advantages[3] == ([-baseline] * 3 if truncated == "wrong" else None)
     assert step_figures([group], credited)["masked"] == (0.25 if truncated == "wrong" else 0.5)
     lost = replace(group, solutions=solutions[1:2])
-    assert Crediting(settings, cast(Any, None), None).of([lost], seed=0).advantages == [[None]]
+    assert Crediting(settings, cast(Any, None), None).assign([lost], seed=0).advantages == [[None]]
 
 
 def test_measurements_know_luck_where_there_is_truth() -> None:
@@ -240,7 +240,7 @@ def test_measurements_know_luck_where_there_is_truth() -> None:
     wrong = solution("x", outcome=Outcome.WRONG, number=2)
     cut = solution("y", outcome=Outcome.TRUNCATED, number=3)
     group = Group(problem=problem, prompt=(), solutions=(*right, wrong, cut))
-    found = Measurement.of([group])
+    found = Measurement.from_groups([group])
     assert found.summary()["pass_at_1"] == 0.5
     assert found.pass_at(4) == 1
     assert found.pass_at(2) == pytest.approx(1 - 1 / 6)
@@ -248,7 +248,7 @@ def test_measurements_know_luck_where_there_is_truth() -> None:
     assert found.summary()["truncated"] == 0.25
     assert Measurement.from_json(json.loads(json.dumps(found.to_json()))) == found
     other = Group(problem=Problem(id="q", text="?", answer="1"), prompt=(), solutions=(wrong,))
-    assert "lucky" not in Measurement.of([group, other]).summary()
+    assert "lucky" not in Measurement.from_groups([group, other]).summary()
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def estimated(
         live = LivePolicy(policy, make_checker(default_checker()), executor)
         groups = await live.groups(problems(number), SIZE, seed=1)
         labels = LabelSettings.model_validate({"estimator": estimator})
-        values = await LiveValues(live, labels, **how).of(groups, seed=2)
+        values = await LiveValues(live, labels, **how).estimate(groups, seed=2)
         executor.close()
         return groups, values
 

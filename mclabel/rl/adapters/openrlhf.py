@@ -28,7 +28,8 @@ def make_reward_func(
     Args:
         client: client of the server; None takes MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN
             of the environment at the first call.
-        problem_of: gives the problem in a prompt, to which a chat template may be applied.
+        problem_of: function that returns the problem in a prompt, to which a chat template may
+            have been applied.
         end_tokens: texts of the tokens that end a turn, removed from the end of completions.
     """
 
@@ -46,10 +47,10 @@ def make_reward_func(
         except RewardError:
             _log.exception("no rewards: OpenRLHF goes on with completions that have none")
             raise
-        rewards = [one.reward for one in scored]
+        rewards = [rewarded.reward for rewarded in scored]
         logs = {
-            "refused": [float(one.refused is not None) for one in scored],
-            "masked": [float(one.masked) for one in scored],
+            "refused": [float(rewarded.refused is not None) for rewarded in scored],
+            "masked": [float(rewarded.masked) for rewarded in scored],
         }
         if len(rewards) == 1:  # as OpenRLHF calls it: it makes a tensor of what is under each key
             first = {name: values[0] for name, values in logs.items()}
@@ -70,4 +71,4 @@ def _completion(query: str, prompt: str, end_tokens: Sequence[str]) -> str:
 
 
 reward_func = make_reward_func()
-"""By MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN."""
+"""Reward function that uses the server of MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN."""

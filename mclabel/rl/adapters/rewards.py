@@ -1,4 +1,6 @@
-"""What all adapters need: texts of messages, checked answers, steps as tokens. Only Python."""
+"""Functions that all adapters use: texts of messages, checked rewards, credits of tokens. They need
+only Python.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from mclabel.rl.client import (
 
 
 def client_of_environment() -> RewardClient:
-    """A client by MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN, for trainers that take no objects.
+    """Make a client from MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN, for trainers that take no
+    objects.
 
     Raises:
         RewardError: there is no MCLABEL_REWARDS_URL.
@@ -34,37 +37,40 @@ def client_of_environment() -> RewardClient:
 
 
 def score(client: RewardClient, items: Sequence[RewardItem]) -> list[StepRewards]:
-    """Score completions; what a trainer would silently train on wrongly is an error.
+    """Score completions, and raise an error for rewards that a trainer would silently train on
+    wrongly.
 
     Raises:
-        RewardError: of the client, or a reward or credit is not finite, or counts differ.
+        RewardError: the client raised it, a reward or a credit is not finite, or counts differ.
     """
     scored = client.score(items) if items else []
     if len(scored) != len(items):
         raise RewardError(
             f"reward server {client.url}: {len(scored)} rewards for {len(items)} items"
         )
-    for position, one in enumerate(scored):
-        numbers = (one.reward, *one.credits, *one.scores)
+    for position, rewarded in enumerate(scored):
+        numbers = (rewarded.reward, *rewarded.credits, *rewarded.scores)
         if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
             raise RewardError(
                 f"reward server {client.url}: item {position} has a number that is not finite: "
-                f"reward {one.reward}, credits {one.credits}, scores {one.scores}. "
+                f"reward {rewarded.reward}, credits {rewarded.credits}, scores {rewarded.scores}. "
                 "Look at its PRM; nothing was trained on this batch"
             )
-        if not len(one.credits) == len(one.ends_segment) or len(one.credits) not in (
+        if not len(rewarded.credits) == len(rewarded.ends_segment) or len(rewarded.credits) not in (
             0,
-            len(one.ends),
+            len(rewarded.ends),
         ):
             raise RewardError(
-                f"reward server {client.url}: item {position} has {len(one.ends)} steps, "
-                f"{len(one.credits)} credits and {len(one.ends_segment)} marks of segments"
+                f"reward server {client.url}: item {position} has {len(rewarded.ends)} steps, "
+                f"{len(rewarded.credits)} credits and {len(rewarded.ends_segment)} marks of "
+                "segments"
             )
     return scored
 
 
 def text_of(content: Any) -> str:
-    """Text of a completion: a string, or the last message of a conversation that has text.
+    """Return the text of a completion: a string, or the last message of a conversation that has
+    text.
 
     Returns:
         An empty text where there is none, which the server refuses as `empty`.
@@ -82,14 +88,14 @@ def text_of(content: Any) -> str:
 
 
 def problem_of(prompt: Any) -> str:
-    """The problem that a prompt states: the text itself, or what the user said last.
+    """Return the problem that a prompt states: the text itself, or the last message of the user.
 
     Raises:
-        RewardError: it states none.
+        RewardError: the prompt states no problem.
     """
     messages = prompt if isinstance(prompt, list | tuple) else [prompt]
-    said = [x for x in messages if not isinstance(x, Mapping) or x.get("role") == "user"]
-    problem = text_of(said)
+    user_messages = [x for x in messages if not isinstance(x, Mapping) or x.get("role") == "user"]
+    problem = text_of(user_messages)
     if not problem:
         raise RewardError(
             f"prompt {str(prompt)[:200]!r} has no text of a user: name the column that holds the "
@@ -99,7 +105,8 @@ def problem_of(prompt: Any) -> str:
 
 
 def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
-    """Advantages: each token has the credit of its step, the end token that of the last step.
+    """Return advantages: each token has the credit of its step, the end token that of the last
+    step.
 
     A refused completion has the credits by which the server blames it, or 0 where it has no steps
     or is masked.
@@ -107,7 +114,7 @@ def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> l
     Args:
         rewards: rewards of the text of `ids`, as `decode` makes it.
         ids: ids of the completion, end token included.
-        tokenizer: the trainer's.
+        tokenizer: tokenizer of the trainer.
 
     Raises:
         RewardError: the server gives no credits, or its steps are those of another text.
@@ -116,12 +123,15 @@ def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> l
 
 
 def token_rewards(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
-    """Rewards to be summed: the credit of a segment is at its last token. Else as token_credits."""
+    """Return rewards to be summed: the credit of each segment, placed at its last token.
+
+    All else is as in `token_credits`.
+    """
     return _placed(at_ends, rewards, rewards.step_rewards, ids, tokenizer)
 
 
 def decode(ids: Sequence[int], tokenizer: Any) -> str:
-    """Text of a completion without special tokens, as it is sent to the server.
+    """Return the text of a completion without special tokens, as it is sent to the server.
 
     Raises:
         RewardError: the tokenizer does not know these ids.

@@ -29,7 +29,7 @@ from mclabel.rl.client import RewardItem
 
 
 class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
-    """A problem, one completion, the server's reward."""
+    """An environment with a problem and one completion, which has the server's reward."""
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         """Make an environment as SkyRL makes it: `extras` are the columns of the row."""
@@ -44,17 +44,23 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Score the completion; there is no second turn."""
         item = RewardItem(self._problem, action, _answer(self._extras))
-        (one,) = score(client_of_environment(), [item])
-        self._metrics = {"refused": float(one.refused is not None), "masked": float(one.masked)}
-        return BaseTextEnvStepOutput(observations=[], reward=one.reward, done=True, metadata={})
+        (rewarded,) = score(client_of_environment(), [item])
+        self._metrics = {
+            "refused": float(rewarded.refused is not None),
+            "masked": float(rewarded.masked),
+        }
+        return BaseTextEnvStepOutput(
+            observations=[], reward=rewarded.reward, done=True, metadata={}
+        )
 
     def get_metrics(self) -> dict[str, float]:
-        """Share of completions that the server refused, and of those of which nothing is known."""
+        """Return the share of completions that the server refused, and of those that it masked."""
         return self._metrics
 
 
 class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
-    """Rewards of tokens from the server's credits, one request for the whole batch of a training.
+    """A generator whose tokens have rewards from the server's credits, with one request per
+    training batch.
 
     `credit="spread"` gives each token the credit of its step, for the estimator `step_credit`;
     `credit="ends"` puts a segment's credit at its last token, for estimators that sum rewards, such
@@ -65,12 +71,12 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
         """Make a generator as SkyRL makes it.
 
         Args:
-            *args: of SkyRLGymGenerator.
-            credit: `spread` or `ends`.
-            **kwargs: kwargs of SkyRLGymGenerator.
+            *args: positional arguments of SkyRLGymGenerator.
+            credit: placement of credits, `spread` or `ends`.
+            **kwargs: keyword arguments of SkyRLGymGenerator.
 
         Raises:
-            ValueError: an unknown credit, or trajectories of several turns.
+            ValueError: the credit is unknown, or trajectories have several turns.
         """
         super().__init__(*args, **kwargs)
         placings = {"spread": token_credits, "ends": token_rewards}
@@ -104,16 +110,16 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
         ]
         scored = await asyncio.to_thread(score, self._client, items)
         rewards: list[Any] = [
-            self._place(one, tokens, self.tokenizer)
-            for one, tokens in zip(scored, ids, strict=True)
+            self._place(rewarded, tokens, self.tokenizer)
+            for rewarded, tokens in zip(scored, ids, strict=True)
         ]
         if self.generator_cfg.zero_reward_on_non_stop:
             rewards = self._zero_reward_if_not_stop(rewards, output["stop_reasons"])
         num = max(1, len(scored))
         output["rollout_metrics"] = {
             **(output["rollout_metrics"] or {}),
-            "rewards/refused": sum(one.refused is not None for one in scored) / num,
-            "rewards/masked": sum(one.masked for one in scored) / num,
+            "rewards/refused": sum(rewarded.refused is not None for rewarded in scored) / num,
+            "rewards/masked": sum(rewarded.masked for rewarded in scored) / num,
         }
         output["rewards"] = rewards
         return output
@@ -123,7 +129,9 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
 def step_credit(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages that are the rewards of tokens as they stand: SkyRL's own sum or whiten them."""
+    """Return the rewards of tokens, unchanged, as advantages. SkyRL's own estimators sum or whiten
+    them.
+    """
     advantages = token_level_rewards * response_mask
     return advantages, advantages
 

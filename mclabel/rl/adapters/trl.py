@@ -24,13 +24,15 @@ from mclabel.rl.adapters.rewards import decode, problem_of, score, text_of, toke
 from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
 
 StepCredit = Callable[..., Sequence[Sequence[float] | None]]
-"""Called as a reward function is, gives one advantage for each completion id; None for a completion
-that nothing is to be learned from."""
+"""Function that is called as a reward function is, and returns one advantage for each completion
+id, or None for a completion that is left out of the loss."""
 Reduce = Literal["reward", "outcome", "min_score", "mean_score", "last_score"]
 
 
-class _Asking:
-    """Asks the server once for the whole batch of all processes, so that groups are whole."""
+class _BatchClient:
+    """A client that sends the whole batch of all processes in one request, so that groups are
+    whole.
+    """
 
     def __init__(
         self,
@@ -44,17 +46,17 @@ class _Asking:
         """Connect at the first batch.
 
         Args:
-            url: url of `mclabel serve-rewards`.
-            token: that the server asks for.
+            url: URL that `mclabel serve-rewards` printed.
+            token: token that the server requires; None sends none.
             answer_column: column of the data set with the gold answer; None sends none.
             problem_column: column with the problem; None takes the prompt, or the user's last
                 message of it.
-            timeout_s: of one request.
+            timeout_s: maximum seconds per request.
         """
         self.client = RewardClient(url, token=token, timeout_s=timeout_s)
         self.answer_column, self.problem_column = answer_column, problem_column
 
-    def _ask(
+    def _score_batch(
         self,
         prompts: Sequence[Any],
         texts: Sequence[str],
@@ -73,26 +75,29 @@ class _Asking:
         scored = _by_first_process(items, lambda whole: score(self.client, whole))
         log = columns.get("log_metric")
         if log is not None and scored:
-            log("rewards/refused", sum(one.refused is not None for one in scored) / len(scored))
-            log("rewards/masked", sum(one.masked for one in scored) / len(scored))
+            log(
+                "rewards/refused",
+                sum(rewarded.refused is not None for rewarded in scored) / len(scored),
+            )
+            log("rewards/masked", sum(rewarded.masked for rewarded in scored) / len(scored))
         return scored
 
     @staticmethod
     def _column(name: str | None, columns: dict[str, Any]) -> list[Any] | None:
         if name is not None and name not in columns:
-            known = sorted(
+            column_names = sorted(
                 key
                 for key, value in columns.items()
                 if isinstance(value, list) and key not in ("completions", "completion_ids")
             )
             raise RewardError(
-                f"the data set has no column {name!r}, it has {known}: name one of them, or None "
-                "where the server checks no answers"
+                f"the data set has no column {name!r}, it has {column_names}: name one of them, "
+                "or None where the server checks no answers"
             )
         return None if name is None else list(columns[name])
 
 
-class ProcessReward(_Asking):
+class ProcessReward(_BatchClient):
     """A reward function: one number a completion."""
 
     __name__ = "process_reward"
@@ -101,9 +106,9 @@ class ProcessReward(_Asking):
         """Connect at the first batch.
 
         Args:
-            url: url of `mclabel serve-rewards`.
-            reduce: the server's `reward`; its `outcome` as 1 or 0; or the `min_score`,
-                `mean_score` or `last_score` of a PRM's steps.
+            url: URL that `mclabel serve-rewards` printed.
+            reduce: number to return: the server's `reward`; its `outcome` as 1 or 0; or the
+                `min_score`, `mean_score` or `last_score` of a PRM's steps.
             **options: `token`, `answer_column`, `problem_column`, `timeout_s`, as `ServerCredit`
                 takes them.
         """
@@ -115,35 +120,38 @@ class ProcessReward(_Asking):
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
-        """Rewards as TRL asks for them; None, which TRL leaves out of baselines and advantages,
-        where nothing is known of a completion.
+        """Return rewards as TRL expects them. A completion without a known reward has None, which
+        TRL leaves out of baselines and advantages.
         """
         texts = [text_of(completion) for completion in completions]
-        return [self._number(one) for one in self._ask(prompts, texts, columns)]
+        return [
+            self._reduced_reward(rewarded)
+            for rewarded in self._score_batch(prompts, texts, columns)
+        ]
 
-    def _number(self, one: StepRewards) -> float | None:
-        if one.masked:
+    def _reduced_reward(self, rewarded: StepRewards) -> float | None:
+        if rewarded.masked:
             return None
-        if one.refused is not None:
+        if rewarded.refused is not None:
             return 0.0
         if self.reduce == "reward":
-            return one.reward
+            return rewarded.reward
         if self.reduce == "outcome":
-            if one.outcome is None:
+            if rewarded.outcome is None:
                 raise RewardError("reduce='outcome': the server checks no answers")
-            return float(one.outcome == "right")
-        if not one.scores:
+            return float(rewarded.outcome == "right")
+        if not rewarded.scores:
             raise RewardError(f"reduce={self.reduce!r}: the server has no PRM that scores steps")
         if self.reduce == "min_score":
-            return min(one.scores)
+            return min(rewarded.scores)
         return (
-            one.scores[-1]
+            rewarded.scores[-1]
             if self.reduce == "last_score"
-            else math.fsum(one.scores) / len(one.scores)
+            else math.fsum(rewarded.scores) / len(rewarded.scores)
         )
 
 
-class ServerCredit(_Asking):
+class ServerCredit(_BatchClient):
     """Step advantages by the credit that the server was started with.
 
     `process_reward` is the reward function that belongs to it: both need one request a batch.
@@ -153,8 +161,8 @@ class ServerCredit(_Asking):
         """Connect at the first batch.
 
         Args:
-            url: url of `mclabel serve-rewards`.
-            tokenizer: the policy's.
+            url: URL that `mclabel serve-rewards` printed.
+            tokenizer: tokenizer of the policy.
             **options: `token`, `answer_column`, `problem_column`, `timeout_s`.
         """
         super().__init__(url, **options)
@@ -164,23 +172,25 @@ class ServerCredit(_Asking):
     def __call__(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
     ) -> list[list[float] | None]:
-        """One advantage for each completion id; None where nothing is known of a completion."""
+        """Return one advantage for each completion id, and None for a masked completion."""
         key, scored = self._kept
         self._kept = ([], [])  # once: the same ids may come again under another policy
         if not key or key != [tuple(ids) for ids in completion_ids]:
             scored = self._score(prompts, completion_ids, columns)
         return [
-            None if one.masked else token_credits(one, ids, self.tokenizer)
-            for one, ids in zip(scored, completion_ids, strict=True)
+            None if rewarded.masked else token_credits(rewarded, ids, self.tokenizer)
+            for rewarded, ids in zip(scored, completion_ids, strict=True)
         ]
 
     def process_reward(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
     ) -> list[float]:
-        """The server's rewards, a reward function; keeps its answer for the step credit."""
+        """Return the server's rewards, as a reward function, and keep its answer for the step
+        credit.
+        """
         scored = self._score(prompts, completion_ids, columns)
         self._kept = ([tuple(ids) for ids in completion_ids], scored)
-        return [one.reward for one in scored]
+        return [rewarded.reward for rewarded in scored]
 
     def _score(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], columns: Any
@@ -188,7 +198,7 @@ class ServerCredit(_Asking):
         texts = [decode(ids, self.tokenizer) for ids in completion_ids]
         ends = {self.tokenizer.eos_token_id, self.tokenizer.pad_token_id}  # as TRL sees cuts
         cut = [not len(ids) or ids[-1] not in ends for ids in completion_ids]
-        return self._ask(prompts, texts, columns, cut)
+        return self._score_batch(prompts, texts, columns, cut)
 
 
 class StepGRPOTrainer(GRPOTrainer):
@@ -203,14 +213,14 @@ class StepGRPOTrainer(GRPOTrainer):
         """Make a trainer.
 
         Args:
-            *args: of GRPOTrainer.
+            *args: positional arguments of GRPOTrainer.
             step_credit: called as reward functions are, with `prompts`, `completions`,
                 `completion_ids` and the columns of this process; gives one list of advantages a
                 completion, as long as its ids, or None for one to be left out of the loss.
-            **kwargs: kwargs of GRPOTrainer.
+            **kwargs: keyword arguments of GRPOTrainer.
 
         Raises:
-            ValueError: an option for which TRL needs one advantage a completion.
+            ValueError: an option is set for which TRL needs one advantage per completion.
         """
         super().__init__(*args, **kwargs)
         self.step_credit = step_credit
@@ -274,7 +284,7 @@ class Sampled:
 
     prompt_ids: Sequence[int]
     ids: Sequence[int]
-    """Of the completion; the end token may be left out."""
+    """Token ids of the completion; the end token may be left out."""
     ended: bool
     """True if the text ended by itself, else it was cut."""
 
@@ -282,13 +292,13 @@ class Sampled:
 def engine_rollouts(
     sample: Callable[[list[Any]], list[Sampled]], end_id: int
 ) -> Callable[[list[Any], Any], dict[str, Any]]:
-    """A `rollout_func` of GRPOTrainer over an engine.
+    """Make a `rollout_func` of GRPOTrainer over an engine.
 
     Args:
-        sample: samples one completion for each prompt. TRL has repeated prompts already. It must
-            sample at the temperature that GRPOConfig has, with top_p 1.
-        end_id: end id of the token that ends texts, `tokenizer.eos_token_id`. It is put where texts
-            ended, else TRL takes them for cut and never trains the end.
+        sample: function that samples one completion for each prompt. TRL has already repeated the
+            prompts. It must sample at the temperature of GRPOConfig, with top_p 1.
+        end_id: id of the token that ends texts, `tokenizer.eos_token_id`. It is appended to texts
+            that ended; otherwise TRL treats them as truncated and never trains the end token.
     """
 
     def rollout_func(prompts: list[Any], trainer: Any) -> dict[str, Any]:
@@ -299,33 +309,37 @@ def engine_rollouts(
                 "repeated them already, give one completion for each"
             )
         completions = []
-        for one in sampled:
-            ids = list(one.ids)
-            if one.ended and ids[-1:] != [end_id]:
+        for completion in sampled:
+            ids = list(completion.ids)
+            if completion.ended and ids[-1:] != [end_id]:
                 ids.append(end_id)
-            if not ids or not one.prompt_ids:
-                raise ValueError(f"sample gave {one}: a prompt or a cut completion without tokens")
+            if not ids or not completion.prompt_ids:
+                raise ValueError(
+                    f"sample gave {completion}: a prompt or a cut completion without tokens"
+                )
             completions.append(ids)
-        prompt_ids = [list(one.prompt_ids) for one in sampled]
+        prompt_ids = [list(completion.prompt_ids) for completion in sampled]
         return {"prompt_ids": prompt_ids, "completion_ids": completions, "logprobs": None}
 
     return rollout_func
 
 
 def _check_lengths(credits: Sequence[Sequence[float] | None], ids: Sequence[Sequence[int]]) -> None:
-    needed = [len(one) for one in ids]
-    given = [None if one is None else len(one) for one in credits]
+    needed = [len(completion) for completion in ids]
+    given = [None if tokens is None else len(tokens) for tokens in credits]
     wanted = [b if a is not None else None for a, b in zip(given, needed, strict=False)]
     if len(given) != len(needed) or given != wanted:
         raise ValueError(f"step_credit gave {given} advantages for completions of {needed} ids")
-    if not all(math.isfinite(x) for one in credits for x in one or ()):
+    if not all(math.isfinite(x) for tokens in credits for x in tokens or ()):
         raise ValueError("step_credit gave an advantage that is not finite")
 
 
 def _by_first_process(
     items: list[RewardItem], ask: Callable[[list[RewardItem]], list[StepRewards]]
 ) -> list[StepRewards]:
-    """Have the first process ask for all: a group may be spread over processes."""
+    """Score the items of all processes in one request of the first process: a group may be spread
+    over processes.
+    """
     group = torch.distributed
     if not (group.is_available() and group.is_initialized()) or group.get_world_size() == 1:
         return ask(items)

@@ -39,19 +39,20 @@ def compute_score(
     Args:
         data_source: name of the data set, unused.
         solution_str: text of the completion.
-        ground_truth: the gold answer as the data set has it, or None.
-        extra_info: holds the problem as `problem` or `question`.
+        ground_truth: gold answer as the data set has it, or None.
+        extra_info: mapping that holds the problem as `problem` or `question`.
 
     Raises:
-        RewardError: there is no problem, or of the server.
+        RewardError: there is no problem, or the server cannot score the completion.
     """
     item = RewardItem(_problem(extra_info, None), solution_str, ground_truth)
-    (one,) = score(client_of_environment(), [item])
-    return {"score": one.reward, **_extra(one)}
+    (rewarded,) = score(client_of_environment(), [item])
+    return {"score": rewarded.reward, **_extra(rewarded)}
 
 
 class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
-    """Credits of segments at their last tokens, to be summed: for `reinforce_plus_plus` or `gae`.
+    """A manager that places the credits of segments at their last tokens, to be summed: for
+    `reinforce_plus_plus` or `gae`.
 
     Completions that verl asks for at the same time go to the server in one request, so with
     `reward.num_workers=1` groups are whole.
@@ -86,26 +87,26 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
             truncated=length == row.batch["responses"].shape[-1]
             and ids[-1:] != [self.tokenizer.eos_token_id],
         )
-        one = await self._ask(item)
-        reward = self._place(one, ids) if self.per_token else one.reward
-        return {"reward_score": reward, "reward_extra_info": _extra(one)}
+        rewarded = await self._score_in_batch(item)
+        reward = self._place(rewarded, ids) if self.per_token else rewarded.reward
+        return {"reward_score": reward, "reward_extra_info": _extra(rewarded)}
 
     @classmethod
     def assemble_rm_scores(cls, data: Any, scores: Sequence[Sequence[float]]) -> torch.Tensor:
-        """Rewards of shape [batch, response], 0 behind each completion."""
+        """Return rewards of shape [batch, response], with 0 after each completion."""
         table = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
         for row, tokens in zip(table, scores, strict=True):
             row[: len(tokens)] = torch.tensor(tokens, dtype=torch.float32)
         return table
 
-    def _place(self, one: StepRewards, ids: list[int]) -> list[float]:
-        return token_rewards(one, ids, self.tokenizer)
+    def _place(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
+        return token_rewards(rewarded, ids, self.tokenizer)
 
-    async def _ask(self, item: RewardItem) -> StepRewards:
+    async def _score_in_batch(self, item: RewardItem) -> StepRewards:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[StepRewards] = loop.create_future()
         self._waiting.append((item, answer))
-        if len(self._waiting) == 1:  # its turn comes when all that are asked for now are waiting
+        if len(self._waiting) == 1:  # it runs once all items that are added now are waiting
             task = loop.create_task(self._send())
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
@@ -115,47 +116,51 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         sent, self._waiting = self._waiting, []
         try:
             scored = await asyncio.to_thread(score, self.client, [item for item, _ in sent])
-        except Exception as error:  # to all who wait for it
+        except Exception as error:  # raised in every caller that waits
             for _, answer in sent:
                 answer.set_exception(error)
             return
-        for (_, answer), one in zip(sent, scored, strict=True):
-            answer.set_result(one)
+        for (_, answer), rewarded in zip(sent, scored, strict=True):
+            answer.set_result(rewarded)
 
 
 class StepCreditManager(StepRewardManager):
-    """Every token has the credit of its step: for `algorithm.adv_estimator=step_credit`."""
+    """A manager that gives every token the credit of its step: for
+    `algorithm.adv_estimator=step_credit`.
+    """
 
-    def _place(self, one: StepRewards, ids: list[int]) -> list[float]:
-        return token_credits(one, ids, self.tokenizer)
+    def _place(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
+        return token_credits(rewarded, ids, self.tokenizer)
 
 
 @register_adv_est("step_credit")  # type: ignore[untyped-decorator]
 def step_credit(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages that are the rewards of tokens as they stand: verl's own sum or whiten them."""
+    """Return the rewards of tokens, unchanged, as advantages. verl's own estimators sum or whiten
+    them.
+    """
     advantages = token_level_rewards * response_mask
     return advantages, advantages
 
 
-def _extra(one: StepRewards) -> dict[str, float]:
-    right = one.reward if one.outcome is None else float(one.outcome == "right")
+def _extra(rewarded: StepRewards) -> dict[str, float]:
+    right = rewarded.reward if rewarded.outcome is None else float(rewarded.outcome == "right")
     return {
         "acc": right,
-        "refused": float(one.refused is not None),
-        "masked": float(one.masked),
+        "refused": float(rewarded.refused is not None),
+        "masked": float(rewarded.masked),
     }
 
 
 def _problem(extra_info: Mapping[str, Any] | None, prompt: Any) -> str:
-    known = extra_info or {}
-    problem = known.get("problem") or known.get("question")
+    extra_fields = extra_info or {}
+    problem = extra_fields.get("problem") or extra_fields.get("question")
     if problem:
         return str(problem)
     if prompt is None:
         raise RewardError(
-            f"extra_info has {sorted(known)}: the data set must have the problem there, as "
+            f"extra_info has {sorted(extra_fields)}: the data set must have the problem there, as "
             "`problem` or `question`"
         )
     return problem_of(prompt if isinstance(prompt, str) else list(prompt))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mclabel.prm.scoring.score import PRM
 
 
-class Valued(Protocol):
+class ValueEstimator(Protocol):
     """Estimates the values of groups; see `LiveEngine.values`."""
 
     def values(
@@ -48,7 +48,7 @@ class Credited:
 class Crediting:
     """Assigns credit to the tokens of groups."""
 
-    def __init__(self, settings: RLSettings, engine: Valued, prm: PRM | None) -> None:
+    def __init__(self, settings: RLSettings, engine: ValueEstimator, prm: PRM | None) -> None:
         """Prepare to assign credit.
 
         Args:
@@ -62,7 +62,7 @@ class Crediting:
         self._settings, self._engine, self._prm = settings, engine, prm
         self._credit = CheckedCredit(settings.credit)
 
-    def of(self, groups: Sequence[Group], *, seed: int) -> Credited:
+    def assign(self, groups: Sequence[Group], *, seed: int) -> Credited:
         """Credit of a step's groups.
 
         Args:
@@ -74,7 +74,9 @@ class Crediting:
             ComponentError: a credit of somebody's own broke its rules.
         """
         needs, refused, num_tokens = self._credit.needs, Counter[str](), 0
-        evidence = [[self._outcome(one, refused) for one in group.solutions] for group in groups]
+        evidence = [
+            [self._outcome(solution, refused) for solution in group.solutions] for group in groups
+        ]
         if self._prm is not None:
             evidence = [
                 self._scored(group.problem, group.solutions, own, refused)
@@ -82,11 +84,11 @@ class Crediting:
             ]
         from_values = "first_error" in needs and self._prm is None
         if "values" in needs or from_values:
-            found = self._engine.values(groups, seed=seed, outcomes=from_values)
-            num_tokens = sum(one.num_tokens for one in found)
+            values_of_groups = self._engine.values(groups, seed=seed, outcomes=from_values)
+            num_tokens = sum(values.num_tokens for values in values_of_groups)
             evidence = [
                 [_valued(*pair, from_values) for pair in zip(own, values.solutions, strict=True)]
-                for own, values in zip(evidence, found, strict=True)
+                for own, values in zip(evidence, values_of_groups, strict=True)
             ]
         advantages = [
             [
@@ -122,12 +124,17 @@ class Crediting:
         """
         if self._prm is None:
             return None
-        found = []
+        lowest_by_group = []
         for group in groups:
-            own = [StepEvidence(num_steps=len(one.steps), reward=0.0) for one in group.solutions]
-            scored = self._scored(group.problem, group.solutions, own, Counter())
-            found.append([0.0 if one is None else min(one.scores or (0.0,)) for one in scored])
-        return found
+            evidence = [
+                StepEvidence(num_steps=len(solution.steps), reward=0.0)
+                for solution in group.solutions
+            ]
+            scored = self._scored(group.problem, group.solutions, evidence, Counter())
+            lowest_by_group.append(
+                [0.0 if item is None else min(item.scores or (0.0,)) for item in scored]
+            )
+        return lowest_by_group
 
     def _scored(
         self,
@@ -149,15 +156,15 @@ class Crediting:
             except DataError:
                 refused["not_scored"] += 1
         scores = dict(zip(encoded, self._prm.score_encoded(list(encoded.values())), strict=True))
-        found: list[StepEvidence | None] = []
-        for number, one in enumerate(evidence):
-            if one is None or (number not in scores and one.num_steps):
-                found.append(None)
+        scored: list[StepEvidence | None] = []
+        for number, item_evidence in enumerate(evidence):
+            if item_evidence is None or (number not in scores and item_evidence.num_steps):
+                scored.append(None)
                 continue
             own = scores.get(number, ())
             first = next((i for i, s in enumerate(own) if s < ERROR_BELOW), None)
-            found.append(replace(one, scores=tuple(own), first_error=first))
-        return found
+            scored.append(replace(item_evidence, scores=tuple(own), first_error=first))
+        return scored
 
 
 def per_token(solution: Solution, segments: Sequence[Segment]) -> list[float]:
@@ -177,13 +184,13 @@ def per_token(solution: Solution, segments: Sequence[Segment]) -> list[float]:
 
 
 def _valued(
-    one: StepEvidence | None, found: SolutionValues, from_values: bool
+    evidence: StepEvidence | None, solution_values: SolutionValues, from_values: bool
 ) -> StepEvidence | None:
-    if one is None:
+    if evidence is None:
         return None
-    values = (*found.values[:-1], one.reward)
+    values = (*solution_values.values[:-1], evidence.reward)
     return replace(
-        one,
+        evidence,
         values=values,
-        first_error=found.first_error if from_values else one.first_error,
+        first_error=solution_values.first_error if from_values else evidence.first_error,
     )

@@ -45,18 +45,18 @@ def read_measured(out: Path) -> dict[int, Measurement]:
     Raises:
         DataError: a file holds something else.
     """
-    found = {}
+    measurements = {}
     for path in sorted((out / MEASURED).glob("*.json"), key=_step_of):
         check_plain(path, DataError)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            found[_step_of(path)] = Measurement.from_json(content)
+            measurements[_step_of(path)] = Measurement.from_json(content)
         except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{path}: is not a measurement ({error}). Delete it and run the training again, "
                 "which measures it again"
             ) from error
-    return found
+    return measurements
 
 
 def read_log(out: Path) -> list[dict[str, float]]:
@@ -89,7 +89,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    found = []
+    objects = []
     for number, line in enumerate(lines, 1):
         try:
             content = json.loads(line)
@@ -99,8 +99,8 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
             raise DataError(f"{path}: line {number} is not valid JSON ({error})") from error
         if not isinstance(content, dict):
             raise DataError(f"{path}: line {number} must be a JSON object, is {line[:80]!r}")
-        found.append(content)
-    return found
+        objects.append(content)
+    return objects
 
 
 def _step_of(path: Path) -> int:

@@ -57,7 +57,7 @@ class StepRollouts:
             seed: seed of the run.
         """
         self._engine, self._crediting = engine, crediting
-        self._by_text = {one.text: one for one in problems}
+        self._by_text = {problem.text: problem for problem in problems}
         self._group_size, self._end_id, self._seed = group_size, end_id, seed
         self._stop = tuple(stop)
         self._synced_at: int | None = None
@@ -81,23 +81,23 @@ class StepRollouts:
         seed = sampling_seed(self._seed, "rl", "step", step)
         groups = self._engine.groups(problems, seed=seed)
         sampled = time.monotonic()
-        credited = self._crediting.of(groups, seed=seed)
-        self._lengths = [len(self._completion(one)) for group in groups for one in group.solutions]
+        credited = self._crediting.assign(groups, seed=seed)
+        solutions = [solution for group in groups for solution in group.solutions]
+        self._lengths = [len(self._completion(solution)) for solution in solutions]
         self._advantages = [
-            None if one is None else one[: len(self._completion(solution))]
+            None if advantages is None else advantages[: len(self._completion(solution))]
             for group, own in zip(groups, credited.advantages, strict=True)
-            for solution, one in zip(group.solutions, own, strict=True)
+            for solution, advantages in zip(group.solutions, own, strict=True)
         ]
         self.figures = step_figures(groups, credited) | {
             "seconds_sampling": sampled - began,
             "seconds_credit": time.monotonic() - sampled,
         }
-        solutions = [one for group in groups for one in group.solutions]
         return {
             "prompt_ids": [list(g.prompt) for g in groups for _ in g.solutions],
-            "completion_ids": [self._completion(one) for one in solutions],
+            "completion_ids": [self._completion(solution) for solution in solutions],
             "logprobs": None,
-            "outcome_reward": [reward_of(one) or 0.0 for one in solutions],
+            "outcome_reward": [reward_of(solution) or 0.0 for solution in solutions],
         }
 
     def measure(
@@ -114,7 +114,7 @@ class StepRollouts:
             EngineError: the engine died.
         """
         groups = self._engine.groups(problems, seed=seed, size=samples)
-        return Measurement.of(groups, self._crediting.lowest_scores(groups)), groups
+        return Measurement.from_groups(groups, self._crediting.lowest_scores(groups)), groups
 
     def advantages(self, completion_ids: Sequence[Sequence[int]]) -> list[list[float] | None]:
         """The advantages of the tokens that `sample` gave last, in their order; None for solutions
@@ -123,7 +123,7 @@ class StepRollouts:
         Raises:
             TrainingError: these are other tokens.
         """
-        if [len(one) for one in completion_ids] != self._lengths:
+        if [len(ids) for ids in completion_ids] != self._lengths:
             raise TrainingError(
                 "the trainer asks for the credit of other solutions than were sampled for it. "
                 "Its version may sample in another way: see which versions of trl are supported"
@@ -133,7 +133,7 @@ class StepRollouts:
     def _problems(self, prompts: Sequence[str]) -> list[Problem]:
         """The problems of a step, once each."""
         heads = prompts[:: self._group_size]
-        repeated = [one for one in heads for _ in range(self._group_size)]
+        repeated = [prompt for prompt in heads for _ in range(self._group_size)]
         if list(prompts) != repeated:
             raise TrainingError(
                 f"the trainer gives prompts that are not repeated {self._group_size} times each. "
@@ -155,26 +155,26 @@ def whole_weights(trainer: Any) -> Mapping[str, Any]:
 
 def step_figures(groups: Sequence[Group], credited: Credited) -> dict[str, float]:
     """Return what is logged of a step's groups."""
-    solutions = [one for group in groups for one in group.solutions]
+    solutions = [solution for group in groups for solution in group.solutions]
     num = len(solutions)
-    outcomes = Counter(one.outcome for one in solutions)
-    advantages = [one for group in credited.advantages for one in group]
-    credits = [abs(a) for one in advantages for a in one or ()]
-    found = {
+    outcomes = Counter(solution.outcome for solution in solutions)
+    advantages = [tokens for group in credited.advantages for tokens in group]
+    credits = [abs(a) for tokens in advantages for a in tokens or ()]
+    figures = {
         "pass_at_1": outcomes[Outcome.RIGHT] / num,
         "truncated": outcomes[Outcome.TRUNCATED] / num,
         "ungraded": outcomes[Outcome.UNGRADED] / num,
-        "length": sum(len(one.ids) for one in solutions) / num,
-        "steps_of_solutions": sum(len(one.steps) for one in solutions) / num,
+        "length": sum(len(solution.ids) for solution in solutions) / num,
+        "steps_of_solutions": sum(len(solution.steps) for solution in solutions) / num,
         "mean_abs_advantage": sum(credits) / max(1, len(credits)),
-        "num_tokens": sum(len(one.ids) for one in solutions),
+        "num_tokens": sum(len(solution.ids) for solution in solutions),
         "num_value_tokens": credited.num_value_tokens,
         "refused": credited.refused.total() / num,
-        "masked": sum(one is None for one in advantages) / num,
+        "masked": sum(tokens is None for tokens in advantages) / num,
     }
     if credited.mean_score is not None:
-        found["prm_less_outcome"] = credited.mean_score - found["pass_at_1"]
-    return found
+        figures["prm_less_outcome"] = credited.mean_score - figures["pass_at_1"]
+    return figures
 
 
 T = TypeVar("T")
@@ -247,7 +247,7 @@ class LiveEngine:
             estimator=self._settings.estimator,
         )
         values = LiveValues(self.live, settings, outcomes=outcomes)
-        return self._wait(values.of(groups, seed=seed))
+        return self._wait(values.estimate(groups, seed=seed))
 
     def update(self, weights: Mapping[str, Tensor]) -> None:
         """Give the engine new weights.

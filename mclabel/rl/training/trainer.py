@@ -100,22 +100,24 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
     with writing(training.out / LOG):
         forget_after(training.out, 0 if last is None else step_of(last) or 0)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(training.out / "tensorboard")
-    watch = _Watch(training, on_progress)
+    recorder = _Recorder(training, on_progress)
     rollouts = training.rollouts
     trainer = _PolicyTrainer(
         model=training.model,
         reward_funcs=_outcome,
         args=arguments(training),
-        train_dataset=Dataset.from_dict({"prompt": [one.text for one in training.problems]}),
+        train_dataset=Dataset.from_dict(
+            {"prompt": [problem.text for problem in training.problems]}
+        ),
         processing_class=training.tokenizer,
         rollout_func=rollouts.sample,
         step_credit=lambda completion_ids, **_: rollouts.advantages(completion_ids),
-        callbacks=[watch],
+        callbacks=[recorder],
     )
     trainer.remove_callback(PrinterCallback)
-    watch.trainer = trainer
+    recorder.trainer = trainer
     trainer.train(resume_from_checkpoint=None if last is None else str(last))
-    watch.measured(training.settings.steps)
+    recorder.measure(training.settings.steps)
 
 
 def arguments(training: Training) -> GRPOConfig:
@@ -162,7 +164,7 @@ class _PolicyTrainer(WholeCheckpoints, StepGRPOTrainer):
     """TRL's trainer, whose checkpoints are marked, and checked before they are resumed from."""
 
 
-class _Watch(TrainerCallback):
+class _Recorder(TrainerCallback):
     """The log and measurements."""
 
     def __init__(self, training: Training, on_progress: OnProgress) -> None:
@@ -172,7 +174,7 @@ class _Watch(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Measure the policy before the step where it is due."""
         if state.global_step % self._training.measuring.every == 0:
-            self.measured(state.global_step)
+            self.measure(state.global_step)
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
@@ -194,7 +196,7 @@ class _Watch(TrainerCallback):
         line = f"right {figures['pass_at_1']:.3f}, {figures['length']:.0f} tokens"
         self._on_progress(state.global_step, state.max_steps, line)
 
-    def measured(self, step: int) -> None:
+    def measure(self, step: int) -> None:
         """Measure the present weights on other problems, once for each step."""
         training = self._training
         path = training.out / MEASURED / f"{step}.json"
@@ -202,15 +204,15 @@ class _Watch(TrainerCallback):
             return
         training.engine.update(whole_weights(self.trainer))
         measuring = training.measuring
-        found, groups = training.rollouts.measure(
+        measurement, groups = training.rollouts.measure(
             training.others, samples=measuring.samples, seed=training.settings.seed + 1
         )
-        found = replace(found, kl=self._kl(groups[:NUM_KEPT]))
+        measurement = replace(measurement, kl=self._kl(groups[:NUM_KEPT]))
         with writing(path):
             write_samples(training.out / MEASURED / f"{step}.samples.jsonl", groups)
-            write_whole(path, json.dumps(found.to_json()).encode())
+            write_whole(path, json.dumps(measurement.to_json()).encode())
         self._on_progress(
-            step, training.settings.steps, f"on other problems right {found.pass_at(1):.3f}"
+            step, training.settings.steps, f"on other problems right {measurement.pass_at(1):.3f}"
         )
 
     def _kl(self, groups: Sequence[Group]) -> float:
@@ -270,7 +272,8 @@ def kl_divergence(model: Any, first: Any, groups: Sequence[Group], *, temperatur
                     continue
                 ids = torch.tensor([[*group.prompt, *solution.ids]], device=model.device)
                 own, other = (
-                    _logprobs(one, ids, len(solution.ids), temperature) for one in (model, first)
+                    _logprobs(compared_model, ids, len(solution.ids), temperature)
+                    for compared_model in (model, first)
                 )
                 total += float((own.exp() * (own - other)).sum())
                 count += len(solution.ids)
