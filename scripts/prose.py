@@ -30,6 +30,7 @@ FINISHED = (
     "prm",
     "quickstart",
     "report",
+    "rl",
     "run",
     "search",
     "select",

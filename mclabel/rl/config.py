@@ -36,7 +36,7 @@ CreditField = Annotated[CreditSettings, Chosen("credits", default="outcome")]
 
 
 class CreditedSettings(Settings):
-    """How credit is given to steps."""
+    """Settings of the credit that steps are given."""
 
     truncated: TruncatedPolicy = "wrong"
     """Effect of a truncated solution: `wrong` gives it the reward 0, `exclude` leaves it out."""
@@ -45,7 +45,7 @@ class CreditedSettings(Settings):
 
 
 class RewardSettings(ScorerSettings, CreditedSettings):
-    """How completions are rewarded."""
+    """Settings of the rewards of completions."""
 
     prm: str | None = None  # type: ignore[assignment]  # a scorer of steps is not needed here
     """PRM that scores steps: a folder or, for other formats, a Hugging Face name."""
@@ -89,6 +89,7 @@ class RewardSettings(ScorerSettings, CreditedSettings):
 
 
 MAX_GROUP = 1024
+"""Maximum number of solutions in a group, all of which are held in memory."""
 
 
 def _few_rollouts() -> EstimatorSettings:
@@ -98,7 +99,7 @@ def _few_rollouts() -> EstimatorSettings:
 
 
 class RLSettings(SampledSettings, CreditedSettings):
-    """The way that a policy is trained by reinforcement."""
+    """Settings of the training of a policy by reinforcement learning."""
 
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="fixed")] = Field(
         default_factory=_few_rollouts
@@ -146,7 +147,7 @@ class RLSettings(SampledSettings, CreditedSettings):
 
 
 class MeasureSettings(Settings):
-    """The way that the policy is measured on problems that it is not trained on."""
+    """Settings of the measurement of the policy on problems that it is not trained on."""
 
     samples: Annotated[int, at_most(MAX_GROUP, "a problem's are held in memory")] = Field(4, ge=1)
     """Solutions sampled for each problem of `measured`."""

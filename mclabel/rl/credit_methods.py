@@ -1,13 +1,13 @@
 """Credit by the outcome, by the scores of a PRM, and by step values.
 
-A policy learns to please a PRM. So the credit by scores bounds the credit of a step, however many
-steps there are.
+A policy learns to exploit a PRM. Credit by scores therefore bounds the credit of each step, however
+many steps there are.
 
-Credit by step values goes by how much a step changes the chance that the solution ends right.
-Whoever computes the values chooses how: by rollouts from every step, by the posterior of fewer
-rollouts, or from states that the solutions of a group share. A step whose value is not known is
-joined with those after it into one segment, up to the next known value (SPO, arXiv 2505.23564). The
-value after the last step is the reward, which is always known.
+Credit by step values measures how much a step changes the chance that the solution ends right. The
+caller computes the values: by rollouts from every step, by the posterior of fewer rollouts, or from
+states that the solutions of a group share. A step without a value is joined with the steps after it
+into one segment, up to the next value (SPO, arXiv 2505.23564). The value after the last step is the
+reward, which always exists.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class OutcomeCredit(Credit):
     """
 
     class Settings(CreditSettings):
-        """Compares the outcomes of a group."""
+        """Settings of the credit by the outcome."""
 
         leave_one_out: bool = False
-        """Compare a reward with the mean of the others (RLOO, arXiv 2402.14740), not
-        of the whole group."""
+        """True to compare a reward with the mean of the others (RLOO, arXiv 2402.14740), not of
+        the whole group."""
 
     settings: Settings
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
-        """One segment for each solution; see `Credit.assign`."""
+        """Return one segment for each solution; see `Credit.assign`."""
         credits = centred_outcomes(group)
         if self.settings.leave_one_out:
             others = means_of_others([evidence.reward for evidence in group])
@@ -63,25 +63,25 @@ class OutcomeCredit(Credit):
 class FirstErrorCredit(Credit):
     """The outcome gives the sign, the first error the place (VPPO, arXiv 2601.18984).
 
-    A is the reward less the mean of the group. Where A is negative and a first error is named, the
-    steps before it have 0, and it and those after it have A. Else all steps have A: a solution that
-    is better than the group is not blamed for an error that was found in it, and one that is worse
-    is blamed as a whole where no error is named.
+    A is the reward less the mean of the group. If A is negative and there is a first error, the
+    steps before it have 0, and it and the steps after it have A. Otherwise all steps have A: a
+    solution that is better than the group is not blamed for its error, and a worse one without a
+    first error is blamed as a whole.
     """
 
     class Settings(CreditSettings):
-        """Blames the steps from the first error on."""
+        """Settings of the credit by the first error."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"first_error"})
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
-        """One or two segments for each solution; see `Credit.assign`."""
+        """Return one or two segments for each solution; see `Credit.assign`."""
         pairs = zip(group, centred_outcomes(group), strict=True)
         return [_around_error(evidence, credit) for evidence, credit in pairs]
 
 
 def _around_error(evidence: StepEvidence, credit: float) -> tuple[Segment, ...]:
-    if credit >= 0 or not evidence.first_error:  # none, or nothing is before it
+    if credit >= 0 or not evidence.first_error:  # no first error, or no step before it
         return single_segment(evidence.num_steps, credit)
     sound = Segment(end=evidence.first_error, credit=0.0)
     return (sound, Segment(end=evidence.num_steps, credit=credit))
@@ -91,12 +91,12 @@ class MinCredit(Credit):
     """The return of a step is the lowest score from it on (PURE, arXiv 2504.15275).
 
     Its credit is this return minus the mean over the group's other solutions of their lowest score,
-    plus the outcome's credit. A solution that is alone has nothing to be compared with, and its
-    scores count 0.
+    plus the outcome's credit. The scores of the only solution of a group count 0, because there is
+    no other to compare them with.
     """
 
     class Settings(CreditSettings):
-        """Credits a step with the lowest score that follows."""
+        """Settings of the credit by the lowest score."""
 
         process_weight: float = Field(1.0, ge=0, le=100)
         """Weight of the PRM's scores, against 1 for the outcome."""
@@ -133,8 +133,8 @@ class ValueCredit(Credit):
     """The value after a step less the value before it (VinePPO, arXiv 2410.01679).
 
     The credits of a solution's segments add up to its reward less the value of the problem alone.
-    Where that is not known, the mean reward of the group's other solutions stands in its place;
-    where there are none either, the first segment has 0.
+    Where that value is unknown, the mean reward of the group's other solutions replaces it. Without
+    other solutions, the first segment has 0.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"values"})
@@ -152,9 +152,9 @@ def _changes(evidence: StepEvidence, mean_of_others: float | None) -> tuple[Segm
     """Return the changes from each known value to the next.
 
     Args:
-        evidence: solution with values.
-        mean_of_others: replaces the value of the problem alone where that is not known; where it is
-            None too, the first segment has 0.
+        evidence: evidence of a solution with step values.
+        mean_of_others: mean reward of the group's other solutions, in [0, 1]. It replaces the value
+            of the problem alone where that is unknown; if it is None too, the first segment has 0.
     """
     assert evidence.values is not None
     before = evidence.values[0] if evidence.values[0] is not None else mean_of_others

@@ -1,8 +1,8 @@
-"""What a credit is: from what is known of a group's solutions to one number a step.
+"""The protocol of credits, which turn the evidence of a group's solutions into one number per step.
 
-A credit is a class in `credit_methods` and one line in `CREDITS`, or a class in a package of your
-own. Credits are pure functions of outcomes, step values and step scores: no model, no engine, no
-clock, no randomness.
+A credit is a class in `credit_methods` and one line in `CREDITS`, or a class in your own package.
+Credits are pure functions of outcomes, step values and step scores: they use no model, engine,
+clock or randomness.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ CREDITS: Mapping[str, str] = {
     "mc": "mclabel.rl.credit_methods:ValueCredit",
     "prm_min": "mclabel.rl.credit_methods:MinCredit",
 }
-"""Name of each built-in credit in a configuration, and where its class stands."""
+"""Class of each built-in credit, by its name in a configuration."""
 
 ERROR_BELOW = 0.5
-"""PRM score below which a step is wrong: a wrong step is then the likelier case."""
+"""PRM score below which a step counts as wrong, since it is then more likely wrong than right."""
 
 Need = Literal["values", "scores", "first_error"]
-"""What a credit may need beside the outcome: step values under the current policy, step scores of
-a PRM, or the place of the first error."""
+"""Evidence that a credit may need besides the outcome: step values under the current policy, step
+scores of a PRM, or the index of the first error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepEvidence:
-    """What is known of one solution of a group. A group is the solutions of one problem."""
+    """Evidence of one solution of a group. A group is the solutions of one problem."""
 
     num_steps: Index
-    """0 for a solution without text."""
+    """Number of steps, 0 for a solution without text."""
     reward: Chance
-    """Of the outcome, in [0, 1]. A solution whose outcome is not known is in no group."""
+    """Reward of the outcome, in [0, 1]. A solution with an unknown outcome belongs to no group."""
     values: Many[Chance | None] | None = None
-    """Values under the current policy, `num_steps + 1` of them: of the problem alone, then after
-    each step; the last is the reward. No value of a solution may rest on its own outcome but this
-    last one. None where a value is not known."""
+    """Values under the current policy, `num_steps + 1` of them: the first is of the problem alone,
+    the others follow each step, and the last is the reward. No other value of a solution may depend
+    on its own outcome. None marks an unknown value."""
     scores: Many[Chance] | None = None
-    """Of a PRM, in [0, 1], one a step."""
+    """PRM score of each step, in [0, 1]."""
     first_error: int | None = None
     """Index of the first wrong step; None where no step is wrong."""
 
     def contradiction(self) -> str | None:
-        """Return what does not go together; None if all does."""
+        """Return a contradiction between the fields; None if there is none."""
         for name, length in {"values": self.num_steps + 1, "scores": self.num_steps}.items():
             numbers = getattr(self, name)
             if numbers is not None and len(numbers) != length:
@@ -78,64 +78,65 @@ class Segment:
     """Consecutive steps with one credit: usually one step."""
 
     end: int
-    """Index behind its last step. Segments are in order and cover all steps."""
+    """Index after the segment's last step. Segments are in order and cover all steps."""
     credit: FiniteFloat
-    """The advantage of each of its tokens. Where a trainer sums rewards, it is the reward at the
+    """Advantage of each token of the segment. Where a trainer sums rewards, it is the reward at the
     segment's last token."""
 
 
 class CreditSettings(ComponentSettings):
-    """Settings that every credit has."""
+    """Settings that all credits share."""
 
     component_kind: ClassVar[str] = "credits"
 
 
 class Credit(ABC):
-    """Assigns credit to the steps of a group's solutions. Derive from it for the defaults.
+    """A method that assigns credit to the steps of a group's solutions. Derive from it to get the
+    defaults.
 
-    `Settings` is the class of its settings; a configuration that names the credit by `kind` holds
-    the others beside it.
+    `Settings` is the class of its settings. A configuration names the credit by `kind` and holds
+    its other settings beside it.
     """
 
     Settings: ClassVar[type[CreditSettings]] = CreditSettings
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """What it needs to know beside outcomes."""
+    """Evidence that the credit needs besides outcomes."""
     settings: Any
 
     def __init__(self, settings: Any) -> None:
-        """Make it.
+        """Make a credit.
 
         Args:
-            settings: an instance of `Settings`.
+            settings: settings of the credit, an instance of `Settings`.
         """
         self.settings = settings
 
     @abstractmethod
     def assign(self, group: Sequence[StepEvidence]) -> list[Many[Segment]]:
-        """The credit of every solution of a group, in order.
+        """Return the credit of every solution of a group, in order.
 
         Args:
-            group: solutions of one problem, one or more.
+            group: evidence of one or more solutions of one problem.
 
         Returns:
-            For each solution its segments; none for a solution without steps.
+            The segments of each solution; a solution without steps has none.
         """
         ...
 
 
 def mean(numbers: Sequence[float]) -> float:
-    """The mean of one number or more."""
+    """Return the mean of one or more numbers."""
     return fsum(numbers) / len(numbers)
 
 
 def centred_outcomes(group: Sequence[StepEvidence]) -> list[float]:
-    """Each solution's reward less the mean of the group."""
+    """Return each solution's reward less the mean of the group."""
     mean_reward = mean([evidence.reward for evidence in group])
     return [evidence.reward - mean_reward for evidence in group]
 
 
 def means_of_others(numbers: Sequence[float]) -> list[float | None]:
-    """For each number the mean of the others; None where there is no other."""
+    """Return for each number the mean of the others; None where there is no other."""
     if len(numbers) < 2:
         return [None] * len(numbers)
     total = fsum(numbers)
@@ -143,34 +144,36 @@ def means_of_others(numbers: Sequence[float]) -> list[float | None]:
 
 
 def single_segment(num_steps: int, credit: float) -> tuple[Segment, ...]:
-    """All steps as one segment; none where there are no steps."""
+    """Return all steps as one segment; no segment where there are no steps."""
     return (Segment(end=num_steps, credit=credit),) if num_steps else ()
 
 
-# Where credits come in: what they are given, and what they give, is checked in this one place.
+# The boundary of credits: their arguments and results are checked here and nowhere else.
 
 
 class CheckedCredit:
-    """A credit behind its boundary, which is given nothing but what can be known of a group."""
+    """A credit behind its boundary, which checks the evidence that it receives and the segments
+    that it returns.
+    """
 
     def __init__(self, settings: CreditSettings) -> None:
-        """Make the credit that settings name.
+        """Make the credit that the settings name.
 
         Raises:
-            ConfigError: they name no credit.
-            ComponentError: it cannot be made.
+            ConfigError: the settings name no credit.
+            ComponentError: the credit cannot be made.
         """
         rules = {"assign": _segments_fault}
         self._credit: Credit = guarded(Credit, settings, rules=rules, slow=False)
         self.name, self.needs = settings.kind, self._credit.needs
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
-        """The credit of every solution of a group, in order; see `Credit.assign`.
+        """Return the credit of every solution of a group, in order; see `Credit.assign`.
 
         Raises:
-            DataError: the group is empty, or what is known of a solution cannot be, or is not
-                enough.
-            ComponentError: the credit gives something else than segments that cover all steps.
+            DataError: the group is empty, or the evidence of a solution contradicts itself or is
+                incomplete.
+            ComponentError: the credit does not return segments that cover all steps.
         """
         if not group:
             raise DataError("the group holds no solution: give one or more")
@@ -184,7 +187,7 @@ class CheckedCredit:
         return [tuple(segments) for segments in self._credit.assign(group)]
 
     def _missing_evidence(self, evidence: StepEvidence) -> str | None:
-        for need in self.needs - {"first_error"}:  # of which None says that there is no error
+        for need in self.needs - {"first_error"}:  # where None means that no step is wrong
             if getattr(evidence, need) is None:
                 return (
                     f"has no {need}, which the credit {self.name} needs. Give them, or choose "
@@ -195,11 +198,11 @@ class CheckedCredit:
     def assign_known(
         self, group: Sequence[StepEvidence | None]
     ) -> list[tuple[Segment, ...] | None]:
-        """The credit of those solutions of a group whose outcome is known, compared with each
-        other; None for the others, and raises as `assign`.
+        """Return the credit of the solutions with a known outcome, compared with each other, and
+        None for the others. It raises the errors of `assign`.
 
         Args:
-            group: with None for a solution whose outcome is not known.
+            group: evidence of each solution; None for one with an unknown outcome.
         """
         known_evidence = [evidence for evidence in group if evidence is not None]
         credits = iter(self.assign(known_evidence) if known_evidence else ())

@@ -1,4 +1,4 @@
-"""Groups of solutions under the current policy: several of one problem, as GRPO compares them."""
+"""Groups of solutions of one problem under the current policy, which GRPO compares."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ class Group:
 
     problem: Problem
     prompt: tuple[int, ...]
-    """Ids of the rendered problem."""
+    """Token ids of the rendered problem."""
     solutions: tuple[Solution, ...]
 
 
 class LivePolicy:
-    """The current policy on its engine, and what grades its solutions.
+    """The current policy on its engine, with the checker that grades its solutions.
 
-    Everything that is kept of a solution rests on the weights that wrote it: after new weights,
-    groups of older ones are of no use.
+    Groups depend on the weights that sampled them, so they are useless after the weights change.
     """
 
     def __init__(
@@ -43,22 +42,22 @@ class LivePolicy:
         *,
         splitter: StepSplitter | None = None,
     ) -> None:
-        """Sample from a policy.
+        """Prepare to sample from a policy.
 
         Args:
-            policy: started.
+            policy: policy, already started.
             checker: checker of its answers.
-            executor: where grading and decisions are computed.
-            splitter: splitter of its solutions.
+            executor: executor that computes grades and decisions.
+            splitter: splitter of its solutions into steps; None takes the default one.
         """
         self.policy, self.checker, self.executor = policy, checker, executor
         self.splitter = splitter or StepSplitter()
 
     def sampler(self, problem: Problem, *, seed: int) -> Sampler:
-        """Return what samples completions of a problem, and grades them.
+        """Return a sampler that samples completions of a problem and grades them.
 
         Args:
-            problem: with its gold answer.
+            problem: problem with its gold answer.
             seed: seed of the draws.
 
         Raises:
@@ -82,8 +81,8 @@ class LivePolicy:
         """Sample a group.
 
         Args:
-            problem: with its gold answer.
-            size: solutions of the group.
+            problem: problem with its gold answer.
+            size: number of solutions in the group.
             seed: seed of the draws.
 
         Raises:
@@ -97,25 +96,25 @@ class LivePolicy:
         )
 
     async def groups(self, problems: Sequence[Problem], size: int, *, seed: int) -> list[Group]:
-        """Sample groups of several problems side by side; see `group`."""
+        """Sample groups of several problems concurrently; see `group`."""
         sampled_groups = (self.group(problem, size, seed=seed) for problem in problems)
         return list(await asyncio.gather(*sampled_groups))
 
 
 def reward_of(solution: Solution, truncated: TruncatedPolicy = "wrong") -> float | None:
-    """The reward of a solution's outcome: 1 if it is right, 0 if it is wrong.
+    """Return the reward of a solution's outcome: 1 if it is right, 0 if it is wrong.
 
-    None where nothing is known: it could not be graded, or was cut and cuts are excluded.
+    It is None if the solution could not be graded, or was truncated and these are excluded.
 
     Args:
         solution: solution of the current policy.
-        truncated: whether one that was cut counts as wrong.
+        truncated: effect of a truncated solution: `wrong` or `exclude`.
     """
     return outcome_reward(solution.outcome, truncated)
 
 
 def outcome_reward(outcome: Outcome, truncated: TruncatedPolicy) -> float | None:
-    """The reward of an outcome; see `reward_of`."""
+    """Return the reward of an outcome; see `reward_of`."""
     if outcome is Outcome.UNGRADED or (outcome is Outcome.TRUNCATED and truncated == "exclude"):
         return None
     return float(outcome is Outcome.RIGHT)

@@ -1,4 +1,4 @@
-"""Reinforcement learning from its configuration: a policy in, the trained policy out."""
+"""Reinforcement learning from a configuration: plan, train and report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OnProgress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class RLPlan:
-    """What a training would do."""
+    """Plan of a training: the policy and the problems that it would use."""
 
     run: Run
     policy: PreparedPolicy
@@ -42,7 +42,7 @@ class RLPlan:
     others: list[Problem]
 
     def lines(self, config: RLConfig) -> list[str]:
-        """The plan in words."""
+        """Return the plan as lines of text."""
         credit = CheckedCredit(config.credit)
         solutions = config.problems_per_step * config.group_size
         size = self.policy.engine.num_parameters()
@@ -63,12 +63,12 @@ class RLPlan:
 
 
 def plan_rl(config: RLConfig) -> RLPlan:
-    """Check everything that a training needs; nothing is loaded or written.
+    """Check everything that a training needs, without loading or writing anything.
 
     Raises:
-        ConfigError: a component or the output is no good, or there are too few problems.
-        DataError: problems or the PRM cannot be read, or problems are also measured on.
-        EngineError: the policy cannot be had.
+        ConfigError: a component or the output is invalid, or there are too few problems.
+        DataError: problems or the PRM cannot be read, or a problem is also measured on.
+        EngineError: the policy cannot be loaded.
     """
     run = Run.look(config.out, REINFORCED)
     CheckedCredit(config.credit)
@@ -97,19 +97,20 @@ def plan_rl(config: RLConfig) -> RLPlan:
 
 
 def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: None) -> Path:
-    """Train a policy. Run again, it resumes; when it has ended, it does nothing.
+    """Train a policy. An interrupted run resumes; a finished run returns at once.
 
     Args:
-        config: what to train, and how.
-        on_progress: called with optimizer steps done and in all, and a line of figures.
+        config: configuration of the training.
+        on_progress: function that is called with the completed and the total number of optimizer
+            steps, and a line of figures.
 
     Returns:
         The folder of the trained policy.
 
     Raises:
-        ConfigError: as `plan_rl`, or the extra `rl` is not installed.
+        ConfigError: `plan_rl` raises it, or the extra `rl` is not installed.
         TrainingError: a checkpoint is damaged, or the loss is not finite.
-        EngineError: the policy cannot be had, or its engine died.
+        EngineError: the policy cannot be loaded, or its engine died.
     """
     check_installed()
     config = config.model_copy(update={"device": check_device(config.device)})
@@ -129,16 +130,16 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
 
 @dataclass(frozen=True, kw_only=True)
 class RLReport:
-    """What a training has come to."""
+    """Results of a training."""
 
     measured: dict[int, dict[str, float]]
-    """Figures of the first and of the last policy that was measured, by optimizer step:
-    `num_problems`, and those of `Measurement.summary`."""
+    """Figures of the first and the last measured policy, by optimizer step: `num_problems`, and
+    those of `Measurement.summary`."""
     hacked: dict[str, Change]
-    """Figures that moved as a hacked reward moves them, by name."""
+    """Changes of figures that indicate a hacked reward, by name."""
 
     def lines(self) -> Iterator[str]:
-        """The same in words."""
+        """Yield the results as lines of text."""
         for step, figures in self.measured.items():
             shown = ", ".join(
                 f"{name.replace('_', ' ')} {value:.3g}"
@@ -151,7 +152,7 @@ class RLReport:
 
 
 def rl_report(out: str) -> RLReport:
-    """Return what a training has come to.
+    """Return the results of a training.
 
     Raises:
         DataError: a measurement cannot be read.
@@ -171,10 +172,10 @@ def rl_report(out: str) -> RLReport:
 
 
 def check_installed() -> None:
-    """See that TRL can be imported.
+    """Check that TRL can be imported.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: TRL cannot be imported.
     """
     try:
         import mclabel.rl.training.trl  # noqa: F401
@@ -186,7 +187,7 @@ def check_installed() -> None:
 
 
 def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
-    """Load model, engine and PRM, train, and save."""
+    """Load the model, the engine and the PRM, then train and save the policy."""
     import torch
     import transformers
     from transformers import AutoModelForCausalLM
@@ -198,7 +199,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     from mclabel.rl.training.rollouts import LiveEngine, StepRollouts
     from mclabel.rl.training.trainer import Training, save_policy, train_policy
 
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its word on `rollout_func`
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning about `rollout_func`
     policy = plan.policy.settings
     trust = policy.trust_remote_code
     folder = fetch_model(resolve_model(policy.model), revision=policy.revision, code=trust)
@@ -224,7 +225,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
         with code_allowed_by(""):
             prm = PRM.load(config.prm, device=config.device, threads=config.threads)
     with LiveEngine(plan.policy.maker(config.seed)(), config) as live:
-        torch.set_num_threads(usable_threads(config.threads))  # which an engine sets for itself
+        torch.set_num_threads(usable_threads(config.threads))  # engines change this number
         rollouts = StepRollouts(
             live,
             Crediting(config, live, prm),
@@ -254,7 +255,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
 
 
 def _semantic(config: RLConfig, plan: RLPlan) -> Semantic:
-    """Return what the trained weights depend on."""
+    """Return the inputs that determine the trained weights."""
     checker = make_checker(config.checker)
     component_versions = {
         "checker": {"kind": checker.name, "version": checker.version},

@@ -1,8 +1,7 @@
-"""What a policy does on problems that it is not trained on, and signs that it pleases its reward
-alone.
+"""Measurements of a policy on problems that it is not trained on, and signs of a hacked reward.
 
-Where problems are of arith, every step is judged by the exact truth, so that right answers through
-wrong steps are seen: the meter of a policy that learns to please its reward.
+For problems of `arith` the truth of every step is known, so right answers through wrong steps are
+counted. Their share rises when a policy learns to exploit its reward.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from mclabel.rl.groups import Group
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemFigures:
-    """What a policy did on one problem."""
+    """Figures of a policy on one problem."""
 
     problem_id: str
     family: str
@@ -33,20 +32,21 @@ class ProblemFigures:
     num_right: Count
     num_truncated: Count
     num_tokens: Count
-    """Of all samples."""
+    """Tokens of all samples."""
     num_steps: Count
-    """Of all samples."""
+    """Steps of all samples."""
     num_sound: Count | None
-    """Samples without a wrong step; None where there is no truth."""
+    """Samples without a wrong step; None where the true steps are unknown."""
     num_lucky: Count | None
-    """Samples with the right answer through a wrong step; None where there is no truth."""
+    """Samples with the right answer through a wrong step; None where the true steps are unknown."""
     score: Amount | None = None
-    """Sum of the lowest step scores of a PRM over the samples; None without one."""
+    """Sum over the samples of a PRM's lowest step score; None without a PRM."""
     squared_error: Amount | None = None
-    """Sum of the squares of the same less the outcome, 1 for right."""
+    """Sum over the samples of the squared difference between the lowest step score and the outcome,
+    which is 1 if right; None without a PRM."""
 
     def __post_init__(self) -> None:
-        """Refuse figures that more samples have than there are."""
+        """Refuse counts above their limits."""
         for name, limit in _AT_MOST.items():
             value, most = getattr(self, name), getattr(self, limit)
             if value is not None and value > most:
@@ -56,16 +56,17 @@ class ProblemFigures:
 _AT_MOST = dict.fromkeys(
     ("num_right", "num_truncated", "num_sound", "score", "squared_error"), "num_samples"
 ) | {"num_lucky": "num_right"}
-"""For each figure, the one that it is part of."""
+"""Figure that limits each figure, by name."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a policy did on many problems."""
+    """Figures of a policy on several problems."""
 
     problems: Annotated[tuple[ProblemFigures, ...], Field(min_length=1)]
     kl: float | None = None
-    """KL divergence of a token from the first policy, in nats; None where it was not measured."""
+    """Mean KL divergence per token from the first policy, in nats; None where it was not
+    measured."""
 
     @classmethod
     def from_groups(
@@ -75,12 +76,12 @@ class Measurement:
         *,
         kl: float | None = None,
     ) -> Measurement:
-        """Measure groups.
+        """Measure groups of solutions.
 
         Args:
-            groups: groups of the policy.
-            scores: a PRM's lowest step score of every solution, by group.
-            kl: see `Measurement.kl`.
+            groups: groups that the policy sampled.
+            scores: a PRM's lowest step score of every solution, by group; None without a PRM.
+            kl: KL divergence; see `Measurement.kl`.
         """
         by_group: Sequence[Sequence[float] | None] = scores or [None] * len(groups)
         return cls(
@@ -92,10 +93,11 @@ class Measurement:
         )
 
     def pass_at(self, k: int) -> float:
-        """Mean chance that one of `k` samples of a problem is right, unbiased (2107.03374).
+        """Return the mean chance that one of `k` samples of a problem is right, unbiased
+        (2107.03374).
 
         Args:
-            k: at most the number of samples of each problem.
+            k: number of samples, at most that of each problem.
         """
         return _mean(
             1 - comb(figures.num_samples - figures.num_right, k) / comb(figures.num_samples, k)
@@ -103,14 +105,14 @@ class Measurement:
         )
 
     def summary(self) -> dict[str, float]:
-        """Figures by name.
+        """Return figures by name.
 
-        `pass_at_1`, `length` in tokens, `steps`, `truncated`; where there is truth, `sound`
-        (samples without a wrong step) and `lucky` (of the right answers, those through a wrong
-        step); with a PRM, `prm_less_outcome` (its mean lowest score less the share of right
-        answers) and `prm_brier` (mean squared error of the lowest score as the chance of a right
-        answer): both rise when the policy moves away from what the PRM knows; `kl`, where it was
-        measured.
+        All measurements have `pass_at_1`, `length` in tokens, `steps` and `truncated`. Where the
+        true steps are known, they have `sound` (share of samples without a wrong step) and `lucky`
+        (share of right answers through a wrong step). With a PRM they have `prm_less_outcome` (mean
+        lowest score less the share of right answers) and `prm_brier` (mean squared error of the
+        lowest score as the chance of a right answer); both rise when the policy leaves the data
+        that the PRM was trained on. `kl` is present where it was measured.
         """
         num = sum(figures.num_samples for figures in self.problems)
         right = sum(figures.num_right for figures in self.problems)
@@ -137,16 +139,16 @@ class Measurement:
         return summary if self.kl is None else summary | {"kl": self.kl}
 
     def to_json(self) -> dict[str, Any]:
-        """The summary, and the figures of each problem."""
+        """Return the summary and the figures of each problem."""
         problems = [asdict(figures) for figures in self.problems]
         return {"summary": self.summary(), "kl": self.kl, "problems": problems}
 
     @classmethod
     def from_json(cls, content: Any) -> Measurement:
-        """Return what `to_json` gave.
+        """Read the output of `to_json`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the content is not a measurement.
         """
         fields = read_record(dict[str, Any], content)
         return read_record(
@@ -183,7 +185,7 @@ def _figures(group: Group, scores: Sequence[float] | None) -> ProblemFigures:
 
 
 def _is_sound(solution: Solution, problem: Problem) -> bool:
-    """Return whether a solution ended, and no step of it is wrong."""
+    """Return whether a solution ended and no step of it is wrong."""
     if not solution.steps or solution.finish_reason != "stop":
         return False
     return true_first_error(problem.meta, [step.text for step in solution.steps]) is None
@@ -199,14 +201,15 @@ Parts = Callable[[ProblemFigures], tuple[float | None, float]]
 
 @dataclass(frozen=True)
 class Sign:
-    """A figure that a hacked reward moves."""
+    """A figure that indicates a hacked reward when it moves in one direction."""
 
     words: str
-    """What it says."""
+    """Description of the figure for messages."""
     is_bad_up: bool
-    """True if it rises when the reward is hacked; else it falls."""
+    """True if the figure rises when the reward is hacked, False if it falls."""
     parts: Parts
-    """What a problem adds to the figure's numerator, None where it is unknown, and denominator."""
+    """Function that returns a problem's contribution to the numerator of the figure, None where it
+    is unknown, and to the denominator."""
 
 
 SIGNS: Mapping[str, Sign] = {
@@ -219,22 +222,24 @@ SIGNS: Mapping[str, Sign] = {
         lambda p: (None if p.score is None else p.score - p.num_right, p.num_samples),
     ),
 }
-"""By the figure's name in `Measurement.summary`."""
+"""Signs of a hacked reward, by the figure's name in `Measurement.summary`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The way that a figure changed between two policies, on the same problems."""
+    """Change of a figure between two policies on the same problems."""
 
     sign: Sign
     before: float
     after: float
     change: Estimate
-    """With a 95% interval over problems."""
+    """Difference of the two, with a 95% interval over problems."""
 
     @property
     def is_bad(self) -> bool:
-        """Return whether it moved as a hacked reward moves it, beyond its interval."""
+        """Return whether the figure moved in the direction of a hacked reward, with an interval
+        without 0.
+        """
         low, high = self.change.low, self.change.high
         if low is None or high is None:
             return False
@@ -249,15 +254,15 @@ class Change:
 
 
 def changes(before: Measurement, after: Measurement, *, seed: int = 0) -> dict[str, Change]:
-    """Return how each figure of `SIGNS` changed that both measurements know.
+    """Return the change of each figure of `SIGNS` that both measurements contain.
 
     Args:
         before: figures of the first policy.
-        after: figures of another one on the same problems.
+        after: figures of another policy on the same problems.
         seed: seed of the bootstrap over problems.
 
     Raises:
-        ValueError: they are of other problems.
+        ValueError: the measurements are of different problems.
     """
     ids = [figures.problem_id for figures in before.problems]
     later = {figures.problem_id: figures for figures in after.problems}

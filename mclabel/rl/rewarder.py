@@ -1,9 +1,9 @@
-"""Rewards and step credits for trainers that ask: one PRM, checker and credit for all requests.
+"""The service of rewards and step credits: one PRM, checker and credit for all requests.
 
-Completions of all requests are scored together. One that deserves no reward, as it is empty or
-repeats itself, is refused: its reward is 0, and the credit of its steps is that of scores of 0, so
-that it is blamed like a wrong solution. One of which nothing is known, since it could not be graded
-or read, is masked: it is compared with no other, and its credit is 0.
+Completions of all requests are scored together. An empty or repetitive completion is refused: its
+reward is 0 and its steps are credited as if their scores were 0, like those of a wrong solution. A
+completion that could not be graded or read is masked: it is compared with no other, and its credit
+is 0.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ from mclabel.serving.requests import Asked, Limits
 
 @dataclass(frozen=True, kw_only=True)
 class _ItemResult:
-    """What is known of a completion before its group is compared."""
+    """Result of one completion, before its group is compared."""
 
     ends: tuple[int, ...] = ()
     scores: tuple[float, ...] = ()
     outcome: str | None = None
     reward: float | None = 0.0
-    """None where nothing is known of it."""
+    """Reward of the completion, in [0, 1]; None where it is unknown."""
     refused: str | None = None
 
 
 def check_credit(settings: RewardSettings) -> None:
-    """See that the server knows what its credit needs.
+    """Check that the server can compute the evidence that its credit needs.
 
     Raises:
-        ConfigError: it needs step values, or scores without a PRM; or it is no credit.
+        ConfigError: the credit needs step values, or scores without a PRM, or does not exist.
     """
     kind, needs = settings.credit.kind, derived_class(settings.credit, Credit).needs
     if "values" in needs:
@@ -79,17 +79,17 @@ def check_credit(settings: RewardSettings) -> None:
 
 
 class Rewarder:
-    """Rewards completions."""
+    """A service that rewards completions."""
 
     def __init__(self, settings: RewardSettings, *, limits: Limits) -> None:
         """Prepare to reward; `start` loads the PRM.
 
         Args:
             settings: settings of the server.
-            limits: limits of what is done at a time.
+            limits: limits of the concurrent work.
 
         Raises:
-            ConfigError: the credit needs what the server does not know.
+            ConfigError: the credit needs evidence that the server cannot compute.
         """
         check_credit(settings)
         self.settings = settings
@@ -114,13 +114,13 @@ class Rewarder:
                 await self._scorer.start()
 
     def begin(self, items: Sequence[RewardItem | None]) -> asyncio.Task[list[StepRewards]]:
-        """Reward completions. Cancelling the task ends it.
+        """Start to reward completions. Cancelling the task ends the work.
 
         Args:
-            items: None for one that was refused while it was read.
+            items: completions; None for one that was refused while it was read.
 
         Raises:
-            Refused: there is too much to do already, or the server ends; so does the task.
+            Refused: too much work is under way, or the server ends; the task can raise it too.
         """
         return self.asked.begin(lambda: self._rewards(items))
 
@@ -192,7 +192,7 @@ class Rewarder:
         )
 
     async def _read(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
-        """Return where the steps of a completion end, and why it is refused; None if it is not."""
+        """Return the ends of a completion's steps in characters, and why it is refused or None."""
         if item is None:
             return (), "unmatched"
         ends, why = await self._executor.run(refusal, item.completion, self.settings.split)
@@ -201,7 +201,7 @@ class Rewarder:
         return ends, why
 
     async def _scored(self, item: RewardItem, ends: tuple[int, ...]) -> tuple[float, ...] | str:
-        """The scores of a completion's steps, or why there are none."""
+        """Return the scores of a completion's steps, or the reason why there are none."""
         from mclabel.prm.examples.encode import TooLongError
         from mclabel.prm.scoring.aggregate import check_scores
 
@@ -295,31 +295,32 @@ def _problem(item: RewardItem) -> Problem:
 
 
 MAX_CHARACTERS = 262_144
-"""Of a completion; a longer one is refused without being read."""
+"""Maximum number of characters of a completion; a longer one is refused without being read."""
 REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched", "no_gold")
-"""Why completions are refused: nothing but blanks; more than half of at least four steps repeat an
-earlier one; longer than the PRM reads; a text that it cannot take; a query that does not begin with
-its prompt; a gold that says that there is none."""
+"""Reasons for refusing a completion: it is blank; more than half of at least four steps repeat an
+earlier one; it is longer than the PRM reads; the PRM cannot encode the text; the query does not
+begin with its prompt; the gold states that there is no answer."""
 UNREADABLE = ("not_scored", "unmatched", "no_gold")
-"""Refusals that say nothing of the completion. One that is too long is a cut."""
+"""Refusals after which the reward of the completion is unknown. One that is `too_long` counts as
+truncated."""
 
 
 def step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
-    """Character positions where the steps of a completion end.
+    """Return the exclusive end position of each step of a completion, in characters.
 
-    Its characters stand for tokens, and a slice of it is its own text.
+    The splitter takes each character as a token, so that slices of tokens are their own texts.
     """
     steps = split.split(cast(Sequence[int], text), text, cast(Decode, str))
     return tuple(accumulate(len(step.text) for step in steps))
 
 
 def steps_of(text: str, ends: Sequence[int]) -> tuple[str, ...]:
-    """The texts of steps."""
+    """Return the texts of steps."""
     return tuple(text[a:b] for a, b in pairwise((0, *ends)))
 
 
 def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
-    """Return where the steps of a completion end, and why it is refused; None if it is not."""
+    """Return the ends of a completion's steps in characters, and why it is refused or None."""
     if not text.strip():
         return (), "empty"
     if len(text) > MAX_CHARACTERS:

@@ -1,4 +1,4 @@
-"""The server of rewards and step credits: from its configuration until it is interrupted.
+"""The server of rewards and step credits, from its configuration until it is interrupted.
 
 `make_app` is the server as an ASGI application; `read_score` and `read_get_reward` check requests.
 """
@@ -37,15 +37,15 @@ def serve_rewards(
 
     Args:
         config: configuration of PRM, checker and credit.
-        place: where to listen.
-        limits: limits of what is done at a time.
-        on_ready: called with the base URL once it is served, and with a function that ends the
-            server, from whatever thread.
+        place: host, port and token of the server.
+        limits: limits of the concurrent work.
+        on_ready: function that is called when the server listens, with its base URL and a function
+            that ends the server from any thread.
 
     Raises:
         ConfigError: the port is in use, a host that others reach has no token, or the credit needs
-            what the server does not know.
-        DataError: there is no such PRM.
+            evidence that the server cannot compute.
+        DataError: the PRM does not exist.
         EngineError: the PRM cannot be loaded, or died.
     """
     check_credit(config)
@@ -65,7 +65,7 @@ async def _run(
     place: Place,
     on_ready: Ready,
 ) -> None:
-    """Load, and serve until a signal, `stop` or the death of the PRM."""
+    """Load the PRM, and serve until a signal, a call of `stop` or the death of the PRM."""
     rewarder = Rewarder(config, limits=limits)
     try:
         await rewarder.start()
@@ -78,11 +78,11 @@ async def _run(
 
 
 def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
-    """The server as an ASGI application.
+    """Return the server as an ASGI application.
 
     Args:
-        rewarder: started.
-        token: what clients must know; None lets in who calls this machine by a loopback name.
+        rewarder: rewarder, already started.
+        token: token that clients must send; None admits clients that use a loopback host name.
     """
     served = _Served(rewarder)
     routes = [
@@ -94,19 +94,19 @@ def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
 
 
 class _Served:
-    """The endpoints."""
+    """Endpoints of the server."""
 
     def __init__(self, rewarder: Rewarder) -> None:
         self._rewarder, self._settings = rewarder, rewarder.settings
 
     async def score(self, request: Request) -> Response:
-        """Rewards, scores and credits of completions."""
+        """Return rewards, scores and credits of completions."""
         items = read_score(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
         return await answered(work, request, _items_response)
 
     async def get_reward(self, request: Request) -> Response:
-        """One reward a completion, in the form of OpenRLHF."""
+        """Return one reward per completion, in the format of OpenRLHF."""
         items = read_get_reward(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
         return await answered(
@@ -114,7 +114,7 @@ class _Served:
         )
 
     async def health(self, request: Request) -> Response:
-        """Return what is served, and how much was."""
+        """Return the settings of the server, and the numbers of completions by result."""
         settings, rewarder = self._settings, self._rewarder
         return json_response(
             {
@@ -135,7 +135,9 @@ def _items_response(rewards: Sequence[StepRewards]) -> Response:
 
 
 def _openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
-    """Rewards, and numbers that the trainer logs; each list has one number a completion."""
+    """Return rewards, and figures that the trainer logs. Each list has one number per
+    completion.
+    """
     numbers = [rewarded.reward for rewarded in rewards]
     logs = {
         "refused": [float(rewarded.refused is not None) for rewarded in rewards],
@@ -147,15 +149,16 @@ def _openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
 
 
 MAX_BODY = 32 * 2**20
-"""Bytes of a request."""
+"""Maximum number of bytes of a request."""
 MAX_ITEMS = 1_024
-"""Completions of a request."""
+"""Maximum number of completions of a request."""
 MAX_PROBLEM = 65_536
-"""Characters of a problem or of a group's name."""
+"""Maximum number of characters of a problem or of a group's name."""
 MAX_ANSWER = 262_144
-"""Characters of a gold as JSON: it may be a whole solution, or a list of answers."""
+"""Maximum number of characters of a gold as JSON, which may be a whole solution or a list of
+answers."""
 MAX_MESSAGE = 2_000
-"""Characters of a message."""
+"""Maximum number of characters of an error message."""
 
 _Text = Annotated[str, Field(max_length=MAX_PROBLEM)]
 S = TypeVar("S", bound=Settings)
@@ -174,7 +177,7 @@ class _Score(Settings):
 
 
 class _GetReward(Settings):
-    """What OpenRLHF sends: prompts with their completions, the prompts alone, and gold answers."""
+    """Request of OpenRLHF: prompts with their completions, the prompts alone, and gold answers."""
 
     query: list[str]
     prompts: list[_Text]
@@ -182,10 +185,10 @@ class _GetReward(Settings):
 
 
 def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
-    """The completions of a request POST /score.
+    """Read the completions of a request POST /score.
 
     Raises:
-        Refused: it is no such request, holds too much, or lacks an answer; names what is wrong.
+        Refused: the request is malformed, too large, or lacks an answer; the message says which.
     """
     content = parsed(body)
     _check_length("items", content.get("items"))
@@ -195,14 +198,14 @@ def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
 
 
 def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | None]:
-    """The completions of a request POST /get_reward of OpenRLHF (0.11).
+    """Read the completions of a request POST /get_reward of OpenRLHF (0.11).
 
     Returns:
-        None for a query that does not begin with its prompt, or a prompt without the texts that
-        stand around its problem.
+        The completions; None for a query that does not begin with its prompt, or a prompt without
+        the texts that surround its problem.
 
     Raises:
-        Refused: as of `read_score`.
+        Refused: the same reasons as in `read_score`.
     """
     content = parsed(body)
     for name in ("query", "prompts", "labels"):
@@ -232,11 +235,11 @@ def _openrlhf_item(query: str, prompt: str, settings: RewardSettings) -> RewardI
 
 
 def _with_answers(items: list[RewardItem], name: str, settings: RewardSettings) -> list[RewardItem]:
-    """The items, which must have gold answers where the server checks them.
+    """Return the items, after checking that they have gold answers where the server checks answers.
 
-    None where there should be one is a fault of the set-up, found with the first request. A gold
-    that says of its problem that there is none, such as `proof`, is one row of a data set: it does
-    not end a training, its completions are masked.
+    A missing gold is a fault of the set-up, which the first request reveals. A gold which states
+    that its problem has no answer, such as `proof`, is one row of a data set: it does not end a
+    training, and its completions are masked.
     """
     if settings.check:
         for number, item in enumerate(items):
@@ -250,7 +253,7 @@ def _with_answers(items: list[RewardItem], name: str, settings: RewardSettings) 
 
 
 def _answer_fault(answer: Any) -> str | None:
-    """Why a request cannot go on with what it sends as an answer, as a predicate."""
+    """Return the fault of a gold answer in a request, as a predicate; None if there is none."""
     if answer is None or (isinstance(answer, str | list | dict) and not answer):
         return "has no gold answer"
     if isinstance(answer, str) and not answer.strip():
@@ -264,7 +267,7 @@ def _answer_fault(answer: Any) -> str | None:
 
 
 def _check_length(name: str, given: object) -> None:
-    """Refuse a list that is too long before its elements are looked at."""
+    """Refuse a list that is too long before its elements are read."""
     if isinstance(given, list) and len(given) > MAX_ITEMS:
         message = f"{name}: {len(given):,} are more than the {MAX_ITEMS:,} that a request may have"
         raise Refused(413, message, param=name)

@@ -1,14 +1,14 @@
 """Values of the steps of solutions under the current policy, for credit (VinePPO, 2410.01679).
 
-Two kinds of evidence, both of the current weights alone: rollouts that an estimator asks for, and
-the group itself. Each other solution of the group that went through a state is a free rollout of
-it (RTMC, 2604.11037). A solution's own outcome is never evidence of a value of its own: a baseline
-that it moved would bias the gradient. Nothing is taken over from weights before: what an estimator
-learns over problems, it learns anew at each call.
+There are two kinds of evidence, both from the current weights alone: rollouts that an estimator
+requests, and the group itself. Each other solution of the group that went through a state is a free
+rollout of it (RTMC, 2604.11037). The outcome of a solution is never evidence for its own values,
+because a baseline that depends on it would bias the gradient. Nothing is reused from earlier
+weights: an estimator that learns over problems starts anew at each call.
 
-Where an estimator counts a fixed number of rollouts, these and the group's free ones are drawn
-alike and are counted together, so the value is the unbiased share of both. Where it stopped by what
-it saw, its own value stands, and free rollouts do not enter.
+If an estimator samples a fixed number of rollouts, these and the free rollouts have the same
+distribution. They are counted together, so the value is the unbiased share of both. If an estimator
+stops depending on the outcomes, its own value is taken without the free rollouts.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from mclabel.labeling.problem import EngineContext, label_sampled, run_learner
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 
 BY_COUNT = "fixed"
-"""Source of a label whose number of rollouts was known before: its counts are all it rests on."""
+"""Source of a label with a fixed number of rollouts, whose value depends on its counts alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SolutionValues:
-    """What is known along one solution."""
+    """Value estimates along one solution."""
 
     states: tuple[StepEstimate, ...]
-    """Of the problem alone, then after each step: one more than there are steps. The last is the
-    outcome's reward, and certain, or unknown where the solution could not be graded."""
+    """Estimates of the problem alone and after each step, one more than there are steps. The last
+    is the reward of the outcome: certain, or unknown where the solution could not be graded."""
     first_error: int | None
-    """Index of the first wrong step, by the estimator's rule; None where it finds none."""
+    """Index of the first wrong step by the estimator's rule; None where it finds none."""
 
     @property
     def values(self) -> tuple[float | None, ...]:
-        """In [0, 1]; None where a value is not known."""
+        """Return the values, in [0, 1]; None where a value is unknown."""
         return tuple(
             state.value if state.value is not None else state.mean for state in self.states
         )
@@ -58,17 +58,17 @@ class SolutionValues:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupValues:
-    """What is known of a group, and what it cost."""
+    """Values of a group's solutions, and the cost of estimating them."""
 
     solutions: tuple[SolutionValues, ...]
-    """In the order of the group."""
+    """Values of each solution, in the order of the group."""
     num_tokens: int
-    """Sampled for it, beside the group's own."""
+    """Tokens sampled for the estimates, without those of the group itself."""
     num_rollouts: int
 
 
 class LiveValues:
-    """Estimates values on the engine of the current policy."""
+    """An estimator of step values on the engine of the current policy."""
 
     def __init__(
         self,
@@ -78,23 +78,23 @@ class LiveValues:
         free_rollouts: bool = True,
         outcomes: bool = False,
     ) -> None:
-        """Estimate values of a policy's steps.
+        """Prepare to estimate the values of a policy's steps.
 
         Args:
-            live: the policy.
-            settings: with the estimator.
+            live: current policy on its engine.
+            settings: settings of labelling, which name the estimator.
             free_rollouts: whether the group's other solutions count as rollouts.
             outcomes: whether the estimator takes the solutions' own outcomes as evidence. That
-                helps to find a first error, and makes the values biased as baselines.
+                helps to find a first error, but makes the values biased baselines.
         """
         self._live, self._settings = live, settings
         self._free, self._outcomes = free_rollouts, outcomes
 
     async def estimate(self, groups: Sequence[Group], *, seed: int) -> list[GroupValues]:
-        """Values of groups that the present weights have sampled.
+        """Estimate the values of groups that the current weights have sampled.
 
         Args:
-            groups: estimated side by side.
+            groups: groups, which are estimated concurrently.
             seed: seed of the rollouts.
 
         Raises:
@@ -147,13 +147,13 @@ class LiveValues:
 
 
 class FreeRollouts:
-    """The solutions of a group as rollouts of the states that they went through."""
+    """Solutions of a group, used as rollouts of the states that they went through."""
 
     def __init__(self, group: Group) -> None:
-        """Count them.
+        """Count the outcomes of the solutions by state.
 
         Args:
-            group: whose solutions were sampled whatever their outcomes.
+            group: group whose solutions were not chosen by their outcomes.
         """
         self._problem_id = group.problem.id
         self._num_visits: Counter[tuple[str, Outcome]] = Counter()
@@ -162,12 +162,14 @@ class FreeRollouts:
                 self._num_visits[state, solution.outcome] += 1
 
     def _states(self, solution: Solution) -> list[str]:
-        """Ids of the problem alone and of the prefixes after all steps but the last."""
+        """Return the ids of the problem alone and of the prefixes after all steps but the last."""
         ends = (0, *(step.end for step in solution.steps[:-1]))
         return prefix_ids(self._problem_id, solution.ids, ends)
 
     def counts_of_others(self, solution: Solution) -> list[Counts]:
-        """Outcomes of the group's other solutions, by the states that `solution` went through."""
+        """Count the outcomes of the group's other solutions, by the states that `solution` went
+        through.
+        """
         counts_by_state = []
         for state in self._states(solution):
             counts = Counts()
@@ -185,7 +187,7 @@ def _solution_values(
     free: FreeRollouts | None,
     truncated: TruncatedPolicy,
 ) -> SolutionValues:
-    """The states of a solution with at least one step."""
+    """Return the values of a solution with at least one step."""
     given = free.counts_of_others(solution) if free else [Counts()] * len(solution.steps)
     root = total_counts([given[0], Counts() if row is None else row.root])
     states = [estimate_fixed(root, truncated=truncated)]
@@ -201,7 +203,9 @@ def _solution_values(
 def _step_estimate(
     label: StepLabel | None, others: Counts, truncated: TruncatedPolicy
 ) -> StepEstimate:
-    """The value after a step but the last, by the estimator's label and the group's others."""
+    """Estimate the value after a step other than the last, from the estimator's label and the
+    outcomes of the group's other solutions.
+    """
     if label is None or label.source == BY_COUNT:
         own = Counts() if label is None else label.counts
         return estimate_fixed(total_counts([own, others]), truncated=truncated)

@@ -1,4 +1,4 @@
-"""Adapters: how other trainers use the rewards of a server (docs/rl-trainers.md).
+"""Adapters that let other trainers use the rewards of a server (docs/rl-trainers.md).
 
-Each needs the package of its trainer and nothing else of what mclabel needs.
+Each adapter needs the package of its trainer, but no other dependency of mclabel.
 """

@@ -90,7 +90,7 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
         self._place, self._client = placings[credit], client_of_environment()
 
     async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
-        """Generate as SkyRL does, then put the server's rewards of tokens in the batch."""
+        """Generate as SkyRL does, then add the server's rewards of tokens to the batch."""
         output = await super().generate(input_batch, disable_tqdm)
         metadata = input_batch.get("batch_metadata")
         if metadata is not None and metadata.training_phase != "train":

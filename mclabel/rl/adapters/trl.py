@@ -43,7 +43,7 @@ class _BatchClient:
         problem_column: str | None = None,
         timeout_s: float = 120.0,
     ) -> None:
-        """Connect at the first batch.
+        """Prepare a client, which connects at the first batch.
 
         Args:
             url: URL that `mclabel serve-rewards` printed.
@@ -103,7 +103,7 @@ class ProcessReward(_BatchClient):
     __name__ = "process_reward"
 
     def __init__(self, url: str, *, reduce: Reduce = "reward", **options: Any) -> None:
-        """Connect at the first batch.
+        """Prepare a client, which connects at the first batch.
 
         Args:
             url: URL that `mclabel serve-rewards` printed.
@@ -158,7 +158,7 @@ class ServerCredit(_BatchClient):
     """
 
     def __init__(self, url: str, tokenizer: Any, **options: Any) -> None:
-        """Connect at the first batch.
+        """Prepare a client, which connects at the first batch.
 
         Args:
             url: URL that `mclabel serve-rewards` printed.

@@ -1,1 +1,3 @@
-"""Training a policy by reinforcement: TRL trains, our engine samples, credit goes to steps."""
+"""Training of a policy by reinforcement learning: TRL trains, our engine samples, and credit is
+given to steps.
+"""

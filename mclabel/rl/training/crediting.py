@@ -1,4 +1,6 @@
-"""From a step's groups to advantages of tokens: values, scores and first errors where needed."""
+"""Credit of the tokens of an optimizer step's groups, from values, scores and first errors as
+needed.
+"""
 
 from __future__ import annotations
 
@@ -20,58 +22,57 @@ if TYPE_CHECKING:
 
 
 class ValueEstimator(Protocol):
-    """Estimates the values of groups; see `LiveEngine.values`."""
+    """An estimator of the values of groups; see `LiveEngine.values`."""
 
     def values(
         self, groups: Sequence[Group], *, seed: int, outcomes: bool = False
     ) -> list[GroupValues]:
-        """The values of each group, in order."""
+        """Estimate the values of each group, in order."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Credited:
-    """A step's groups with their credit."""
+    """Credit of an optimizer step's groups."""
 
     advantages: list[list[list[float] | None]]
-    """For each group and solution, one for each of its ids, and the last once more, for the end
-    token. None for a solution whose outcome is not known, which nothing is learned from.
-    """
+    """Advantages for each group and solution: one for each id, and the last repeated for the end
+    token. None for a solution with an unknown outcome, which is left out of the loss."""
     num_value_tokens: int = 0
-    """Sampled for values."""
+    """Tokens sampled to estimate values."""
     mean_score: float | None = None
     """Mean of the PRM's lowest step score over the solutions; None without a PRM."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Why solutions have the reward 0 whatever their answer, and how many."""
+    """Number of solutions that have the reward 0 whatever their answer, by reason."""
 
 
 class Crediting:
-    """Assigns credit to the tokens of groups."""
+    """A method that assigns credit to the tokens of groups."""
 
     def __init__(self, settings: RLSettings, engine: ValueEstimator, prm: PRM | None) -> None:
         """Prepare to assign credit.
 
         Args:
             settings: settings of the training.
-            engine: that samples with the present weights.
-            prm: where the settings name one.
+            engine: estimator of values under the current weights.
+            prm: PRM, if the settings name one, else None.
 
         Raises:
-            ConfigError: they name no credit.
+            ConfigError: the settings name no credit.
         """
         self._settings, self._engine, self._prm = settings, engine, prm
         self._credit = CheckedCredit(settings.credit)
 
     def assign(self, groups: Sequence[Group], *, seed: int) -> Credited:
-        """Credit of a step's groups.
+        """Assign credit to the groups of an optimizer step.
 
         Args:
-            groups: that the present weights have sampled.
-            seed: seed of rollouts.
+            groups: groups that the current weights have sampled.
+            seed: seed of the rollouts.
 
         Raises:
             EngineError: the engine died.
-            ComponentError: a credit of somebody's own broke its rules.
+            ComponentError: a user's credit broke the rules of its protocol.
         """
         needs, refused, num_tokens = self._credit.needs, Counter[str](), 0
         evidence = [
@@ -108,7 +109,7 @@ class Crediting:
         )
 
     def _outcome(self, solution: Solution, refused: Counter[str]) -> StepEvidence | None:
-        """Return what the outcome says; None where it is not known."""
+        """Return the evidence from the outcome; None where the outcome is unknown."""
         reason = unfit([step.text for step in solution.steps])
         if reason is not None:
             refused[reason] += 1
@@ -118,9 +119,9 @@ class Crediting:
         return StepEvidence(num_steps=len(solution.steps), reward=reward)
 
     def lowest_scores(self, groups: Sequence[Group]) -> list[list[float]] | None:
-        """The PRM's lowest step score of every solution, 0 of one that it cannot read.
+        """Return the PRM's lowest step score of every solution, 0 for one that it cannot read.
 
-        None without a PRM.
+        It is None without a PRM.
         """
         if self._prm is None:
             return None
@@ -143,8 +144,8 @@ class Crediting:
         evidence: Sequence[StepEvidence | None],
         refused: Counter[str],
     ) -> list[StepEvidence | None]:
-        """The evidence with the PRM's step scores; of a solution that it cannot read nothing is
-        known, and one without steps has none.
+        """Return the evidence with the PRM's step scores. It is None for a solution that the PRM
+        cannot read; a solution without steps has no scores.
         """
         assert self._prm is not None
         encoded = {}
@@ -168,11 +169,11 @@ class Crediting:
 
 
 def per_token(solution: Solution, segments: Sequence[Segment]) -> list[float]:
-    """The advantage of each id of a solution, and the last step's for its end token.
+    """Return the advantage of each id of a solution, and that of the last step for its end token.
 
     Args:
-        solution: whose ids lack the end token.
-        segments: that cover its steps; none of a solution without steps, which has 0.
+        solution: solution whose ids lack the end token.
+        segments: segments that cover its steps. Without steps there are none, and advantages are 0.
     """
     ends = [step.end for step in solution.steps]
     tokens = spread(

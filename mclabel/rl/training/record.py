@@ -1,4 +1,4 @@
-"""What a training leaves beside its weights: a log, measurements, and some solutions."""
+"""Records of a training besides its weights: a log, measurements and sample solutions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mclabel.rl.measure import Measurement
 LOG, MEASURED = "log.jsonl", "measured"
 
 NUM_KEPT = 20
-"""Problems of which a solution is kept, always the same ones."""
+"""Number of problems for which a solution is kept, always the same ones."""
 
 
 def write_samples(path: Path, groups: Sequence[Group]) -> None:
@@ -35,15 +35,15 @@ def write_samples(path: Path, groups: Sequence[Group]) -> None:
 
 
 def read_samples(path: Path) -> list[dict[str, str]]:
-    """Return what `write_samples` wrote; nothing where it is not there."""
+    """Read the rows that `write_samples` wrote; none if the file is missing."""
     return _read_lines(path)
 
 
 def read_measured(out: Path) -> dict[int, Measurement]:
-    """Return what was measured, by step.
+    """Read the measurements, by optimizer step.
 
     Raises:
-        DataError: a file holds something else.
+        DataError: a file is not a measurement.
     """
     measurements = {}
     for path in sorted((out / MEASURED).glob("*.json"), key=_step_of):
@@ -60,10 +60,10 @@ def read_measured(out: Path) -> dict[int, Measurement]:
 
 
 def read_log(out: Path) -> list[dict[str, float]]:
-    """The figures of every step, in order. A line that a kill has torn is left out.
+    """Read the figures of every step, in order. A last line that was cut by a kill is left out.
 
     Raises:
-        DataError: the file holds something else.
+        DataError: the file is not a log.
     """
     lines = _read_lines(out / LOG)
     for line in lines:
@@ -75,7 +75,7 @@ def read_log(out: Path) -> list[dict[str, float]]:
 
 
 def forget_after(out: Path, step: int) -> None:
-    """Drop what the log and the measurements say of steps that are done again."""
+    """Remove log lines and measurements after a step, since those steps are repeated."""
     kept = [line for line in read_log(out) if line["step"] <= step]
     text = "".join(json.dumps(line) + "\n" for line in kept)
     write_whole(out / LOG, text.encode())
@@ -85,7 +85,7 @@ def forget_after(out: Path, step: int) -> None:
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """JSON objects, one a line; the last may be torn."""
+    """Read JSON objects, one per line; the last line may be cut."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -104,5 +104,5 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _step_of(path: Path) -> int:
-    """The step of a measurement's file; a file of another name is none of ours."""
+    """Return the step of a measurement's file; -1 for any other file."""
     return int(path.stem) if path.stem.isascii() and path.stem.isdecimal() else -1

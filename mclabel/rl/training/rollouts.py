@@ -1,8 +1,8 @@
-"""What TRL's trainer is given for a step: solutions from our engine, with credit for each token.
+"""The rollouts of TRL's trainer: solutions from our engine, with credit for each token.
 
-TRL calls `rollout_func` with each prompt repeated once for every solution of its group, and asks
-for advantages after it. Here both come from one batch, which is sampled with the weights that the
-trainer has at that moment.
+TRL calls `rollout_func` with each prompt repeated once for every solution of its group, and then
+requests advantages. Both come from one batch, which is sampled with the current weights of the
+trainer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class StepRollouts:
-    """Samples the groups of each optimizer step, and remembers their credit."""
+    """A sampler of the groups of each optimizer step, which keeps their credit."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class StepRollouts:
 
         Args:
             engine: engine of the policy.
-            crediting: crediting of its solutions.
-            problems: that are trained on; their texts differ.
-            group_size: solutions of each problem.
-            end_id: the token that ends a solution.
-            stop: texts that end one without that token.
+            crediting: method that assigns credit to its solutions.
+            problems: problems to train on, with distinct texts.
+            group_size: number of solutions per problem.
+            end_id: id of the token that ends a solution.
+            stop: texts that end a solution without that token.
             seed: seed of the run.
         """
         self._engine, self._crediting = engine, crediting
@@ -64,13 +64,13 @@ class StepRollouts:
         self._lengths: list[int] = []
         self._advantages: list[list[float] | None] = []
         self.figures: dict[str, float] = {}
-        """Of the last step, for the log."""
+        """Figures of the last step, for the log."""
 
     def sample(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
-        """TRL's `rollout_func`: a solution for each prompt, equal prompts next to each other.
+        """Sample a solution for each prompt, as TRL's `rollout_func`. Equal prompts are adjacent.
 
         Returns:
-            `prompt_ids`, `completion_ids` and `logprobs` as TRL wants them, and the rewards.
+            `prompt_ids`, `completion_ids` and `logprobs` as TRL requires them, and the rewards.
         """
         step = trainer.state.global_step
         if step != self._synced_at:
@@ -103,11 +103,11 @@ class StepRollouts:
     def measure(
         self, problems: Sequence[Problem], *, samples: int, seed: int
     ) -> tuple[Measurement, list[Group]]:
-        """Sample solutions of other problems with the engine's present weights, and measure them.
+        """Sample solutions of other problems with the engine's current weights, and measure them.
 
         Args:
-            problems: that are not trained on, at least one.
-            samples: of each problem.
+            problems: one or more problems that are not trained on.
+            samples: number of solutions per problem.
             seed: seed of the draws.
 
         Raises:
@@ -117,11 +117,11 @@ class StepRollouts:
         return Measurement.from_groups(groups, self._crediting.lowest_scores(groups)), groups
 
     def advantages(self, completion_ids: Sequence[Sequence[int]]) -> list[list[float] | None]:
-        """The advantages of the tokens that `sample` gave last, in their order; None for solutions
-        that nothing is learned from.
+        """Return the advantages of the tokens that `sample` returned last, in their order; None for
+        solutions that are left out of the loss.
 
         Raises:
-            TrainingError: these are other tokens.
+            TrainingError: the lengths differ from those of the sampled completions.
         """
         if [len(ids) for ids in completion_ids] != self._lengths:
             raise TrainingError(
@@ -131,7 +131,7 @@ class StepRollouts:
         return self._advantages
 
     def _problems(self, prompts: Sequence[str]) -> list[Problem]:
-        """The problems of a step, once each."""
+        """Return the problems of a step, once each."""
         heads = prompts[:: self._group_size]
         repeated = [prompt for prompt in heads for _ in range(self._group_size)]
         if list(prompts) != repeated:
@@ -142,19 +142,19 @@ class StepRollouts:
         return [self._by_text[text] for text in heads]
 
     def _completion(self, solution: Solution) -> list[int]:
-        """A solution's ids, with the end token if the policy ended it by one."""
+        """Return a solution's ids, with the end token if the policy ended it with one."""
         ended = solution.finish_reason == "stop" and not solution.text.endswith(self._stop)
         return [*solution.ids, *([self._end_id] if ended else [])]
 
 
 def whole_weights(trainer: Any) -> Mapping[str, Any]:
-    """The weights of a trainer's model, by the names of transformers."""
+    """Return the weights of a trainer's model, by their names in transformers."""
     weights: Mapping[str, Any] = trainer.accelerator.unwrap_model(trainer.model).state_dict()
     return weights
 
 
 def step_figures(groups: Sequence[Group], credited: Credited) -> dict[str, float]:
-    """Return what is logged of a step's groups."""
+    """Return the figures of a step's groups, for the log."""
     solutions = [solution for group in groups for solution in group.solutions]
     num = len(solutions)
     outcomes = Counter(solution.outcome for solution in solutions)
@@ -181,13 +181,14 @@ T = TypeVar("T")
 
 
 class LiveEngine:
-    """Samples and values with the present weights. Its methods wait for what they ask for.
+    """An engine with the current weights, which samples and estimates values. Its methods block
+    until their results are ready.
 
-    A context: the engine is loaded when it is entered, and freed when it is left.
+    It is a context manager: the engine is loaded on entry and freed on exit.
     """
 
     def __init__(self, engine: Engine, settings: RLSettings) -> None:
-        """Load nothing yet.
+        """Prepare the engine without loading it.
 
         Args:
             engine: engine of the policy, not started.
@@ -220,12 +221,12 @@ class LiveEngine:
     def groups(
         self, problems: Sequence[Problem], *, seed: int, size: int | None = None
     ) -> list[Group]:
-        """Sample a group of each problem.
+        """Sample a group of solutions to each problem.
 
         Args:
-            problems: sampled side by side.
+            problems: problems, which are sampled concurrently.
             seed: seed of the draws.
-            size: solutions of a group; None is that of the settings.
+            size: number of solutions in a group; None takes `group_size` of the settings.
 
         Raises:
             EngineError: the engine died.
@@ -236,7 +237,7 @@ class LiveEngine:
     def values(
         self, groups: Sequence[Group], *, seed: int, outcomes: bool = False
     ) -> list[GroupValues]:
-        """Estimate the values of groups that the present weights have sampled; see `LiveValues`.
+        """Estimate the values of groups that the current weights have sampled; see `LiveValues`.
 
         Raises:
             EngineError: the engine died.
@@ -250,12 +251,12 @@ class LiveEngine:
         return self._wait(values.estimate(groups, seed=seed))
 
     def update(self, weights: Mapping[str, Tensor]) -> None:
-        """Give the engine new weights.
+        """Update the weights of the engine.
 
         Raises:
-            EngineError: it cannot take them.
+            EngineError: the engine cannot load them.
         """
         self._wait(self._engine.update_weights(weights))
 
-    def _wait(self, asked: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

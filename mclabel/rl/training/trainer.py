@@ -1,14 +1,14 @@
 """Train a policy on TRL's GRPO trainer, with solutions from our engine and credit for each token.
 
-OUT/rl.json          what is trained on what; a folder belongs to one such run
-OUT/checkpoints/     one counts only when it is marked complete
+OUT/rl.json          configuration of the run; a folder belongs to one run
+OUT/checkpoints/     checkpoints, which count only when they are marked complete
 OUT/log.jsonl        figures of every step
-OUT/measured/        what the policy did on other problems, by step
-OUT/model/           the trained policy, put there whole
+OUT/measured/        measurements of the policy on other problems, by step
+OUT/model/           trained policy, written atomically
 
-The loss is that of Dr. GRPO (2503.20783): sums over tokens, no deviation of the group, since that
-means nothing where steps have advantages of their own. One step is on policy: solutions are trained
-on once, with the weights that sampled them.
+The loss is that of Dr. GRPO (2503.20783): it sums over tokens and does not divide by the deviation
+of the group, which has no meaning for advantages of steps. Training is on policy: solutions are
+trained on once, with the weights that sampled them.
 """
 
 from __future__ import annotations
@@ -54,41 +54,43 @@ from mclabel.run.trainings import CHECKPOINTS, mark_finished, step_of
 MAX_GRAD_NORM = 1.0
 """Gradients with a larger norm are scaled down to it, as is usual for language models."""
 KEPT_FIGURES = ("loss", "grad_norm", "kl", "entropy")
-"""Of TRL's own figures, those that the log has."""
+"""Figures of TRL that are copied to the log."""
 
 OnProgress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """All that a training works with."""
+    """Inputs of a training."""
 
     model: Any
-    """Of transformers, on its device."""
+    """Model of transformers, on its device."""
     tokenizer: Any
     policy: PolicySettings
     engine: LiveEngine
-    """Entered, with the first policy's weights."""
+    """Engine, already entered, with the weights of the first policy."""
     rollouts: StepRollouts
     problems: Sequence[Problem]
-    """To train on."""
+    """Problems to train on."""
     others: Sequence[Problem]
-    """To measure on; none to measure nothing."""
+    """Problems to measure on; without any, nothing is measured."""
     settings: RLSettings
     measuring: MeasureSettings
     out: Path
     load_first: Callable[[], Any]
-    """Loads the first policy's weights once more, from which the policy's distance is measured."""
+    """Function that loads the weights of the first policy again, to measure the policy's distance
+    from it."""
     bf16: bool = False
     on_cpu: bool = True
 
 
 def train_policy(training: Training, on_progress: OnProgress) -> None:
-    """Train in place, resuming from the last whole checkpoint.
+    """Train the model in place, resuming from the last complete checkpoint.
 
     Args:
-        training: what is trained, and how.
-        on_progress: called with steps done, steps in all, and a line of figures.
+        training: inputs of the training.
+        on_progress: function that is called with the completed and the total number of optimizer
+            steps, and a line of figures.
 
     Raises:
         TrainingError: the last checkpoint is damaged, or the loss is not finite.
@@ -121,7 +123,7 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
 
 
 def arguments(training: Training) -> GRPOConfig:
-    """The arguments of TRL's trainer, which has other names for most settings."""
+    """Return the arguments of TRL's trainer, which has other names for most settings."""
     settings, policy = training.settings, training.policy
     solutions = settings.problems_per_step * settings.group_size
     return GRPOConfig(
@@ -156,7 +158,7 @@ def arguments(training: Training) -> GRPOConfig:
 
 
 def _outcome(outcome_reward: Sequence[float], **_: Any) -> list[float]:
-    """The reward that TRL logs."""
+    """Return the rewards that TRL logs."""
     return list(outcome_reward)
 
 
@@ -165,14 +167,14 @@ class _PolicyTrainer(WholeCheckpoints, StepGRPOTrainer):
 
 
 class _Recorder(TrainerCallback):
-    """The log and measurements."""
+    """A callback that writes the log and the measurements."""
 
     def __init__(self, training: Training, on_progress: OnProgress) -> None:
         self._training, self._on_progress = training, on_progress
         self.trainer: Any = None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Measure the policy before the step where it is due."""
+        """Measure the policy before the step, if a measurement is due."""
         if state.global_step % self._training.measuring.every == 0:
             self.measure(state.global_step)
 
@@ -197,7 +199,7 @@ class _Recorder(TrainerCallback):
         self._on_progress(state.global_step, state.max_steps, line)
 
     def measure(self, step: int) -> None:
-        """Measure the present weights on other problems, once for each step."""
+        """Measure the current weights on other problems, once per step."""
         training = self._training
         path = training.out / MEASURED / f"{step}.json"
         if path.is_file() or not training.others:
@@ -216,7 +218,7 @@ class _Recorder(TrainerCallback):
         )
 
     def _kl(self, groups: Sequence[Group]) -> float:
-        """KL divergence from the first policy; see `kl_divergence`."""
+        """Return the KL divergence from the first policy; see `kl_divergence`."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         first = self._training.load_first().to(model.device)
         temperature = self._training.policy.temperature
@@ -224,12 +226,13 @@ class _Recorder(TrainerCallback):
 
 
 def save_policy(model: Any, source: Path, out: Path) -> None:
-    """Put the trained policy into a folder, whole: its weights, and all else as the first one's.
+    """Save the trained policy to a folder atomically: its weights, with all other files of the
+    first policy.
 
     Args:
-        model: trained.
+        model: trained model.
         source: folder of the first policy.
-        out: folder that must not be there yet.
+        out: folder to write, which must not exist yet.
     """
     partial = out.with_name(f"{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -243,20 +246,21 @@ def save_policy(model: Any, source: Path, out: Path) -> None:
         partial.replace(out)
 
 
-# How far a trained policy has moved from the first one.
+# The distance of a trained policy from the first one.
 
 
 @torch.no_grad()
 def kl_divergence(model: Any, first: Any, groups: Sequence[Group], *, temperature: float) -> float:
-    """KL divergence of a token from the first policy, in nats, over the policy's own solutions.
+    """Return the mean KL divergence per token from the first policy, in nats, over the policy's own
+    solutions.
 
-    At every token both distributions are compared whole, so that only the solutions are a sample.
+    The full distributions are compared at every token, so only the solutions are a sample.
 
     Args:
-        model: the policy, of transformers; in whatever mode, and left in it.
+        model: the policy, a model of transformers; its training mode is restored.
         first: the first policy, on the same device.
-        groups: that the policy has sampled.
-        temperature: at which it was sampled.
+        groups: groups that the policy has sampled.
+        temperature: temperature at which they were sampled.
 
     Returns:
         The mean over tokens; 0 where there are none.
@@ -283,6 +287,6 @@ def kl_divergence(model: Any, first: Any, groups: Sequence[Group], *, temperatur
 
 
 def _logprobs(model: Any, ids: Tensor, num_last: int, temperature: float) -> Tensor:
-    """Log-probabilities at each of the last tokens [tokens, vocabulary]."""
+    """Return log-probabilities at each of the last tokens [tokens, vocabulary]."""
     logits = model(input_ids=ids, logits_to_keep=num_last + 1).logits[0, :-1]
     return torch.log_softmax(logits.float() / temperature, dim=-1)

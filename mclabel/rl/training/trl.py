@@ -1,7 +1,7 @@
-"""TRL's trainer without its own use of vLLM, which our engines take the place of.
+"""TRL's trainer without its own use of vLLM, which our engines replace.
 
-TRL imports vLLM where it is installed, and fails to import with versions that it does not know. In
-training here it never samples, so it is told that there is none while it is imported.
+TRL imports vLLM where it is installed, and fails to import with an unknown version of it. Here TRL
+never samples, so the check for vLLM returns False while TRL is imported.
 """
 
 from __future__ import annotations
