@@ -28,7 +28,7 @@ EXTRAS: Mapping[str, Extra] = {
         modules=(
             *("accelerate", "datasets", "duckdb", "filelock", "huggingface_hub", "jinja2"),
             *("matplotlib", "numpy", "obstore", "openai", "pyarrow", "ray", "safetensors"),
-            *("scipy", "starlette", "tokenizers", "torch", "transformers", "uvicorn"),
+            *("scipy", "starlette", "tokenizers", "torch", "tqdm", "transformers", "uvicorn"),
         ),
     ),
     "gpu": Extra(purpose="vLLM, on GPUs", modules=("vllm",)),

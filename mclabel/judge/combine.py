@@ -168,20 +168,10 @@ def combine(
         DataError: opinions are on other solutions, or rollouts were not kept.
         ShardError: no run, no opinions, or `out` holds another run.
     """
-    if rule not in RULES:
-        raise ConfigError(f"--rule {rule}: must be one of {', '.join(RULES)}")
-    if rule == POSTERIOR:
-        least_belief = LEAST_BELIEF if least_belief is None else least_belief
-    elif least_belief is not None:
-        raise ConfigError(
-            f"--least-belief: works only with --rule {POSTERIOR}, not {rule}. Leave it out"
-        )
     sources = _sources(opinions)
-    if rule == JUDGE and (len(sources) > 1 or sources[0].run.claim == "at_or_before"):
-        raise ConfigError(
-            f"--rule {JUDGE}: takes the labels of one judge that names first errors or scores "
-            f"steps, not of {', '.join(judge.name for judge in sources)}. Give one, or another rule"
-        )
+    _check_rule(rule, least_belief, sources)
+    if rule == POSTERIOR and least_belief is None:
+        least_belief = LEAST_BELIEF
     source = Store(run)
     config = recorded_config(source)
     if "combined" in config:
@@ -231,6 +221,21 @@ def combine(
             report.num_relearned += _num_relearned(block, labeled, learned.alone)
     rewritten.finish()
     return report
+
+
+def _check_rule(rule: str, least_belief: float | None, sources: Sequence[Source]) -> None:
+    """Raise an error if there is no such rule, or if it does not fit the other arguments."""
+    if rule not in RULES:
+        raise ConfigError(f"--rule {rule}: must be one of {', '.join(RULES)}")
+    if rule != POSTERIOR and least_belief is not None:
+        raise ConfigError(
+            f"--least-belief: works only with --rule {POSTERIOR}, not {rule}. Leave it out"
+        )
+    if rule == JUDGE and (len(sources) > 1 or sources[0].run.claim == "at_or_before"):
+        raise ConfigError(
+            f"--rule {JUDGE}: takes the labels of one judge that names first errors or scores "
+            f"steps, not of {', '.join(judge.name for judge in sources)}. Give one, or another rule"
+        )
 
 
 def _sources(places: Sequence[str]) -> list[Source]:

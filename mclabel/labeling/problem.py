@@ -9,7 +9,7 @@ for another. Identical prefixes of a problem are rolled out once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mclabel.checkers import Checker
 from mclabel.core.errors import DataError, RejectReason
@@ -39,11 +39,11 @@ from mclabel.labeling.estimators import (
     strongest,
 )
 from mclabel.labeling.grading import commitments
-from mclabel.labeling.inputs import SourceRun
+from mclabel.labeling.inputs import Place, SourceProblem, SourceRun
 from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
-from mclabel.labeling.sampling import Sampled, sample_solutions
+from mclabel.labeling.sampling import sample_solutions
 from mclabel.labeling.solutions import given_solution, prompts_for, sampled_solution
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.journal import BlockJournal
@@ -168,38 +168,18 @@ async def label_problem(
         checker=context.checker,
         executor=executor,
     )
-    source_rows = (
-        None if context.source is None else await executor.run(context.source.problem, problem)
-    )
-    lost: RejectReason | None = None
-    if source_rows is not None:
-        solutions, sampled = (
-            [row.solution for row in source_rows.rows],
-            _sampled_before(source_rows.rows[0]),
-        )
+    if context.source is not None:
+        origin = _from_source(await executor.run(context.source.problem, problem))
     elif given:
-        solutions, lost = await _given_solutions(sampler, settings, given)
-        if lost is not None and (settings.strict or not solutions):
-            return _left_out(problem, lost, settings)
-        sampled = Sampled(kept=(), num_sampled=0, num_right=0, first=Counts())
+        origin = await _from_user(sampler, settings, given)
+        if origin.lost is not None and (settings.strict or not origin.solutions):
+            return _left_out(problem, origin.lost, settings)
     else:
-        sampled = await _sampled_solutions(sampler, settings)
-        solutions = list(sampled.kept)
-    if not solutions:
-        counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
-        return ProblemLabels(labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts)
-    chosen = settings.solutions.balance is not None and not given
-    if source_rows is not None:
-        chosen = source_rows.rows[0].chosen_by_outcome
-        probabilities = selection_probabilities(source_rows.rows)
-    else:
-        picked = {_index(item, n): item.selection for n, item in enumerate(given) if item.selection}
-        chosen = chosen or any(item.by_content for item in picked.values())
-        probabilities = {
-            item.id: picked[item.sample_index].probability
-            for item in solutions
-            if item.sample_index in picked
-        }
+        origin = await _from_policy(sampler, settings)
+    sampling = origin.sampling
+    if not origin.solutions:
+        counts = {"num_sampled": sampling.num_sampled, "num_right": sampling.num_sampled_right}
+        return ProblemLabels(labeled=[], rollouts=[], num_tokens=origin.num_tokens, dropped=counts)
     samplers = [
         replace(
             sampler,
@@ -209,20 +189,15 @@ async def label_problem(
             number=number,
             on_completion=on_rollout,
             writes=item.policy is policy,
-            recorded={} if source_rows is None else source_rows.rollouts,
+            recorded=origin.rollouts,
         )
         for number, (item, ids) in enumerate(zip(context.rolling_out, their_prompts, strict=True))
     ]
-    sampling = Sampling(
-        siblings=sampled.first,
-        num_sampled=sampled.num_sampled,
-        num_sampled_right=sampled.num_right,
-        chosen_by_outcome=chosen,
-        probabilities=probabilities,
+    labels = await label_sampled(
+        context, samplers, prompt, origin.solutions, sampling, ticket=ticket
     )
-    labels = await label_sampled(context, samplers, prompt, solutions, sampling, ticket=ticket)
-    labels.num_tokens += sampled.num_tokens
-    labels.set_aside = labels.set_aside or lost
+    labels.num_tokens += origin.num_tokens
+    labels.set_aside = labels.set_aside or origin.lost
     return labels
 
 
@@ -273,48 +248,97 @@ def _left_out(problem: Problem, why: RejectReason, settings: LabelSettings) -> P
     return ProblemLabels(labeled=[], rollouts=[], set_aside=why)
 
 
-async def _given_solutions(
+@dataclass(frozen=True, kw_only=True)
+class _Origin:
+    """Solutions of a problem that are to be labelled, and where they come from."""
+
+    solutions: Sequence[Solution]
+    sampling: Sampling
+    num_tokens: int = 0
+    """Tokens that were sampled for them in this job."""
+    lost: RejectReason | None = None
+    """Why some given solutions cannot be labelled."""
+    rollouts: Mapping[Place, Rollout] = field(default_factory=dict)
+    """Rollouts of a source, which are not sampled again."""
+
+
+def _from_source(source: SourceProblem) -> _Origin:
+    """Take over the solutions and rollouts of another run, which costs nothing now."""
+    first = source.rows[0]
+    return _Origin(
+        solutions=[row.solution for row in source.rows],
+        sampling=Sampling(
+            siblings=first.siblings,
+            num_sampled=first.num_sampled,
+            num_sampled_right=first.num_sampled_right,
+            chosen_by_outcome=first.chosen_by_outcome,
+            probabilities=selection_probabilities(source.rows),
+        ),
+        rollouts=source.rollouts,
+    )
+
+
+async def _from_user(
     sampler: Sampler, settings: LabelSettings, given: Sequence[GivenSolution]
-) -> tuple[list[Solution], RejectReason | None]:
-    """The given solutions in the policy's tokens, and which of them cannot be written so."""
+) -> _Origin:
+    """Return the given solutions in the policy's tokens; some may not be reproduced."""
     splitter = settings.split
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
     placed = [
         await given_solution(sampler, solution, _index(solution, place), splitter, thinks)
         for place, solution in enumerate(given)
     ]
-    lost = [str(index) for index, solution in enumerate(placed) if solution is None]
     solutions = [solution for solution in placed if solution is not None]
+    selections = {_index(item, n): item.selection for n, item in enumerate(given) if item.selection}
+    return _Origin(
+        solutions=solutions,
+        sampling=Sampling(
+            siblings=Counts(),
+            num_sampled=0,
+            num_sampled_right=0,
+            chosen_by_outcome=any(selection.by_content for selection in selections.values()),
+            probabilities={
+                solution.id: selections[solution.sample_index].probability
+                for solution in solutions
+                if solution.sample_index in selections
+            },
+        ),
+        lost=_not_reproduced(placed),
+    )
+
+
+def _not_reproduced(placed: Sequence[Solution | None]) -> RejectReason | None:
+    lost = [str(index) for index, solution in enumerate(placed) if solution is None]
     if not lost:
-        return solutions, None
+        return None
     shown = ", ".join(lost[:MAX_NAMED]) + (", …" if len(lost) > MAX_NAMED else "")
     detail = (
         f"{len(lost)} of its {len(placed)} given solutions (solution {shown}, from 0): the "
         "policy's tokenizer does not reproduce the text, so the steps have no exact token "
         "boundaries. Correct or remove it"
     )
-    return solutions, RejectReason("not_reproduced", detail)
+    return RejectReason("not_reproduced", detail)
 
 
-async def _sampled_solutions(sampler: Sampler, settings: LabelSettings) -> Sampled:
-    """The solutions to label, and how they were sampled; none is kept if the problem is dropped."""
-    splitter = settings.split
+async def _from_policy(sampler: Sampler, settings: LabelSettings) -> _Origin:
+    """Sample solutions from the policy; none is kept if the problem is dropped."""
+    splitter, choice = settings.split, settings.solutions
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
-    return await sample_solutions(
+    sampled = await sample_solutions(
         lambda index: sampled_solution(sampler, index, splitter, thinks),
-        count=settings.solutions.per_problem,
-        balance=settings.solutions.balance,
-        max_samples=settings.solutions.most_samples,
+        count=choice.per_problem,
+        balance=choice.balance,
+        max_samples=choice.most_samples,
     )
-
-
-def _sampled_before(row: LabeledSolution) -> Sampled:
-    """Return how a source's solutions were sampled, which costs nothing now."""
-    return Sampled(
-        kept=(),
-        num_sampled=row.num_sampled,
-        num_right=row.num_sampled_right,
-        first=row.siblings,
+    return _Origin(
+        solutions=sampled.kept,
+        sampling=Sampling(
+            siblings=sampled.first,
+            num_sampled=sampled.num_sampled,
+            num_sampled_right=sampled.num_right,
+            chosen_by_outcome=choice.balance is not None,
+        ),
+        num_tokens=sampled.num_tokens,
     )
 
 

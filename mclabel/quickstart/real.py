@@ -11,17 +11,22 @@ from rich.console import Console
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import Outcome
 from mclabel.engines.hub import resolve_model
-from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.evaluate.best_of_n.job import best_of_n
 from mclabel.evaluate.best_of_n.show import best_of_n_grid
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
-from mclabel.quickstart.toy import Size, by_size, check_quickstart_places, less, timed, train_all
+from mclabel.quickstart.toy import (
+    Size,
+    by_size,
+    check_quickstart_places,
+    less,
+    timed,
+    train_and_choose,
+)
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import rich_table
-from mclabel.show.progress import READING, EvaluationProgress, StageProgress, job_progress
+from mclabel.show.progress import job_progress
 from mclabel.show.solutions import show_solution
 
 LABEL: dict[Size, list[str]] = {
@@ -83,28 +88,9 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         "other problems.",
         highlight=False,
     )
-    with (
-        timed(seconds, "train"),
-        StageProgress(console, "train", "steps", is_forecast=True, opening=READING) as bar,
-    ):
-        train_all("train/quickstart-smollm2.yaml", SCORERS, out, run, bar)
-    with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
-        scorers = {name: str(out / name) for name in SCORERS}
-        evaluation = best_of_n(
-            load_config(
-                BestOfNConfig,
-                bundled_config("eval/quickstart-smollm2.yaml"),
-                [
-                    f"out={out / 'best-of-n'}",
-                    f"scorers={json.dumps(scorers)}",
-                    f"exclude={json.dumps([str(run)])}",
-                    *EVALUATE[size],
-                ],
-            ),
-            on_state=progress.on_state,
-            on_score=progress.on_score,
-        )
-    best = evaluation.result
+    best = train_and_choose(
+        "quickstart-smollm2.yaml", SCORERS, EVALUATE[size], out, run, console, seconds
+    )
     console.print()
     console.print(rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
     summary = {

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -149,42 +149,63 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         "these labels, a PRM on exact ones), then choosing among solutions of other problems.",
         highlight=False,
     )
-    with (
-        timed(seconds, "train"),
-        StageProgress(console, "train", "steps", is_forecast=True, opening=READING) as stage,
-    ):
-        train_all("train/quickstart.yaml", SCORERS, out, run, stage)
-    with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
-        scorers = {name: str(out / name) for name in SCORERS}
-        evaluation = best_of_n(
-            load_config(
-                BestOfNConfig,
-                bundled_config("eval/quickstart.yaml"),
-                [
-                    f"out={out / 'best-of-n'}",
-                    f"scorers={json.dumps(scorers)}",
-                    'references=["exact", "strong"]',
-                    f"exclude={json.dumps([str(run)])}",
-                    *EVALUATE[size],
-                ],
-            ),
-            on_state=progress.on_state,
-            on_score=progress.on_score,
-        )
+    overrides = ['references=["exact", "strong"]', *EVALUATE[size]]
+    best = train_and_choose("quickstart.yaml", SCORERS, overrides, out, run, console, seconds)
     console.print()
-    console.print(rich_table(best_of_n_grid(evaluation.result, SHOWN, against=AGAINST)))
-    summary = _summary(size, seconds, quality, cost, evaluation.result)
+    console.print(rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
+    summary = _summary(size, seconds, quality, cost, best)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
     if size == "small":
         console.print(
-            f"\n{evaluation.result.num_problems} problems are too few to compare methods: the "
+            f"\n{best.num_problems} problems are too few to compare methods: the "
             "intervals are wide. For a comparison: mclabel quickstart --out runs/full",
             highlight=False,
             soft_wrap=True,
         )
     _say_what_next(console, out, run)
     return summary
+
+
+def train_and_choose(
+    config: str,
+    scorers: Mapping[str, list[str]],
+    overrides: Sequence[str],
+    out: Path,
+    run: Path,
+    console: Console,
+    seconds: dict[str, float],
+) -> BestOfN:
+    """Train scorers on the labels of a run, and compare their choices on other problems.
+
+    Args:
+        config: file of the bundled configurations below `train/` and `eval/`.
+        scorers: overrides of the training, by name.
+        overrides: overrides of the evaluation.
+        out: folder of the scorers and of `best-of-n/`.
+        run: run of the labels, whose problems are left out of the evaluation.
+        console: console for the progress.
+        seconds: receives the seconds of both stages.
+    """
+    with (
+        timed(seconds, "train"),
+        StageProgress(console, "train", "steps", is_forecast=True, opening=READING) as stage,
+    ):
+        train_all(f"train/{config}", scorers, out, run, stage)
+    places = {name: str(out / name) for name in scorers}
+    evaluation = load_config(
+        BestOfNConfig,
+        bundled_config(f"eval/{config}"),
+        [
+            f"out={out / 'best-of-n'}",
+            f"scorers={json.dumps(places)}",
+            f"exclude={json.dumps([str(run)])}",
+            *overrides,
+        ],
+    )
+    with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
+        report = best_of_n(evaluation, on_state=progress.on_state, on_score=progress.on_score)
+    return report.result
 
 
 def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> None:

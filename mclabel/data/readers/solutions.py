@@ -78,15 +78,7 @@ def read_solutions(
             if given_problem_id in (None, "")
             else str(given_problem_id)
         )
-        if not is_unicode(row):
-            solution: GivenSolution | RejectReason = RejectReason("not_utf8", LONE_SURROGATES)
-        else:
-            solution = solution_in(row) if identity in texts else _unknown(row)
-            problem_text = row.get("problem")
-            if identity in texts and isinstance(problem_text, str):
-                solution = (
-                    solution if _same(problem_text, texts[identity]) else _other_problem(identity)
-                )
+        solution = _solution_to(row, identity, texts)
         if isinstance(solution, RejectReason):
             if is_wanted:
                 left_out.add(solution, number, identity)
@@ -122,6 +114,26 @@ def read_solutions(
         by_problem={identity: tuple(solutions) for identity, solutions in given.items()},
         rejects=tuple(left_out.found),
     )
+
+
+def _solution_to(
+    row: Mapping[str, Any], identity: str | None, texts: Mapping[str, str]
+) -> GivenSolution | RejectReason:
+    """Return the solution in a row, or why it cannot be used.
+
+    Args:
+        row: row of the file.
+        identity: problem id that the row names; None if its text is unknown.
+        texts: texts of the problems, by id.
+    """
+    if not is_unicode(row):
+        return RejectReason("not_utf8", LONE_SURROGATES)
+    if identity is None or identity not in texts:
+        return _unknown(row)
+    problem_text = row.get("problem")
+    if isinstance(problem_text, str) and not _same(problem_text, texts[identity]):
+        return _other_problem(identity)
+    return solution_in(row)
 
 
 _NO_OBJECT = RejectReason("not_an_object", "must be an object with a problem and a solution")

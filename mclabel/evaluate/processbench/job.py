@@ -93,16 +93,8 @@ def processbench_of_prm(
     check_out_folder(out)
     read = read_splits(files, strict=strict)
     splits = read.solutions
-    if threshold is None and THRESHOLD_SPLIT not in splits:
-        raise ConfigError(
-            f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
-            f"{', '.join(splits)}. Give its file, too, or --threshold"
-        )
-    if threshold is None and (missing := missing_kind(splits[THRESHOLD_SPLIT])) is not None:
-        raise DataError(
-            f"the split {THRESHOLD_SPLIT} holds no solution {missing}: the threshold is chosen by "
-            "F1, which needs both. Give a file with both, or --threshold"
-        )
+    if threshold is None:
+        _check_threshold_split(splits)
     say_missing_kinds(splits)
     prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
     if prm.manifest.kind == "orm":
@@ -140,6 +132,20 @@ def processbench_of_prm(
             trust_remote_code=trust_remote_code,
         )
     return result
+
+
+def _check_threshold_split(splits: Mapping[str, Sequence[JudgedSolution]]) -> None:
+    """Raise an error if no threshold can be chosen on these splits."""
+    if THRESHOLD_SPLIT not in splits:
+        raise ConfigError(
+            f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
+            f"{', '.join(splits)}. Give its file, too, or --threshold"
+        )
+    if (missing := missing_kind(splits[THRESHOLD_SPLIT])) is not None:
+        raise DataError(
+            f"the split {THRESHOLD_SPLIT} holds no solution {missing}: the threshold is chosen by "
+            "F1, which needs both. Give a file with both, or --threshold"
+        )
 
 
 def _encode_solutions(
