@@ -6,7 +6,7 @@
     for solution in run:
         print(solution.first_error)
 
-What they take are the keys of the jobs' configurations (`mclabel label --keys`), as arguments.
+Their arguments are the keys of the jobs' configurations (`mclabel label --keys`).
 """
 
 from __future__ import annotations
@@ -300,8 +300,8 @@ def score(
         for number, item in enumerate(given_items(solutions, "solutions"))
     ]
     scorer: Scorer = _scorer(prm, device, trust_remote_code=trust_remote_code)
-    found = scorer.score([problem for problem, _ in rows], [steps for _, steps in rows])
-    return [None if isinstance(one, Exception) else one for one in found]
+    scores_or_errors = scorer.score([problem for problem, _ in rows], [steps for _, steps in rows])
+    return [None if isinstance(scores, Exception) else scores for scores in scores_or_errors]
 
 
 def _scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
@@ -324,21 +324,23 @@ def _scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
 
 
 def _scored(item: Any, place: str) -> tuple[str, str | list[str]]:
-    """Problem and solution of a row: the solution as one text, or steps that join to it."""
+    """Return the problem and the solution of a row: the solution as one text, or as steps that join
+    to it.
+    """
     if isinstance(item, LabeledSolution):
         texts = [step.text for step in item.solution.steps]
         item = {"problem": item.problem.text, "steps": texts, "step_separator": ""}
     row = row_of(item, place)
-    found = row.get("steps") or row.get("solution")
-    if not isinstance(row.get("problem"), str) or not found:
+    solution = row.get("steps") or row.get("solution")
+    if not isinstance(row.get("problem"), str) or not solution:
         raise DataError(f"{place}: needs problem, and solution or steps; has {', '.join(row)}")
-    if isinstance(found, str):
-        return row["problem"], found
-    steps: list[Any] = found if isinstance(found, list) else [found]
-    steps = [one.get("text") if isinstance(one, Mapping) else one for one in steps]
+    if isinstance(solution, str):
+        return row["problem"], solution
+    steps: list[Any] = solution if isinstance(solution, list) else [solution]
+    steps = [step.get("text") if isinstance(step, Mapping) else step for step in steps]
     if not all(isinstance(step, str) for step in steps):
         raise DataError(
-            f"{place}: steps={shown(found)}: must be a list of texts. Give each step as a text"
+            f"{place}: steps={shown(solution)}: must be a list of texts. Give each step as a text"
         )
     separator = None if row.get("step_separator") is None else str(row["step_separator"])
     whole = row.get("solution")
@@ -349,14 +351,14 @@ def load_steps(run: Place) -> datasets.Dataset:
     """Load the steps of a run's labelled solutions, one row a step, into memory.
 
     `value`, `low` and `high` are the step's value and the ends of its interval, `hard` is whether
-    it is labelled sound, and `first_error` whether it is the first one labelled wrong. What is not
-    known is None.
+    it is labelled sound, and `first_error` whether it is the first one labelled wrong. Unknown
+    values are None.
 
     Args:
-        run: folder or URL, also of a job under way: what is committed now.
+        run: folder or URL of a run. Of a job under way, the committed rows are loaded.
 
     Raises:
-        ShardError: no run, or a damaged shard.
+        ShardError: the run does not exist, or a shard is damaged.
     """
     import datasets
 
@@ -397,7 +399,7 @@ def grade(
         completion: a whole solution, or an answer alone.
         gold: the right answer in any form that data sets have (docs/answers.md), a list of
             acceptable ones, or what the checker needs.
-        checker: as of `label`.
+        checker: a checker, as `label` takes it.
 
     Raises:
         ConfigError: there is no such checker, or its settings are wrong.
@@ -406,12 +408,12 @@ def grade(
     from mclabel.checkers import GradeItem, chosen_settings, make_checker
 
     chosen = make_checker(chosen_settings(_component("checkers", checker)))
-    known = gold_of(gold)
-    problem = Problem(id="", text="", answer=known.answer, answer_is_json=known.is_json)
+    gold_form = gold_of(gold)
+    problem = Problem(id="", text="", answer=gold_form.answer, answer_is_json=gold_form.is_json)
     item = GradeItem(problem=problem, completion=text_of(completion, "completion"))
-    known_grade = chosen.grade_now(item)
-    if known_grade is not None:
-        return known_grade
+    immediate_grade = chosen.grade_now(item)
+    if immediate_grade is not None:
+        return immediate_grade
     (graded,) = _outside_loop(lambda: asyncio.run(_grades(chosen, item)))
     return graded
 
@@ -431,14 +433,14 @@ async def _grades(checker: Checker, item: GradeItem) -> Sequence[Grade]:
 
 
 def _policy(policy: Any) -> Any:
-    """What stands under `policy` in the configuration."""
+    """Return the value of `policy` in the configuration."""
     if isinstance(policy, str | PathLike):
         return {"model": place_of(policy, "policy")}
     return policy
 
 
 def _problems(problems: Any, path: Path) -> Any:
-    """What stands under `problems` in the configuration; rows are written to a file."""
+    """Return the value of `problems` in the configuration; rows are written to a file."""
     if isinstance(problems, str | PathLike):
         return {"source": place_of(problems, "problems")}
     if isinstance(problems, Settings) or _are_keys(problems, PROBLEM_COLUMNS):
@@ -447,7 +449,7 @@ def _problems(problems: Any, path: Path) -> Any:
 
 
 def _solutions(solutions: Any, path: Path) -> Any:
-    """What stands under `solutions` in the configuration; rows are written to a file."""
+    """Return the value of `solutions` in the configuration; rows are written to a file."""
     if isinstance(solutions, str | PathLike):
         return {"path": place_of(solutions, "solutions")}
     if isinstance(solutions, Settings) or _are_keys(solutions, ("solution", "steps")):
@@ -456,23 +458,23 @@ def _solutions(solutions: Any, path: Path) -> Any:
 
 
 def _are_keys(given: Any, columns: Iterable[str]) -> bool:
-    """Whether a mapping holds keys of a configuration, and not the columns of one row."""
+    """Return whether a mapping holds keys of a configuration, and not the columns of one row."""
     if not isinstance(given, Mapping) or hasattr(given, "column_names"):
         return False
     return not any(column in given for column in columns)
 
 
-def _write(rows: Any, path: Path, what: str) -> str:
-    """Write rows as JSON Lines, and give the file's name."""
+def _write(rows: Any, path: Path, argument: str) -> str:
+    """Write rows as JSON Lines, and return the file's name."""
     with path.open("w", encoding="utf-8") as file:
-        for number, item in enumerate(given_items(rows, what)):
-            row = row_of(item, f"{what}[{number}]")
+        for number, item in enumerate(given_items(rows, argument)):
+            row = row_of(item, f"{argument}[{number}]")
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     return str(path)
 
 
 def _component(kind: str, chosen: Any) -> Any:
-    """What stands under a component's key; a class or a function is named by its place."""
+    """Return the value of a component's key; a class or a function is named by its import path."""
     if not callable(chosen):
         return chosen
     from mclabel.core.components import component_name

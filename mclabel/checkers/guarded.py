@@ -75,7 +75,7 @@ class GuardedChecker(Checker):
         """
         self.name, self.version = checker.name, checker.version
         rules: dict[str, Rule] = {"grade": _ungraded, "group": _misgrouped}
-        guarded = checker if around.ours else Guard(checker, Checker, around, rules)
+        guarded = checker if around.is_built_in else Guard(checker, Checker, around, rules)
         self._checker, self._around = guarded, around
         self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
         self.states_answer = self._checker.states_answer  # type: ignore[method-assign]
@@ -126,9 +126,9 @@ class GuardedChecker(Checker):
         grade_now = getattr(self._checker, "grade_now", None)
         if grade_now is None:
             return None
-        must: Any = Any if self._around.ours else Grade | None
+        must: Any = Any if self._around.is_built_in else Grade | None
         try:
-            grade: Grade | None = self._around.call("grade", grade_now, item, must=must)
+            grade: Grade | None = self._around.call("grade", grade_now, item, result_type=must)
         except Exception as error:  # any exception of the checker means undecided
             return raised_grade(_cause(error), self._file)
         return grade
@@ -139,7 +139,7 @@ class GuardedChecker(Checker):
         def watched(work: Callable[[], T], /) -> Awaitable[T]:
             return aside(lambda: self._around.watched(method, work))
 
-        return aside if self._around.ours else watched
+        return aside if self._around.is_built_in else watched
 
     async def _await_result(self, method: str, call: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine of the checker.
@@ -147,7 +147,7 @@ class GuardedChecker(Checker):
         Raises:
             ComponentError: no call of the checker has returned for too long.
         """
-        if self._around.ours:
+        if self._around.is_built_in:
             return await call
         task = asyncio.ensure_future(call)
         started, limit = time.monotonic(), PATIENCE * boundary.HANG_S

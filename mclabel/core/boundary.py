@@ -34,24 +34,24 @@ from mclabel.core.errors import ComponentError, MclabelError
 
 T = TypeVar("T")
 Rule = Callable[..., str | None]
-"""From what a method gave and its arguments to what is wrong, a clause whose subject is the method;
-None if nothing is."""
+"""Function of a method's result and arguments that returns the fault, a clause whose subject is the
+method, or None if there is no fault."""
 
 logger = logging.getLogger(__name__)
 
 HANG_S = 300.0
-"""Seconds after which a call that has not returned is taken to hang."""
-LOOK_S = 0.5
-"""Seconds between two looks at the calls under way."""
+"""Seconds after which a call that has not returned counts as hanging."""
+WATCH_INTERVAL_S = 0.5
+"""Seconds between two checks of the calls under way."""
 MAX_SHOWN = 200
-"""Characters of what a component gave that a message repeats."""
+"""Maximum number of characters of a component's value in a message."""
 SLOW = {
     *("__init__", "start", "update_weights", "close", "check", "check_model", "preview", "known"),
     *("model_identity", "model_commit", "num_parameters", "rows"),
 }
-"""Methods of all protocols that may load or fetch something."""
+"""Methods of all protocols that may load or fetch data."""
 _END = object()
-"""Comes after the last of what a method yields."""
+"""Marker for the end of an iterator."""
 
 
 class Boundary:
@@ -64,57 +64,59 @@ class Boundary:
     """
 
     def __init__(self, kind: str, target: Any) -> None:
-        """Stand around a component.
+        """Make the boundary of a component.
 
         Args:
-            kind: a key of `mclabel.core.components.BUILT_IN`.
-            target: its class or function, or the name by which a configuration chooses it.
+            kind: kind of the component, a key of `mclabel.core.components.BUILT_IN`.
+            target: class or function of the component, or its name in a configuration.
         """
         self.kind = kind
         if isinstance(target, str):
-            self.name, self.ours = target, target in component_names(kind, built_in=True)
+            self.name, self.is_built_in = target, target in component_names(kind, built_in=True)
         else:
             self.name = component_name(kind, target)
-            self.ours = f"{target.__module__}.".startswith("mclabel.")
+            self.is_built_in = f"{target.__module__}.".startswith("mclabel.")
 
     def call(
         self,
         method: str,
         work: Callable[..., T],
         /,
-        *given: Any,
-        must: Any = Any,
+        *arguments: Any,
+        result_type: Any = Any,
         rule: Rule | None = None,
         slow: bool = False,
-        **more: Any,
+        **keyword_arguments: Any,
     ) -> T:
         """Call a method, which must return within `HANG_S`, and return its result.
 
         Args:
-            method: its name.
-            work: the method.
-            given: its arguments.
-            more: its keyword arguments.
-            must: type of what it may give; see `misfit`.
-            rule: a rule that the returned value must also keep.
-            slow: whether it may load or fetch something: that it takes long is then logged, and it
-                is waited for.
+            method: name of the method.
+            work: the bound method.
+            arguments: positional arguments of the method.
+            keyword_arguments: keyword arguments of the method.
+            result_type: type that the result must have; see `misfit`.
+            rule: rule that the result must also keep; None for no rule.
+            slow: whether the method may load or fetch something. A slow method that takes longer
+                than `HANG_S` is logged and awaited further.
 
         Raises:
-            ComponentError: it raises anything but an error of mclabel's own kinds, or gives what it
-                may not.
+            ComponentError: the method raises an error that is not one of mclabel's own, or returns
+                an invalid result.
         """
-        if self.ours:
-            result = work(*given, **more)
+        if self.is_built_in:
+            result = work(*arguments, **keyword_arguments)
         else:
-            result = self._tried(method, partial(work, *given, **more), slow=slow)
+            result = self._call_and_wrap_errors(
+                method, partial(work, *arguments, **keyword_arguments), slow=slow
+            )
         if inspect.iscoroutine(result) or inspect.isasyncgen(result):
             if inspect.iscoroutine(result):
                 result.close()
             fault = f"gave a {type(result).__name__}, must be a plain function or method (def)"
             raise self.broken(method, fault)
-        if must is not Any or rule is not None:
-            self._see(method, result, must, rule, *given, **more)
+        if result_type is not Any or rule is not None:
+            self._check_result(method, result, result_type, rule, *arguments, **keyword_arguments)
         return result
 
     async def acall(
@@ -122,28 +124,30 @@ class Boundary:
         method: str,
         work: Callable[..., Awaitable[T]],
         /,
-        *given: Any,
-        must: Any = Any,
+        *arguments: Any,
+        result_type: Any = Any,
         rule: Rule | None = None,
         slow: bool = False,
-        **more: Any,
+        **keyword_arguments: Any,
     ) -> T:
         """Await a coroutine method, which must not hold the event loop; see `call`."""
-        begun = self._tried(method, partial(work, *given, **more), slow=slow)
-        if not inspect.isawaitable(begun):
-            fault = f"gave {shown(begun)} at once, must be a coroutine (async def {method})"
+        awaitable = self._call_and_wrap_errors(
+            method, partial(work, *arguments, **keyword_arguments), slow=slow
+        )
+        if not inspect.isawaitable(awaitable):
+            fault = f"gave {shown(awaitable)} at once, must be a coroutine (async def {method})"
             raise self.broken(method, fault)
-        if self.ours:
-            result = await begun
+        if self.is_built_in:
+            result = await awaitable
         else:
             _awaited[call := _Call(self, method, slow)] = None
             try:
-                result = await self._steps(method, begun, slow)
+                result = await self._await_watched(method, awaitable, slow)
             except (Exception, SystemExit) as error:
                 raise self.raised(method, error) from error
             finally:
                 _awaited.pop(call, None)
-        self._see(method, result, must, rule, *given, **more)
+        self._check_result(method, result, result_type, rule, *arguments, **keyword_arguments)
         return result
 
     def each(
@@ -151,50 +155,54 @@ class Boundary:
         method: str,
         work: Callable[..., Any],
         /,
-        *given: Any,
-        must: Any = Any,
+        *arguments: Any,
+        result_type: Any = Any,
         rule: Rule | None = None,
         slow: bool = False,
     ) -> Iterator[Any]:
         """Yield what a method yields; see `call`.
 
-        The type is of each, and so is the rule, which is also given what came before it: None
-        before the first.
+        The type and the rule apply to each item. The rule also receives the previous item, which is
+        None for the first.
         """
-        items, before, place = self.call(method, work, *given, slow=slow), None, method
+        items, previous, place = self.call(method, work, *arguments, slow=slow), None, method
         if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
             raise self.broken(method, f"gave {shown(items)}, must yield one after the other")
-        rest = self.call(method, iter, items, slow=slow)
+        iterator = self.call(method, iter, items, slow=slow)
         for number in count(1):
-            item: Any = self.call(place, next, rest, _END, slow=slow)
+            item: Any = self.call(place, next, iterator, _END, slow=slow)
             if item is _END:
                 return
-            self._see(place, item, must, rule, before)
+            self._check_result(place, item, result_type, rule, previous)
             yield item
-            before, place = item, f"{method}, after {number} of them,"
+            previous, place = item, f"{method}, after {number} of them,"
 
     def watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
-        """Call a function of the component while its time is watched; its errors pass through."""
-        if self.ours:
+        """Call a function of the component and watch its time; its errors pass through."""
+        if self.is_built_in:
             return work()
         _calls[call := _Call(self, method, slow)] = None
-        _watch()
+        _start_watching()
         try:
             return work()
         finally:
             del _calls[call]
 
-    def _tried(self, method: str, work: Callable[[], T], *, slow: bool) -> T:
+    def _call_and_wrap_errors(self, method: str, work: Callable[[], T], *, slow: bool) -> T:
         try:
             return self.watched(method, work, slow=slow)
         except (Exception, SystemExit) as error:
             raise self.raised(method, error) from error
 
     @types.coroutine
-    def _steps(self, method: str, given: Awaitable[T], slow: bool) -> Generator[Any, Any, T]:
-        """Await what a method gave, of which each step up to the next waiting must return."""
-        running = given if inspect.iscoroutine(given) else _awaiting(given)
-        step: Callable[[], Any] = partial(running.send, None)
+    def _await_watched(
+        self, method: str, awaitable: Awaitable[T], slow: bool
+    ) -> Generator[Any, Any, T]:
+        """Await the result of a method, and watch each step of the coroutine up to its next
+        suspension.
+        """
+        coroutine = awaitable if inspect.iscoroutine(awaitable) else _as_coroutine(awaitable)
+        step: Callable[[], Any] = partial(coroutine.send, None)
         while True:
             try:
                 awaited = self.watched(method, step, slow=slow)
@@ -204,27 +212,38 @@ class Boundary:
             try:
                 value = yield awaited
             except GeneratorExit:
-                running.close()
+                coroutine.close()
                 raise
-            except BaseException as thrown:  # a cancellation, into the coroutine
-                step = partial(running.throw, thrown)
+            except BaseException as thrown:  # passes a cancellation to the coroutine
+                step = partial(coroutine.throw, thrown)
             else:
-                step = partial(running.send, value)
+                step = partial(coroutine.send, value)
 
-    def _see(
-        self, method: str, result: Any, must: Any, rule: Rule | None, *given: Any, **more: Any
+    def _check_result(
+        self,
+        method: str,
+        result: Any,
+        result_type: Any,
+        rule: Rule | None,
+        *arguments: Any,
+        **keyword_arguments: Any,
     ) -> None:
-        if must is not Any and (wrong := misfit(result, must)) is not None:
-            raise self.broken(method, f"gave {wrong}")
-        if rule is not None and (fault := rule(result, *given, **more)) is not None:
+        if result_type is not Any and (misfit_text := misfit(result, result_type)) is not None:
+            raise self.broken(method, f"gave {misfit_text}")
+        if (
+            rule is not None
+            and (fault := rule(result, *arguments, **keyword_arguments)) is not None
+        ):
             raise self.broken(method, fault)
 
     def raised(self, method: str, error: BaseException) -> BaseException:
         """Return the error to raise for an exception of a method."""
-        if self.ours or isinstance(error, MclabelError):  # has a message for the user
+        if self.is_built_in or isinstance(error, MclabelError):  # its message is for the user
             return error
         detail = f": {text}" if (text := clipped(str(error))) else ""
-        failure = self.broken(method, f"raised {type(error).__name__}{detail}{_place(error)}")
+        failure = self.broken(
+            method, f"raised {type(error).__name__}{detail}{_place_of_error(error)}"
+        )
         failure.trace = "".join(traceback.format_exception(error))
         return failure
 
@@ -232,8 +251,8 @@ class Boundary:
         """Return the error of a method that breaks its protocol.
 
         Args:
-            method: its name.
-            fault: a clause of which the method is the subject.
+            method: name of the method.
+            fault: clause whose subject is the method.
         """
         return ComponentError(
             f"{self.name}: {method} {fault}. Correct it ({PAGES[self.kind]}), and run "
@@ -241,111 +260,115 @@ class Boundary:
         )
 
 
-async def _awaiting(given: Awaitable[T]) -> T:
-    return await given
+async def _as_coroutine(awaitable: Awaitable[T]) -> T:
+    return await awaitable
 
 
 def guarded(
     base: type,
     settings: Any,
-    *given: Any,
+    *arguments: Any,
     rules: Mapping[str, Rule] | None = None,
     slow: bool = True,
-    **more: Any,
+    **keyword_arguments: Any,
 ) -> Any:
     """Make the component that settings name, behind its boundary.
 
     Args:
-        base: its protocol.
+        base: protocol of the component.
         settings: settings that name the component; the first argument of its constructor.
-        given: others.
-        more: its keyword arguments.
+        arguments: further positional arguments of the constructor.
+        keyword_arguments: keyword arguments of the constructor.
         rules: rules by method name; see `Guard`.
-        slow: whether its constructor may load or fetch something.
+        slow: whether the constructor may load or fetch something.
 
     Raises:
-        ConfigError: they name no component of this kind.
-        ComponentError: it cannot be made.
+        ConfigError: the settings name no component of this kind.
+        ComponentError: the component cannot be made.
     """
     target = derived_class(settings, base)
-    around = Boundary(settings.component_kind, target)
-    made = around.call("__init__", target, settings, *given, slow=slow, **more)
-    return Guard(made, base, around, rules)
+    boundary = Boundary(settings.component_kind, target)
+    component = boundary.call(
+        "__init__", target, settings, *arguments, slow=slow, **keyword_arguments
+    )
+    return Guard(component, base, boundary, rules)
 
 
 class Guard:
-    """A component behind its boundary: it has its methods, which are called through `Boundary`."""
+    """A stand-in for a component, whose methods are called through its `Boundary`."""
 
     def __init__(
         self,
         component: Any,
         base: type,
-        around: Boundary,
+        boundary: Boundary,
         rules: Mapping[str, Rule] | None = None,
     ) -> None:
-        """Stand before a component.
+        """Make a stand-in for a component.
 
         Args:
-            component: the component.
-            base: its protocol, whose methods say what they give.
-            around: its boundary.
+            component: component to stand in for.
+            base: protocol of the component, whose methods declare the types of their results.
+            boundary: boundary of the component.
             rules: rules by method name; see `Boundary.call` and `Boundary.each`.
         """
-        self.component, self.around = component, around
+        self.component, self.boundary = component, boundary
         self._base, self._rules = base, rules or {}
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in ("component", "around"):
+        if name.startswith("_") or name in ("component", "boundary"):
             raise AttributeError(name)
         declared = inspect.getattr_static(self._base, name, None)
         if isinstance(declared, property):
             read = partial(getattr, self.component, name)
-            kept = given_by(declared.fget)
-            return self.around.call(name, read, must=kept, slow=name in SLOW)
+            property_type = declared_return_type(declared.fget)
+            return self.boundary.call(name, read, result_type=property_type, slow=name in SLOW)
         if not inspect.isfunction(declared):
             return getattr(self.component, name)
         if (work := getattr(self.component, name, None)) is None:
-            raise self.around.broken(name, f"is missing, must be a method ({name})")
-        must: Any = given_by(declared)
-        call: Callable[..., Any] = self.around.call
-        if get_origin(must) in (Iterable, Iterator):
-            must, call = get_args(must)[0], self.around.each
+            raise self.boundary.broken(name, f"is missing, must be a method ({name})")
+        result_type: Any = declared_return_type(declared)
+        call: Callable[..., Any] = self.boundary.call
+        if get_origin(result_type) in (Iterable, Iterator):
+            result_type, call = get_args(result_type)[0], self.boundary.each
         elif inspect.iscoroutinefunction(declared):
-            call = self.around.acall
+            call = self.boundary.acall
         rule = self._rules.get(name)
-        method = partial(call, name, work, must=must, rule=rule, slow=name in SLOW)
+        method = partial(call, name, work, result_type=result_type, rule=rule, slow=name in SLOW)
         self.__dict__[name] = method
         return method
 
 
 @cache
-def given_by(declared: Any) -> Any:
-    """Return the type that a method declares to give."""
+def declared_return_type(declared: Any) -> Any:
+    """Return the type that a method declares for its result."""
     alone = types.SimpleNamespace(__annotations__={"it": declared.__annotations__["return"]})
     return get_type_hints(alone, vars(sys.modules[declared.__module__]), include_extras=True)["it"]
 
 
-def misfit(value: object, must: Any) -> str | None:
-    """Return where a value is not of a type, and the rule; None if it is of that type.
+def misfit(value: object, expected_type: Any) -> str | None:
+    """Return where a value differs from a type and the violated rule; None if it has that type.
 
     Args:
-        value: the value.
-        must: the type; a record in it is looked at field by field, nothing is converted, and any
-            sequence stands for a list.
+        value: value to check.
+        expected_type: type that the value must have. Records in it are checked field by field,
+            nothing is converted, and any sequence counts as a list.
     """
-    fault = _looking_for(must)(value)
+    fault = _misfit_check(expected_type)(value)
     if fault and isinstance(value, Sequence) and not isinstance(value, str | bytes | tuple | list):
-        return _looking_for(must)(list(value))
+        return _misfit_check(expected_type)(list(value))
     return fault
 
 
 @cache
-def _looking_for(must: Any) -> Callable[[object], str | None]:
-    from pydantic import ConfigDict, TypeAdapter, ValidationError  # not before it is needed
+def _misfit_check(expected_type: Any) -> Callable[[object], str | None]:
+    from pydantic import ConfigDict, TypeAdapter, ValidationError  # slow to import
 
-    exactly = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
-    # In a tuple, since a type with a configuration of its own takes none.
-    validate = TypeAdapter(tuple[must], config=exactly).validator.validate_python
+    strict_config = ConfigDict(
+        strict=True, revalidate_instances="always", arbitrary_types_allowed=True
+    )
+    # The type is in a tuple, since pydantic refuses a second configuration for a type with its own.
+    validate = TypeAdapter(tuple[expected_type], config=strict_config).validator.validate_python
 
     def look(value: object) -> str | None:
         try:
@@ -353,15 +376,15 @@ def _looking_for(must: Any) -> Callable[[object], str | None]:
         except ValidationError as error:
             first = max(error.errors(include_url=False), key=lambda fault: len(fault["loc"]))
             rule = first["msg"].replace("Input should", "must", 1)
-            return f"{_named(value, first['loc'][1:])}{shown(first['input'])}, {rule}"
+            return f"{_part_name(value, first['loc'][1:])}{shown(first['input'])}, {rule}"
         return None
 
     return look
 
 
-def _named(whole: object, location: Sequence[int | str]) -> str:
+def _part_name(root: object, location: Sequence[int | str]) -> str:
     """Return the place of a part of a value, without pydantic's names for parts of unions."""
-    name, value = "", whole
+    name, value = "", root
     for part in location:
         try:
             value = getattr(value, part) if isinstance(part, str) else value[part]  # type: ignore[index]
@@ -372,13 +395,13 @@ def _named(whole: object, location: Sequence[int | str]) -> str:
 
 
 def miscounted(items: str, given: Sized, unit: str, num_wanted: int) -> str | None:
-    """Return the fault of a component that does not give one of each; None if it does.
+    """Return the fault of a component that does not return one item per unit; None if it does.
 
     Args:
-        items: noun for what it gave, and a preposition, such as "scores for".
-        given: the items.
-        unit: noun for what there must be one of each, such as "step".
-        num_wanted: the number that there must be.
+        items: noun for the items and a preposition, such as "scores for".
+        given: returned items.
+        unit: noun for the unit that needs one item each, such as "step".
+        num_wanted: required number of items.
     """
     if len(given) == num_wanted:
         return None
@@ -396,26 +419,28 @@ class _Call:
 
 
 _calls: dict[_Call, None] = {}
-"""Calls that hold their thread; a thread of its own looks at them."""
+"""Calls that block their thread; a separate thread checks them."""
 _awaited: dict[_Call, None] = {}
-"""Coroutines of somebody's own that are awaited, in the order in which they were begun."""
+"""Awaited coroutines of users' components, in the order in which they started."""
 _watching: list[threading.Thread] = []
 _lock = threading.Lock()
 
 
-def _watch() -> None:
+def _start_watching() -> None:
     if not _watching:
         with _lock:
             if not _watching:
-                _watching.append(threading.Thread(target=_look, name="calls", daemon=True))
+                _watching.append(
+                    threading.Thread(target=_report_hung_calls, name="calls", daemon=True)
+                )
                 _watching[0].start()
 
 
-def _look() -> None:
+def _report_hung_calls() -> None:
     reported: set[_Call] = set()
     while True:
-        time.sleep(LOOK_S)
-        for call in set(_hung()) - reported:
+        time.sleep(WATCH_INTERVAL_S)
+        for call in set(_hung_calls()) - reported:
             reported.add(call)
             fault = f"has not returned for {time.monotonic() - call.since:.0f} s"
             if call.slow:
@@ -425,18 +450,18 @@ def _look() -> None:
                 _on_hang(call.boundary.broken(call.method, fault))
 
 
-def _hung() -> list[_Call]:
+def _hung_calls() -> list[_Call]:
     now = time.monotonic()
     return [call for call in list(_calls) if now - call.since >= HANG_S]
 
 
 def has_hung_call() -> bool:
     """Return whether a call of a user's component has not returned for `HANG_S`."""
-    return bool(_hung())
+    return bool(_hung_calls())
 
 
 def warn_of_hang(error: MclabelError) -> None:
-    """Log that a call does not return: all that can be done inside a user's process."""
+    """Log that a call does not return, which is all that is possible inside a user's process."""
     logger.warning("%s", error)
 
 
@@ -444,13 +469,13 @@ _on_hang: Callable[[MclabelError], None] = warn_of_hang
 
 
 def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
-    """Report that awaited work does not end, in the way of a call that does not return.
+    """Report that awaited work does not end, like a call that does not return.
 
     Args:
         kind: kind of the faulty component, a key of `mclabel.core.components.BUILT_IN`.
-        fault: a clause whose subject is the method of somebody's own component of that kind which
-            has been awaited longest.
-        otherwise: the error to report if no such method is awaited.
+        fault: clause whose subject is the longest-awaited method of a user's component of that
+            kind.
+        otherwise: error to report if no such method is awaited.
     """
     call = next((awaited for awaited in list(_awaited) if awaited.boundary.kind == kind), None)
     _on_hang(call.boundary.broken(call.method, fault) if call else otherwise)
@@ -458,39 +483,39 @@ def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
 
 @contextmanager
 def on_hang(act: Callable[[MclabelError], None]) -> Iterator[None]:
-    """Set what is done about a call that does not return; by default it is logged.
+    """Set the action for a call that does not return; by default it is logged.
 
     Args:
-        act: called once a call, from a thread of its own.
+        act: function that is called once per call, from a separate thread.
     """
     global _on_hang
-    before, _on_hang = _on_hang, act
+    previous, _on_hang = _on_hang, act
     try:
         yield
     finally:
-        _on_hang = before
+        _on_hang = previous
 
 
 def shown(value: object) -> str:
     """Describe a component's value for a message: its type, and the value where it is short."""
     try:
         text = clipped(repr(value))
-    except Exception:  # whatever a `repr` of somebody's own raises: the type says enough
+    except Exception:  # a `repr` of a user's class may raise anything
         return f"a {type(value).__name__}"
     return "None" if value is None else f"{text} ({type(value).__name__})"
 
 
-def clipped(text: str, most: int = MAX_SHOWN) -> str:
+def clipped(text: str, max_characters: int = MAX_SHOWN) -> str:
     """Return a text on one line of at most `most` printable characters."""
     line = " ".join(text.split())
     line = "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line
     )
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
-def _place(error: BaseException) -> str:
-    """File and line in the component's own file that the error came from, the innermost."""
+def _place_of_error(error: BaseException) -> str:
+    """Return the innermost place in the component's own file that the error came from."""
     frames = traceback.extract_tb(error.__traceback__)
     package = str(Path(__file__).parents[1])
     outside = [frame for frame in frames if not frame.filename.startswith(package)]

@@ -58,7 +58,7 @@ def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True
             "and this job must continue solutions from a prefix. Choose policy.engine=openai with "
             "a server of vLLM, or policy.engine=vllm"
         )
-    if Boundary("engines", target).ours:
+    if Boundary("engines", target).is_built_in:
         return target(policy, seed=seed)
     return cast(Engine, CheckedEngine(target, policy, seed=seed))
 

@@ -355,8 +355,8 @@ class CheckedEngine(Guard):
         sample, rule = self.component.sample, self._fault
         self._num_live += 1
         try:
-            completion: Completion = await self.around.acall(
-                "sample", sample, prompt, prefix, must=Completion, rule=rule, **how
+            completion: Completion = await self.boundary.acall(
+                "sample", sample, prompt, prefix, result_type=Completion, rule=rule, **how
             )
         finally:
             self._num_live -= 1
@@ -392,7 +392,9 @@ class CheckedEngine(Guard):
 
     def stats(self) -> EngineStats:
         """Return a snapshot; callable from any thread."""
-        stats: EngineStats = self.around.call("stats", self.component.stats, must=EngineStats)
+        stats: EngineStats = self.boundary.call(
+            "stats", self.component.stats, result_type=EngineStats
+        )
         if type(self.component).stats is not Engine.stats:
             return stats
         return replace(

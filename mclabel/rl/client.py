@@ -304,7 +304,7 @@ _MIN_STEPS = 4
 """Minimum number of steps of a solution that can count as repeated."""
 
 
-def unfit(steps: Sequence[str]) -> str | None:
+def zero_reward_reason(steps: Sequence[str]) -> str | None:
     """Return why a solution has the reward 0, `empty` or `repeated`; None if nothing is wrong.
 
     A solution is `repeated` if it has at least 4 steps that are not blank, and more than half of

@@ -31,7 +31,7 @@ from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import load_scorer
-from mclabel.rl.client import RewardItem, StepRewards, unfit
+from mclabel.rl.client import RewardItem, StepRewards, zero_reward_reason
 from mclabel.rl.config import RewardSettings
 from mclabel.rl.credits import (
     ERROR_BELOW,
@@ -195,7 +195,7 @@ class Rewarder:
         """Return the ends of a completion's steps in characters, and why it is refused or None."""
         if item is None:
             return (), "unmatched"
-        ends, why = await self._executor.run(refusal, item.completion, self.settings.split)
+        ends, why = await self._executor.run(ends_and_refusal, item.completion, self.settings.split)
         if self._checker is not None and isinstance(read_gold(item.answer), NoGold):
             return ends, "no_gold"
         return ends, why
@@ -319,7 +319,7 @@ def steps_of(text: str, ends: Sequence[int]) -> tuple[str, ...]:
     return tuple(text[a:b] for a, b in pairwise((0, *ends)))
 
 
-def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
+def ends_and_refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
     """Return the ends of a completion's steps in characters, and why it is refused or None."""
     if not text.strip():
         return (), "empty"
@@ -328,4 +328,4 @@ def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         return (len(text),), "not_scored"
     ends = step_ends(text, split)
-    return ends, unfit(steps_of(text, ends))
+    return ends, zero_reward_reason(steps_of(text, ends))

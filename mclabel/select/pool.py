@@ -382,7 +382,7 @@ def _function_key(name: str, function: Callable[..., Any]) -> Callable[[ScoredSo
     def key(row: ScoredSolution) -> float:
         arguments = {parameter: getattr(row, parameter) for parameter in names}
         method = f"for {row.place}, the function"
-        value: float = around.call(method, function, must=FiniteFloat, **arguments)
+        value: float = around.call(method, function, result_type=FiniteFloat, **arguments)
         return float(value)
 
     return key

@@ -17,7 +17,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, EngineError, ShardError, TrainingError
 from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.engines.pretrained import load_model, load_tensors
-from mclabel.rl.client import unfit
+from mclabel.rl.client import zero_reward_reason
 from mclabel.rl.config import RLConfig
 from mclabel.rl.credits import Segment
 from mclabel.rl.groups import Group
@@ -265,7 +265,7 @@ def test_measurements_know_luck_where_there_is_truth() -> None:
     ],
 )
 def test_texts_without_content_have_no_reward(steps: list[str], reason: str | None) -> None:
-    assert unfit(steps) == reason
+    assert zero_reward_reason(steps) == reason
 
 
 def _policy() -> Path:

@@ -236,10 +236,10 @@ def find_format(name: str) -> Format:
         )
     around = Boundary("formats", name)
     exchange_format: Format = around.call("__init__", target)
-    if around.ours:
+    if around.is_built_in:
         return exchange_format
-    around.call("losses", lambda: exchange_format.losses, must=str)
-    around.call("is_cut", lambda: exchange_format.is_cut, must=bool)
+    around.call("losses", lambda: exchange_format.losses, result_type=str)
+    around.call("is_cut", lambda: exchange_format.is_cut, result_type=bool)
     return cast(Format, Guard(exchange_format, Format, around, {"read": _unrated}))
 
 

@@ -145,7 +145,7 @@ def make_reader(settings: ReaderSettings) -> Reader:
     reader: Reader = around.call("__init__", settings.component, settings, slow=True)
     return (
         reader
-        if around.ours
+        if around.is_built_in
         else cast(Reader, Guard(reader, Reader, around, {"rows": _check_row_number}))
     )
 

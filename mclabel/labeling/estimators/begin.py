@@ -71,7 +71,9 @@ class CheckedEstimator:
         Raises:
             ComponentError: it asks for something else, or without end.
         """
-        wanted = self._around.call("wanted", self.estimator.wanted, must=Sequence[int | Probe])
+        wanted = self._around.call(
+            "wanted", self.estimator.wanted, result_type=Sequence[int | Probe]
+        )
         probes = [Probe(prefix) if isinstance(prefix, int) else Probe(*prefix) for prefix in wanted]
         self._asked.update(probes)
         for probe in probes:
@@ -105,7 +107,9 @@ class CheckedEstimator:
             if estimator.joint
             else lambda: estimator.judge(*counts)
         )
-        judgements = self._around.call("judge", judge, must=list[Judgement], rule=self._misjudged)
+        judgements = self._around.call(
+            "judge", judge, result_type=list[Judgement], rule=self._misjudged
+        )
         return list(judgements)
 
     def _misjudged(self, judgements: Sequence[Judgement]) -> str | None:

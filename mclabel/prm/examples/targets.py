@@ -55,7 +55,9 @@ def step_targets(row: LabeledSolution, target: str) -> Targets:
         ComponentError: a target of somebody's own fails, or gives something else.
     """
     chosen, boundary = target_of(target), Boundary("targets", target)
-    return boundary.call("derive", chosen.derive, row, must=Many[Chance | None], rule=_not_one_each)
+    return boundary.call(
+        "derive", chosen.derive, row, result_type=Many[Chance | None], rule=_not_one_each
+    )
 
 
 def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
@@ -66,7 +68,7 @@ def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
     """
     weigh, boundary = find_component("weights", weights), Boundary("weights", weights)
     row_weights: tuple[float, ...] = boundary.call(
-        "weights", weigh, row, must=Many[Chance], rule=_not_one_each
+        "weights", weigh, row, result_type=Many[Chance], rule=_not_one_each
     )
     return row_weights
 

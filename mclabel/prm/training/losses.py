@@ -67,7 +67,7 @@ def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
         ComponentError: a loss of somebody's own fails, or gives something else.
     """
     loss, boundary = find_component("losses", name), Boundary("losses", name)
-    rule = None if boundary.ours else _fault
+    rule = None if boundary.is_built_in else _fault
     losses: Tensor = boundary.call("loss", loss, log_odds, targets, rule=rule)
     return losses
 

@@ -225,13 +225,13 @@ class StepGRPOTrainer(GRPOTrainer):
         super().__init__(*args, **kwargs)
         self.step_credit = step_credit
         self._credits: Sequence[Sequence[float] | None] | None = None
-        unfit = {
+        rejected_options = {
             "loss_type='vespo'": self.loss_type == "vespo",
             "off_policy_mask_threshold": getattr(self, "off_policy_mask_threshold", None)
             is not None,
             "use_liger_kernel=True": bool(getattr(self.args, "use_liger_kernel", False)),
         }
-        for option, is_set in unfit.items():
+        for option, is_set in rejected_options.items():
             if is_set:
                 raise ValueError(f"{option} needs one advantage a completion: leave it out")
         if not hasattr(GRPOTrainer, "_calculate_rewards"):

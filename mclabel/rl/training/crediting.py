@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import Problem, Solution
-from mclabel.rl.client import spread, unfit
+from mclabel.rl.client import spread, zero_reward_reason
 from mclabel.rl.config import RLSettings
 from mclabel.rl.credits import ERROR_BELOW, CheckedCredit, Segment, StepEvidence
 from mclabel.rl.groups import Group, reward_of
@@ -110,7 +110,7 @@ class Crediting:
 
     def _outcome(self, solution: Solution, refused: Counter[str]) -> StepEvidence | None:
         """Return the evidence from the outcome; None where the outcome is unknown."""
-        reason = unfit([step.text for step in solution.steps])
+        reason = zero_reward_reason([step.text for step in solution.steps])
         if reason is not None:
             refused[reason] += 1
         reward = 0.0 if reason is not None else reward_of(solution, self._settings.truncated)
