@@ -1,5 +1,5 @@
-"""Reinforcement learning with process rewards: step values, credit, and where trainers take them.
+"""Reinforcement learning with process rewards: step values, credit, and adapters for trainers.
 
-`client` and `adapters` need nothing but Python, so that they run in the environment of a
-trainer that pins other libraries than mclabel does.
+`client` needs only Python and `adapters` only their trainers, so that they run in the environment
+of a trainer whose library versions differ from those of mclabel.
 """

@@ -3,7 +3,7 @@
 client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
 (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
 
-`token_ends`, `spread` and `at_ends` turn numbers of steps into one number a token, for trainers.
+`token_ends`, `spread` and `at_ends` turn one number per step into one per token, for trainers.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class RewardClient:
         """Score completions, in order. Send each group as a whole in one request.
 
         Raises:
-            RewardError: the server cannot be reached, stays away or busy, or refuses the request.
+            RewardError: the server stays unreachable or busy, or refuses the request.
         """
         content = {"items": [asdict(item) for item in items]}
         read = partial(_all_rewards, count=len(items))

@@ -61,7 +61,8 @@ class OutcomeCredit(Credit):
 
 
 class FirstErrorCredit(Credit):
-    """The outcome gives the sign, the first error the place (VPPO, arXiv 2601.18984).
+    """Credit whose sign comes from the outcome, and whose steps from the first error (VPPO, arXiv
+    2601.18984).
 
     A is the reward less the mean of the group. If A is negative and there is a first error, the
     steps before it have 0, and it and the steps after it have A. Otherwise all steps have A: a

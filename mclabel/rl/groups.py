@@ -90,9 +90,13 @@ class LivePolicy:
         """
         sampler = self.sampler(problem, seed=seed)
         thinks = self.splitter.begins_in(self.policy.decode(sampler.prompt))
-        drawn = (sampled_solution(sampler, index, self.splitter, thinks) for index in range(size))
+        solutions = (
+            sampled_solution(sampler, index, self.splitter, thinks) for index in range(size)
+        )
         return Group(
-            problem=problem, prompt=sampler.prompt, solutions=tuple(await asyncio.gather(*drawn))
+            problem=problem,
+            prompt=sampler.prompt,
+            solutions=tuple(await asyncio.gather(*solutions)),
         )
 
     async def groups(self, problems: Sequence[Problem], size: int, *, seed: int) -> list[Group]:

@@ -160,14 +160,18 @@ def rl_report(out: str) -> RLReport:
     from mclabel.rl.training.record import read_measured
 
     measurements = read_measured(Path(out))
-    ends = sorted({min(measurements), max(measurements)} if measurements else ())
-    moved = changes(measurements[ends[0]], measurements[ends[1]]) if len(ends) > 1 else {}
+    first_and_last = sorted({min(measurements), max(measurements)} if measurements else ())
+    changes_by_name = (
+        changes(measurements[first_and_last[0]], measurements[first_and_last[1]])
+        if len(first_and_last) > 1
+        else {}
+    )
     return RLReport(
         measured={
             step: {"num_problems": len(measurements[step].problems), **measurements[step].summary()}
-            for step in ends
+            for step in first_and_last
         },
-        hacked={name: change for name, change in moved.items() if change.is_bad},
+        hacked={name: change for name, change in changes_by_name.items() if change.is_bad},
     )
 
 
@@ -270,6 +274,9 @@ def _semantic(config: RLConfig, plan: RLPlan) -> Semantic:
     }
     trees = []
     for tree in (config.identity(), config.semantic()):
-        merged = {name: {**tree.get(name, {}), **more} for name, more in component_versions.items()}
+        merged = {
+            name: {**tree.get(name, {}), **versions_of_part}
+            for name, versions_of_part in component_versions.items()
+        }
         trees.append({**tree, **merged, **content})
     return Semantic(identity=trees[0], config=trees[1])

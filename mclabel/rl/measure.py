@@ -114,28 +114,28 @@ class Measurement:
         lowest score as the chance of a right answer); both rise when the policy leaves the data
         that the PRM was trained on. `kl` is present where it was measured.
         """
-        num = sum(figures.num_samples for figures in self.problems)
-        right = sum(figures.num_right for figures in self.problems)
+        num_samples = sum(figures.num_samples for figures in self.problems)
+        num_right = sum(figures.num_right for figures in self.problems)
         summary = {
             "pass_at_1": self.pass_at(1),
-            "length": sum(figures.num_tokens for figures in self.problems) / num,
-            "steps": sum(figures.num_steps for figures in self.problems) / num,
-            "truncated": sum(figures.num_truncated for figures in self.problems) / num,
+            "length": sum(figures.num_tokens for figures in self.problems) / num_samples,
+            "steps": sum(figures.num_steps for figures in self.problems) / num_samples,
+            "truncated": sum(figures.num_truncated for figures in self.problems) / num_samples,
         }
         fewest = min(figures.num_samples for figures in self.problems)
         summary |= {f"pass_at_{k}": self.pass_at(k) for k in (4, 16) if k <= fewest}
         sound = [figures.num_sound for figures in self.problems if figures.num_sound is not None]
         lucky = [figures.num_lucky for figures in self.problems if figures.num_lucky is not None]
         if len(lucky) == len(self.problems):
-            summary["sound"] = sum(sound) / num
-            summary["lucky"] = sum(lucky) / right if right else 0.0
+            summary["sound"] = sum(sound) / num_samples
+            summary["lucky"] = sum(lucky) / num_right if num_right else 0.0
         scores = [figures.score for figures in self.problems if figures.score is not None]
         squares = [
             figures.squared_error for figures in self.problems if figures.squared_error is not None
         ]
         if len(scores) == len(self.problems):
-            summary["prm_less_outcome"] = (sum(scores) - right) / num
-            summary["prm_brier"] = sum(squares) / num
+            summary["prm_less_outcome"] = (sum(scores) - num_right) / num_samples
+            summary["prm_brier"] = sum(squares) / num_samples
         return summary if self.kl is None else summary | {"kl": self.kl}
 
     def to_json(self) -> dict[str, Any]:

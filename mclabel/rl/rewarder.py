@@ -132,18 +132,20 @@ class Rewarder:
             await self._scorer.close()
 
     async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
-        texts = await gather_or_cancel(*map(self._read, items))
+        ends_and_reasons = await gather_or_cancel(*map(self._read, items))
         readable = [
-            (i, item, texts[i][0])
+            (i, item, ends_and_reasons[i][0])
             for i, item in enumerate(items)
-            if item is not None and texts[i][1] is None
+            if item is not None and ends_and_reasons[i][1] is None
         ]
-        both: Any = await gather_or_cancel(
+        scores_and_outcomes: Any = await gather_or_cancel(
             gather_or_cancel(*(self._scored(item, ends) for _, item, ends in readable)),
             self._graded([item for _, item, _ in readable]),
         )
-        scored, outcomes = both
-        results = [self._refused_result(ends, why or "empty") for ends, why in texts]
+        scored, outcomes = scores_and_outcomes
+        results = [
+            self._refused_result(ends, reason or "empty") for ends, reason in ends_and_reasons
+        ]
         for (i, item, ends), scores_or_reason, outcome in zip(
             readable, scored, outcomes, strict=True
         ):
@@ -164,13 +166,13 @@ class Rewarder:
             else:
                 self.num_refused[answer.refused] += 1
 
-    def _refused_result(self, ends: tuple[int, ...], why: str) -> _ItemResult:
+    def _refused_result(self, ends: tuple[int, ...], reason: str) -> _ItemResult:
         outcome = None if self._checker is None else Outcome.UNGRADED.value
-        is_unknown = why in UNREADABLE or (
-            why == "too_long" and self.settings.truncated == "exclude"
+        is_unknown = reason in UNREADABLE or (
+            reason == "too_long" and self.settings.truncated == "exclude"
         )
         return _ItemResult(
-            ends=ends, refused=why, outcome=outcome, reward=None if is_unknown else 0.0
+            ends=ends, refused=reason, outcome=outcome, reward=None if is_unknown else 0.0
         )
 
     def _scored_result(
@@ -180,25 +182,30 @@ class Rewarder:
         outcome: Outcome | None,
         truncated: bool,
     ) -> _ItemResult:
-        cuts = self.settings.truncated
+        truncated_policy = self.settings.truncated
         if outcome is None:
-            is_known = not truncated or cuts == "wrong"
+            is_known = not truncated or truncated_policy == "wrong"
             reward = aggregate(scores, self.settings.aggregate) if is_known else None
             return _ItemResult(ends=ends, scores=scores, reward=reward)
         if truncated:
             outcome = Outcome.TRUNCATED
         return _ItemResult(
-            ends=ends, scores=scores, outcome=outcome.value, reward=outcome_reward(outcome, cuts)
+            ends=ends,
+            scores=scores,
+            outcome=outcome.value,
+            reward=outcome_reward(outcome, truncated_policy),
         )
 
     async def _read(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
         """Return the ends of a completion's steps in characters, and why it is refused or None."""
         if item is None:
             return (), "unmatched"
-        ends, why = await self._executor.run(ends_and_refusal, item.completion, self.settings.split)
+        ends, reason = await self._executor.run(
+            ends_and_refusal, item.completion, self.settings.split
+        )
         if self._checker is not None and isinstance(read_gold(item.answer), NoGold):
             return ends, "no_gold"
-        return ends, why
+        return ends, reason
 
     async def _scored(self, item: RewardItem, ends: tuple[int, ...]) -> tuple[float, ...] | str:
         """Return the scores of a completion's steps, or the reason why there are none."""
@@ -239,16 +246,20 @@ class Rewarder:
         groups: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)
         for i, item in enumerate(items):
             if item is not None:
-                named = item.group is not None
-                groups[item.group, "" if named else item.problem].append(i)
+                has_group = item.group is not None
+                groups[item.group, "" if has_group else item.problem].append(i)
         segments: dict[int, tuple[Segment, ...]] = {}
-        neutral: dict[int, float] = {}
+        mean_rewards: dict[int, float] = {}
         for members in groups.values():
             assigned = self._credit.assign_known([self._evidence(results[i]) for i in members])
             rewards = [reward for i in members if (reward := results[i].reward) is not None]
-            for i, own in zip(members, assigned, strict=True):
-                segments[i] = single_segment(len(results[i].ends), 0.0) if own is None else own
-                neutral[i] = mean(rewards) if rewards else 0.0
+            for i, assigned_segments in zip(members, assigned, strict=True):
+                segments[i] = (
+                    single_segment(len(results[i].ends), 0.0)
+                    if assigned_segments is None
+                    else assigned_segments
+                )
+                mean_rewards[i] = mean(rewards) if rewards else 0.0
         answers = []
         for i, result in enumerate(results):
             credits, ends_segment = list[float](), list[bool]()
@@ -258,7 +269,7 @@ class Rewarder:
                 ends_segment += [*[False] * (length - 1), True]
             answers.append(
                 StepRewards(
-                    reward=neutral.get(i, 0.0) if result.reward is None else result.reward,
+                    reward=mean_rewards.get(i, 0.0) if result.reward is None else result.reward,
                     masked=result.reward is None,
                     outcome=result.outcome,
                     ends=result.ends,

@@ -7,8 +7,8 @@ because a baseline that depends on it would bias the gradient. Nothing is reused
 weights: an estimator that learns over problems starts anew at each call.
 
 If an estimator samples a fixed number of rollouts, these and the free rollouts have the same
-distribution. They are counted together, so the value is the unbiased share of both. If an estimator
-stops depending on the outcomes, its own value is taken without the free rollouts.
+distribution. They are counted together, so the value is the unbiased share of both. If the outcomes
+decide when an estimator stops, its own value is taken without the free rollouts.
 """
 
 from __future__ import annotations
@@ -188,11 +188,11 @@ def _solution_values(
     truncated: TruncatedPolicy,
 ) -> SolutionValues:
     """Return the values of a solution with at least one step."""
-    given = free.counts_of_others(solution) if free else [Counts()] * len(solution.steps)
-    root = total_counts([given[0], Counts() if row is None else row.root])
+    other_counts = free.counts_of_others(solution) if free else [Counts()] * len(solution.steps)
+    root = total_counts([other_counts[0], Counts() if row is None else row.root])
     states = [estimate_fixed(root, truncated=truncated)]
     labels: Sequence[StepLabel | None] = [None] * len(solution.steps) if row is None else row.steps
-    for label, others in zip(labels[:-1], given[1:], strict=True):
+    for label, others in zip(labels[:-1], other_counts[1:], strict=True):
         states.append(_step_estimate(label, others, truncated))
     return SolutionValues(
         states=(*states, _reward_estimate(solution)),
@@ -207,8 +207,8 @@ def _step_estimate(
     outcomes of the group's other solutions.
     """
     if label is None or label.source == BY_COUNT:
-        own = Counts() if label is None else label.counts
-        return estimate_fixed(total_counts([own, others]), truncated=truncated)
+        own_counts = Counts() if label is None else label.counts
+        return estimate_fixed(total_counts([own_counts, others]), truncated=truncated)
     if label.estimate is None:
         return estimate_fixed(others, truncated=truncated)
     return StepEstimate(value=label.value, low=label.low, high=label.high, mean=label.mean)

@@ -1,7 +1,8 @@
-"""A reward function for OpenRLHF (0.11): `--reward.remote_url FILE.py`, one number a completion.
+"""A reward function for OpenRLHF (0.11), used with `--reward.remote_url FILE.py`.
 
-FILE.py has the line `from mclabel.rl.adapters.openrlhf import reward_func`, or makes its own with
-`make_reward_func`. The data set's labels are the gold answers.
+FILE.py contains `from mclabel.rl.adapters.openrlhf import reward_func`, or calls
+`make_reward_func`. It returns one number per completion. The labels of the data set are the gold
+answers.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def make_reward_func(
             "refused": [float(rewarded.refused is not None) for rewarded in scored],
             "masked": [float(rewarded.masked) for rewarded in scored],
         }
-        if len(rewards) == 1:  # as OpenRLHF calls it: it makes a tensor of what is under each key
+        if len(rewards) == 1:  # OpenRLHF calls it like this, and makes a tensor of each value
             first = {name: values[0] for name, values in logs.items()}
             return {"rewards": rewards[0], "scores": rewards[0], "extra_logs": first}
         return {"rewards": rewards, "scores": rewards, "extra_logs": logs}

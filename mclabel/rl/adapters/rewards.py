@@ -73,7 +73,7 @@ def text_of(content: Any) -> str:
     text.
 
     Returns:
-        An empty text where there is none, which the server refuses as `empty`.
+        The text; an empty one if there is none, which the server refuses as `empty`.
     """
     if isinstance(content, str):
         return content
@@ -108,11 +108,11 @@ def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> l
     """Return advantages: each token has the credit of its step, the end token that of the last
     step.
 
-    A refused completion has the credits by which the server blames it, or 0 where it has no steps
-    or is masked.
+    A refused completion has the credits that the server returns for it. They are 0 if it has no
+    steps or is masked.
 
     Args:
-        rewards: rewards of the text of `ids`, as `decode` makes it.
+        rewards: rewards of the text that `decode` returns for `ids`.
         ids: ids of the completion, end token included.
         tokenizer: tokenizer of the trainer.
 

@@ -1,8 +1,9 @@
-"""Rewards for SkyRL (0.3): an environment with one number a completion, a generator with tokens.
+"""Rewards for SkyRL (0.3): an environment with one number per completion, and a generator with one
+per token.
 
-The environment's name (`env_class`) is `mclabel`. The generator puts rewards of steps in the place
-of the environment's, and `step_credit` is the advantage estimator that keeps them
-(docs/rl-trainers.md). The server is that of MCLABEL_REWARDS_URL.
+The environment's name (`env_class`) is `mclabel`. The generator replaces the rewards of the
+environment by those of steps, and the advantage estimator `step_credit` keeps them
+(docs/rl-trainers.md). MCLABEL_REWARDS_URL is the address of the server.
 """
 
 from __future__ import annotations
@@ -79,15 +80,15 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             ValueError: the credit is unknown, or trajectories have several turns.
         """
         super().__init__(*args, **kwargs)
-        placings = {"spread": token_credits, "ends": token_rewards}
-        if credit not in placings:
-            raise ValueError(f"credit={credit!r}: must be one of {list(placings)}")
+        functions = {"spread": token_credits, "ends": token_rewards}
+        if credit not in functions:
+            raise ValueError(f"credit={credit!r}: must be one of {list(functions)}")
         if self.max_turns > 1 or self.generator_cfg.step_wise_trajectories:
             raise ValueError(
                 f"generator.max_turns={self.max_turns}: steps are told apart in completions of "
                 "one turn, set generator.max_turns=1 and generator.step_wise_trajectories=false"
             )
-        self._place, self._client = placings[credit], client_of_environment()
+        self._place, self._client = functions[credit], client_of_environment()
 
     async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
         """Generate as SkyRL does, then add the server's rewards of tokens to the batch."""
@@ -115,11 +116,12 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
         ]
         if self.generator_cfg.zero_reward_on_non_stop:
             rewards = self._zero_reward_if_not_stop(rewards, output["stop_reasons"])
-        num = max(1, len(scored))
+        num_completions = max(1, len(scored))
         output["rollout_metrics"] = {
             **(output["rollout_metrics"] or {}),
-            "rewards/refused": sum(rewarded.refused is not None for rewarded in scored) / num,
-            "rewards/masked": sum(rewarded.masked for rewarded in scored) / num,
+            "rewards/refused": sum(rewarded.refused is not None for rewarded in scored)
+            / num_completions,
+            "rewards/masked": sum(rewarded.masked for rewarded in scored) / num_completions,
         }
         output["rewards"] = rewards
         return output

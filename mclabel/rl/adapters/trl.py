@@ -2,7 +2,7 @@
 
     trainer = GRPOTrainer(model, reward_funcs=ProcessReward("http://127.0.0.1:8791"), ...)
 
-or, where each step is to have an advantage of its own:
+To give each step its own advantage:
 
     credit = ServerCredit("http://127.0.0.1:8791", tokenizer)
     trainer = StepGRPOTrainer(
@@ -98,7 +98,7 @@ class _BatchClient:
 
 
 class ProcessReward(_BatchClient):
-    """A reward function: one number a completion."""
+    """A reward function with one number per completion."""
 
     __name__ = "process_reward"
 
@@ -152,9 +152,9 @@ class ProcessReward(_BatchClient):
 
 
 class ServerCredit(_BatchClient):
-    """Step advantages by the credit that the server was started with.
+    """Step advantages from the credit that the server was started with.
 
-    `process_reward` is the reward function that belongs to it: both need one request a batch.
+    Use its `process_reward` as the reward function: the two share one request per batch.
     """
 
     def __init__(self, url: str, tokenizer: Any, **options: Any) -> None:
@@ -174,7 +174,7 @@ class ServerCredit(_BatchClient):
     ) -> list[list[float] | None]:
         """Return one advantage for each completion id, and None for a masked completion."""
         key, scored = self._kept
-        self._kept = ([], [])  # once: the same ids may come again under another policy
+        self._kept = ([], [])  # used once: another policy may sample the same ids
         if not key or key != [tuple(ids) for ids in completion_ids]:
             scored = self._score(prompts, completion_ids, columns)
         return [
@@ -196,17 +196,20 @@ class ServerCredit(_BatchClient):
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], columns: Any
     ) -> list[StepRewards]:
         texts = [decode(ids, self.tokenizer) for ids in completion_ids]
-        ends = {self.tokenizer.eos_token_id, self.tokenizer.pad_token_id}  # as TRL sees cuts
+        ends = {
+            self.tokenizer.eos_token_id,
+            self.tokenizer.pad_token_id,
+        }  # TRL's rule for truncated completions
         cut = [not len(ids) or ids[-1] not in ends for ids in completion_ids]
         return self._score_batch(prompts, texts, columns, cut)
 
 
 class StepGRPOTrainer(GRPOTrainer):
-    """GRPO in which every token has an advantage of its own.
+    """A trainer for GRPO in which every token has its own advantage.
 
     Only `advantages` differ from TRL's: rewards are logged as before, and with equal advantages
-    losses are TRL's. Take `scale_rewards="none"` and `loss_type="dr_grpo"`: a group's deviation
-    means nothing for advantages of steps.
+    losses are TRL's. Set `scale_rewards="none"` and `loss_type="dr_grpo"`, because a
+    group's deviation has no meaning for advantages of steps.
     """
 
     def __init__(self, *args: Any, step_credit: StepCredit, **kwargs: Any) -> None:
@@ -214,9 +217,10 @@ class StepGRPOTrainer(GRPOTrainer):
 
         Args:
             *args: positional arguments of GRPOTrainer.
-            step_credit: called as reward functions are, with `prompts`, `completions`,
-                `completion_ids` and the columns of this process; gives one list of advantages a
-                completion, as long as its ids, or None for one to be left out of the loss.
+            step_credit: function that is called like a reward function, with `prompts`,
+                `completions`, `completion_ids` and the columns of this process. It returns one list
+                of advantages per completion, as long as its ids, or None for a completion that is
+                left out of the loss.
             **kwargs: keyword arguments of GRPOTrainer.
 
         Raises:
@@ -243,9 +247,9 @@ class StepGRPOTrainer(GRPOTrainer):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if self.model is None or not self.model.training:
             return rewards
-        own = ("prompt", "completion", "completion_ids")
+        own_arguments = ("prompt", "completion", "completion_ids")
         columns: dict[str, Any] = {
-            key: [x[key] for x in inputs] for key in inputs[0] if key not in own
+            key: [x[key] for x in inputs] for key in inputs[0] if key not in own_arguments
         }
         columns["trainer_state"] = self.state
         if hasattr(self, "_log_metric"):
@@ -259,7 +263,7 @@ class StepGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self._credits = None
         output = super()._generate_and_score_completions(inputs)
-        if self._credits is None:  # in evaluation
+        if self._credits is None:  # an evaluation
             return output
         advantages = output["advantages"]
         shape = output["completion_ids"].shape
@@ -271,7 +275,7 @@ class StepGRPOTrainer(GRPOTrainer):
         table = advantages.new_zeros(shape)
         for number, tokens in enumerate(self._credits):
             if tokens is None:
-                output["completion_mask"][number] = 0  # of the whole loss, its KL term included
+                output["completion_mask"][number] = 0  # masks the whole loss, including its KL term
             else:
                 table[number, : len(tokens)] = torch.tensor(tokens, dtype=table.dtype)
         output["advantages"] = table
@@ -325,11 +329,15 @@ def engine_rollouts(
 
 
 def _check_lengths(credits: Sequence[Sequence[float] | None], ids: Sequence[Sequence[int]]) -> None:
-    needed = [len(completion) for completion in ids]
-    given = [None if tokens is None else len(tokens) for tokens in credits]
-    wanted = [b if a is not None else None for a, b in zip(given, needed, strict=False)]
-    if len(given) != len(needed) or given != wanted:
-        raise ValueError(f"step_credit gave {given} advantages for completions of {needed} ids")
+    required_lengths = [len(completion) for completion in ids]
+    given_lengths = [None if tokens is None else len(tokens) for tokens in credits]
+    expected_lengths = [
+        b if a is not None else None for a, b in zip(given_lengths, required_lengths, strict=False)
+    ]
+    if len(given_lengths) != len(required_lengths) or given_lengths != expected_lengths:
+        raise ValueError(
+            f"step_credit gave {given_lengths} advantages for completions of {required_lengths} ids"
+        )
     if not all(math.isfinite(x) for tokens in credits for x in tokens or ()):
         raise ValueError("step_credit gave an advantage that is not finite")
 
@@ -349,7 +357,7 @@ def _by_first_process(
     if group.get_rank() == 0:
         try:
             answer = [ask([item for part in parts for item in part])]
-        except RewardError as error:  # raised again in every process, else the others wait for ever
+        except RewardError as error:  # raised again in every process, so that none waits forever
             answer = [error]
     group.broadcast_object_list(answer, src=0)
     if isinstance(answer[0], RewardError):

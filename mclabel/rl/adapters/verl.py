@@ -1,9 +1,9 @@
-"""Rewards for verl (0.9): `compute_score`, and managers that give one number a token.
+"""Rewards for verl (0.9): `compute_score`, and managers with one number per token.
 
 `StepRewardManager` and `StepCreditManager` are loaded with `reward.reward_manager.source=importlib`
-(docs/rl-trainers.md). verl asks for token rewards only where it computes rewards after sampling,
-which is with `reward.reward_model.enable=True` and no resource pool of its own; elsewhere it takes
-one number a completion, and the managers give one. The server is that of MCLABEL_REWARDS_URL.
+(docs/rl-trainers.md). verl takes token rewards only if it computes rewards after sampling, which
+requires `reward.reward_model.enable=True` without a separate resource pool. Otherwise the managers
+return one number per completion. MCLABEL_REWARDS_URL is the address of the server.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
     """A manager that places the credits of segments at their last tokens, to be summed: for
     `reinforce_plus_plus` or `gae`.
 
-    Completions that verl asks for at the same time go to the server in one request, so with
-    `reward.num_workers=1` groups are whole.
+    Completions that verl scores at the same time are sent in one request, so groups are whole with
+    `reward.num_workers=1`.
     """
 
     def __init__(

@@ -80,27 +80,35 @@ class Crediting:
         ]
         if self._prm is not None:
             evidence = [
-                self._scored(group.problem, group.solutions, own, refused)
-                for group, own in zip(groups, evidence, strict=True)
+                self._scored(group.problem, group.solutions, group_evidence, refused)
+                for group, group_evidence in zip(groups, evidence, strict=True)
             ]
         from_values = "first_error" in needs and self._prm is None
         if "values" in needs or from_values:
             values_of_groups = self._engine.values(groups, seed=seed, outcomes=from_values)
             num_tokens = sum(values.num_tokens for values in values_of_groups)
             evidence = [
-                [_valued(*pair, from_values) for pair in zip(own, values.solutions, strict=True)]
-                for own, values in zip(evidence, values_of_groups, strict=True)
+                [
+                    _valued(*pair, from_values)
+                    for pair in zip(group_evidence, values.solutions, strict=True)
+                ]
+                for group_evidence, values in zip(evidence, values_of_groups, strict=True)
             ]
         advantages = [
             [
                 None if segments is None else per_token(solution, segments)
                 for solution, segments in zip(
-                    group.solutions, self._credit.assign_known(own), strict=True
+                    group.solutions, self._credit.assign_known(group_evidence), strict=True
                 )
             ]
-            for group, own in zip(groups, evidence, strict=True)
+            for group, group_evidence in zip(groups, evidence, strict=True)
         ]
-        scores = [min(e.scores) for own in evidence for e in own if e is not None and e.scores]
+        scores = [
+            min(e.scores)
+            for group_evidence in evidence
+            for e in group_evidence
+            if e is not None and e.scores
+        ]
         return Credited(
             advantages=advantages,
             num_value_tokens=num_tokens,
@@ -162,9 +170,9 @@ class Crediting:
             if item_evidence is None or (number not in scores and item_evidence.num_steps):
                 scored.append(None)
                 continue
-            own = scores.get(number, ())
-            first = next((i for i, s in enumerate(own) if s < ERROR_BELOW), None)
-            scored.append(replace(item_evidence, scores=tuple(own), first_error=first))
+            step_scores = scores.get(number, ())
+            first = next((i for i, s in enumerate(step_scores) if s < ERROR_BELOW), None)
+            scored.append(replace(item_evidence, scores=tuple(step_scores), first_error=first))
         return scored
 
 

@@ -77,21 +77,21 @@ class StepRollouts:
             self._engine.update(whole_weights(trainer))
             self._synced_at = step
         problems = self._problems(prompts)
-        began = time.monotonic()
+        sampling_began = time.monotonic()
         seed = sampling_seed(self._seed, "rl", "step", step)
         groups = self._engine.groups(problems, seed=seed)
-        sampled = time.monotonic()
+        sampling_ended = time.monotonic()
         credited = self._crediting.assign(groups, seed=seed)
         solutions = [solution for group in groups for solution in group.solutions]
         self._lengths = [len(self._completion(solution)) for solution in solutions]
         self._advantages = [
             None if advantages is None else advantages[: len(self._completion(solution))]
-            for group, own in zip(groups, credited.advantages, strict=True)
-            for solution, advantages in zip(group.solutions, own, strict=True)
+            for group, group_advantages in zip(groups, credited.advantages, strict=True)
+            for solution, advantages in zip(group.solutions, group_advantages, strict=True)
         ]
         self.figures = step_figures(groups, credited) | {
-            "seconds_sampling": sampled - began,
-            "seconds_credit": time.monotonic() - sampled,
+            "seconds_sampling": sampling_ended - sampling_began,
+            "seconds_credit": time.monotonic() - sampling_ended,
         }
         return {
             "prompt_ids": [list(g.prompt) for g in groups for _ in g.solutions],
@@ -132,14 +132,14 @@ class StepRollouts:
 
     def _problems(self, prompts: Sequence[str]) -> list[Problem]:
         """Return the problems of a step, once each."""
-        heads = prompts[:: self._group_size]
-        repeated = [prompt for prompt in heads for _ in range(self._group_size)]
+        distinct_prompts = prompts[:: self._group_size]
+        repeated = [prompt for prompt in distinct_prompts for _ in range(self._group_size)]
         if list(prompts) != repeated:
             raise TrainingError(
                 f"the trainer gives prompts that are not repeated {self._group_size} times each. "
                 "Its version may sample in another way: see which versions of trl are supported"
             )
-        return [self._by_text[text] for text in heads]
+        return [self._by_text[text] for text in distinct_prompts]
 
     def _completion(self, solution: Solution) -> list[int]:
         """Return a solution's ids, with the end token if the policy ended it with one."""
@@ -156,21 +156,21 @@ def whole_weights(trainer: Any) -> Mapping[str, Any]:
 def step_figures(groups: Sequence[Group], credited: Credited) -> dict[str, float]:
     """Return the figures of a step's groups, for the log."""
     solutions = [solution for group in groups for solution in group.solutions]
-    num = len(solutions)
+    num_solutions = len(solutions)
     outcomes = Counter(solution.outcome for solution in solutions)
     advantages = [tokens for group in credited.advantages for tokens in group]
     credits = [abs(a) for tokens in advantages for a in tokens or ()]
     figures = {
-        "pass_at_1": outcomes[Outcome.RIGHT] / num,
-        "truncated": outcomes[Outcome.TRUNCATED] / num,
-        "ungraded": outcomes[Outcome.UNGRADED] / num,
-        "length": sum(len(solution.ids) for solution in solutions) / num,
-        "steps_of_solutions": sum(len(solution.steps) for solution in solutions) / num,
+        "pass_at_1": outcomes[Outcome.RIGHT] / num_solutions,
+        "truncated": outcomes[Outcome.TRUNCATED] / num_solutions,
+        "ungraded": outcomes[Outcome.UNGRADED] / num_solutions,
+        "length": sum(len(solution.ids) for solution in solutions) / num_solutions,
+        "steps_of_solutions": sum(len(solution.steps) for solution in solutions) / num_solutions,
         "mean_abs_advantage": sum(credits) / max(1, len(credits)),
         "num_tokens": sum(len(solution.ids) for solution in solutions),
         "num_value_tokens": credited.num_value_tokens,
-        "refused": credited.refused.total() / num,
-        "masked": sum(tokens is None for tokens in advantages) / num,
+        "refused": credited.refused.total() / num_solutions,
+        "masked": sum(tokens is None for tokens in advantages) / num_solutions,
     }
     if credited.mean_score is not None:
         figures["prm_less_outcome"] = credited.mean_score - figures["pass_at_1"]

@@ -275,11 +275,11 @@ def kl_divergence(model: Any, first: Any, groups: Sequence[Group], *, temperatur
                 if not solution.ids:
                     continue
                 ids = torch.tensor([[*group.prompt, *solution.ids]], device=model.device)
-                own, other = (
+                policy_logprobs, first_logprobs = (
                     _logprobs(compared_model, ids, len(solution.ids), temperature)
                     for compared_model in (model, first)
                 )
-                total += float((own.exp() * (own - other)).sum())
+                total += float((policy_logprobs.exp() * (policy_logprobs - first_logprobs)).sum())
                 count += len(solution.ids)
     finally:
         model.train(was_training)
