@@ -296,7 +296,7 @@ def score(
         DataError: a solution has no steps, or is longer than the PRM allows.
     """
     rows = [
-        _scored(item, f"solution {number}")
+        _scoring_row(item, f"solution {number}")
         for number, item in enumerate(given_items(solutions, "solutions"))
     ]
     scorer: Scorer = _scorer(prm, device, trust_remote_code=trust_remote_code)
@@ -323,7 +323,7 @@ def _scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
     return PRM.load(place_of(prm, "prm"), device=device, trust_remote_code=trust_remote_code)
 
 
-def _scored(item: Any, place: str) -> tuple[str, str | list[str]]:
+def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
     """Return the problem and the solution of a row: the solution as one text, or as steps that join
     to it.
     """
@@ -414,7 +414,7 @@ def grade(
     immediate_grade = chosen.grade_now(item)
     if immediate_grade is not None:
         return immediate_grade
-    (graded,) = _outside_loop(lambda: asyncio.run(_grades(chosen, item)))
+    (graded,) = _outside_loop(lambda: asyncio.run(_grade_item(chosen, item)))
     return graded
 
 
@@ -428,7 +428,7 @@ def _outside_loop(work: Callable[[], T]) -> T:
         return thread.submit(work).result()
 
 
-async def _grades(checker: Checker, item: GradeItem) -> Sequence[Grade]:
+async def _grade_item(checker: Checker, item: GradeItem) -> Sequence[Grade]:
     return await checker.grade([item])
 
 
@@ -445,7 +445,7 @@ def _problems(problems: Any, path: Path) -> Any:
         return {"source": place_of(problems, "problems")}
     if isinstance(problems, Settings) or _are_keys(problems, PROBLEM_COLUMNS):
         return problems
-    return {"source": _write(problems, path, "problems")}
+    return {"source": _write_rows(problems, path, "problems")}
 
 
 def _solutions(solutions: Any, path: Path) -> Any:
@@ -454,7 +454,7 @@ def _solutions(solutions: Any, path: Path) -> Any:
         return {"path": place_of(solutions, "solutions")}
     if isinstance(solutions, Settings) or _are_keys(solutions, ("solution", "steps")):
         return solutions
-    return {"path": _write(solutions, path, "solutions")}
+    return {"path": _write_rows(solutions, path, "solutions")}
 
 
 def _are_keys(given: Any, columns: Iterable[str]) -> bool:
@@ -464,7 +464,7 @@ def _are_keys(given: Any, columns: Iterable[str]) -> bool:
     return not any(column in given for column in columns)
 
 
-def _write(rows: Any, path: Path, argument: str) -> str:
+def _write_rows(rows: Any, path: Path, argument: str) -> str:
     """Write rows as JSON Lines, and return the file's name."""
     with path.open("w", encoding="utf-8") as file:
         for number, item in enumerate(given_items(rows, argument)):

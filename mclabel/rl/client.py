@@ -134,13 +134,13 @@ class RewardClient:
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        data = None if content is None else json.dumps(content, default=_plain).encode()
+        data = None if content is None else json.dumps(content, default=_json_form).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
         wait_s, tries, num_bad = FIRST_WAIT_S, 0, 0
         while True:
             tries += 1
             try:
-                return self._read(self._send(request), read)
+                return self._parse_answer(self._send(request), read)
             except _TryAgain as error:
                 num_bad += isinstance(error, _BadAnswer)
                 if tries == MAX_TRIES or num_bad == BAD_TRIES:
@@ -148,7 +148,7 @@ class RewardClient:
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, LAST_WAIT_S)
 
-    def _read(self, answer: bytes, read: Callable[[Any], T]) -> T:
+    def _parse_answer(self, answer: bytes, read: Callable[[Any], T]) -> T:
         remedy = "Give the URL of a server that `mclabel serve-rewards` started"
         try:
             content = json.loads(answer)
@@ -175,7 +175,7 @@ class RewardClient:
             raise kind(f"{self.url}: cannot be reached ({reason})") from error
 
 
-def _plain(value: Any) -> Any:
+def _json_form(value: Any) -> Any:
     """Return the JSON form of an array or a number that JSON does not support."""
     if hasattr(value, "tolist"):
         return value.tolist()
@@ -207,13 +207,13 @@ def _refusal_message(error: urllib.error.HTTPError) -> str:
 
 
 def _all_rewards(answer: Any, count: int) -> list[StepRewards]:
-    rewards = [_rewards(content) for content in answer["items"]]
+    rewards = [_step_rewards(content) for content in answer["items"]]
     if len(rewards) != count:
         raise ValueError(f"gave {len(rewards)} rewards for {count} completions")
     return rewards
 
 
-def _rewards(content: Mapping[str, Any]) -> StepRewards:
+def _step_rewards(content: Mapping[str, Any]) -> StepRewards:
     """Read the rewards of one completion; fields of later versions are ignored."""
     return StepRewards(
         reward=float(content["reward"]),

@@ -78,10 +78,10 @@ class FirstErrorCredit(Credit):
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """Return one or two segments for each solution; see `Credit.assign`."""
         pairs = zip(group, centred_outcomes(group), strict=True)
-        return [_around_error(evidence, credit) for evidence, credit in pairs]
+        return [_segments_around_error(evidence, credit) for evidence, credit in pairs]
 
 
-def _around_error(evidence: StepEvidence, credit: float) -> tuple[Segment, ...]:
+def _segments_around_error(evidence: StepEvidence, credit: float) -> tuple[Segment, ...]:
     if credit >= 0 or not evidence.first_error:  # no first error, or no step before it
         return single_segment(evidence.num_steps, credit)
     sound = Segment(end=evidence.first_error, credit=0.0)
@@ -144,12 +144,12 @@ class ValueCredit(Credit):
         """Return a segment up to each known value; see `Credit.assign`."""
         means = means_of_others([evidence.reward for evidence in group])
         return [
-            _changes(evidence, mean_of_others)
+            _value_changes(evidence, mean_of_others)
             for evidence, mean_of_others in zip(group, means, strict=True)
         ]
 
 
-def _changes(evidence: StepEvidence, mean_of_others: float | None) -> tuple[Segment, ...]:
+def _value_changes(evidence: StepEvidence, mean_of_others: float | None) -> tuple[Segment, ...]:
     """Return the changes from each known value to the next.
 
     Args:

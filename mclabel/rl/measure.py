@@ -86,7 +86,7 @@ class Measurement:
         by_group: Sequence[Sequence[float] | None] = scores or [None] * len(groups)
         return cls(
             tuple(
-                _figures(*group_and_scores)
+                _problem_figures(*group_and_scores)
                 for group_and_scores in zip(groups, by_group, strict=True)
             ),
             kl,
@@ -156,7 +156,7 @@ class Measurement:
         )
 
 
-def _figures(group: Group, scores: Sequence[float] | None) -> ProblemFigures:
+def _problem_figures(group: Group, scores: Sequence[float] | None) -> ProblemFigures:
     solutions, meta = group.solutions, group.problem.meta
     right = [solution.outcome is Outcome.RIGHT for solution in solutions]
     sound = (

@@ -122,7 +122,7 @@ class Rewarder:
         Raises:
             Refused: too much work is under way, or the server ends; the task can raise it too.
         """
-        return self.asked.begin(lambda: self._rewards(items))
+        return self.asked.begin(lambda: self._reward_items(items))
 
     async def close(self) -> None:
         """End all requests, and free the PRM."""
@@ -131,16 +131,16 @@ class Rewarder:
         if self._scorer is not None:
             await self._scorer.close()
 
-    async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
-        ends_and_reasons = await gather_or_cancel(*map(self._read, items))
+    async def _reward_items(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
+        ends_and_reasons = await gather_or_cancel(*map(self._split_or_refuse, items))
         readable = [
             (i, item, ends_and_reasons[i][0])
             for i, item in enumerate(items)
             if item is not None and ends_and_reasons[i][1] is None
         ]
         scores_and_outcomes: Any = await gather_or_cancel(
-            gather_or_cancel(*(self._scored(item, ends) for _, item, ends in readable)),
-            self._graded([item for _, item, _ in readable]),
+            gather_or_cancel(*(self._score_steps(item, ends) for _, item, ends in readable)),
+            self._grade_answers([item for _, item, _ in readable]),
         )
         scored, outcomes = scores_and_outcomes
         results = [
@@ -153,11 +153,11 @@ class Rewarder:
                 results[i] = self._refused_result(ends, scores_or_reason)
             else:
                 results[i] = self._scored_result(ends, scores_or_reason, outcome, item.truncated)
-        answers = self._credited(items, results)
-        self._count(answers)
+        answers = self._assign_credit(items, results)
+        self._count_answers(answers)
         return answers
 
-    def _count(self, answers: Sequence[StepRewards]) -> None:
+    def _count_answers(self, answers: Sequence[StepRewards]) -> None:
         for answer in answers:
             self.num_masked += answer.masked
             if answer.refused is None:
@@ -196,7 +196,7 @@ class Rewarder:
             reward=outcome_reward(outcome, truncated_policy),
         )
 
-    async def _read(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
+    async def _split_or_refuse(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
         """Return the ends of a completion's steps in characters, and why it is refused or None."""
         if item is None:
             return (), "unmatched"
@@ -207,7 +207,9 @@ class Rewarder:
             return ends, "no_gold"
         return ends, reason
 
-    async def _scored(self, item: RewardItem, ends: tuple[int, ...]) -> tuple[float, ...] | str:
+    async def _score_steps(
+        self, item: RewardItem, ends: tuple[int, ...]
+    ) -> tuple[float, ...] | str:
         """Return the scores of a completion's steps, or the reason why there are none."""
         from mclabel.prm.examples.encode import TooLongError
         from mclabel.prm.scoring.aggregate import check_scores
@@ -231,16 +233,16 @@ class Rewarder:
         check_scores(str(self.settings.prm), [scores], [solution.place])
         return tuple(scores)
 
-    async def _graded(self, items: Sequence[RewardItem]) -> Sequence[Outcome | None]:
+    async def _grade_answers(self, items: Sequence[RewardItem]) -> Sequence[Outcome | None]:
         if self._checker is None or not items:
             return [None] * len(items)
         grades = await self._checker.grade(
-            [GradeItem(problem=_problem(item), completion=item.completion) for item in items],
+            [GradeItem(problem=_problem_of(item), completion=item.completion) for item in items],
             self._executor.run,
         )
         return [graded(rewarded(grade)).outcome for grade in grades]
 
-    def _credited(
+    def _assign_credit(
         self, items: Sequence[RewardItem | None], results: Sequence[_ItemResult]
     ) -> list[StepRewards]:
         groups: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)
@@ -294,7 +296,7 @@ class Rewarder:
         )
 
 
-def _problem(item: RewardItem) -> Problem:
+def _problem_of(item: RewardItem) -> Problem:
     gold = read_gold(item.answer)
     assert isinstance(gold, Gold)  # else the completion was refused
     return Problem(

@@ -119,7 +119,7 @@ def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> l
     Raises:
         RewardError: the server gives no credits, or its steps are those of another text.
     """
-    return _placed(spread, rewards, rewards.credits, ids, tokenizer)
+    return _place_credits(spread, rewards, rewards.credits, ids, tokenizer)
 
 
 def token_rewards(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
@@ -127,7 +127,7 @@ def token_rewards(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> l
 
     All else is as in `token_credits`.
     """
-    return _placed(at_ends, rewards, rewards.step_rewards, ids, tokenizer)
+    return _place_credits(at_ends, rewards, rewards.step_rewards, ids, tokenizer)
 
 
 def decode(ids: Sequence[int], tokenizer: Any) -> str:
@@ -148,7 +148,7 @@ def decode(ids: Sequence[int], tokenizer: Any) -> str:
     return str(text)
 
 
-def _placed(
+def _place_credits(
     place: Callable[[Sequence[float], Sequence[int], int], list[float]],
     rewards: StepRewards,
     credits: Sequence[float],

@@ -72,7 +72,7 @@ class _BatchClient:
                 problems, texts, answers, truncated or [False] * len(texts), strict=True
             )
         ]
-        scored = _by_first_process(items, lambda whole: score(self.client, whole))
+        scored = _score_in_first_process(items, lambda whole: score(self.client, whole))
         log = columns.get("log_metric")
         if log is not None and scored:
             log(
@@ -342,7 +342,7 @@ def _check_lengths(credits: Sequence[Sequence[float] | None], ids: Sequence[Sequ
         raise ValueError("step_credit gave an advantage that is not finite")
 
 
-def _by_first_process(
+def _score_in_first_process(
     items: list[RewardItem], ask: Callable[[list[RewardItem]], list[StepRewards]]
 ) -> list[StepRewards]:
     """Score the items of all processes in one request of the first process: a group may be spread

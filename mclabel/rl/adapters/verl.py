@@ -47,7 +47,7 @@ def compute_score(
     """
     item = RewardItem(_problem(extra_info, None), solution_str, ground_truth)
     (rewarded,) = score(client_of_environment(), [item])
-    return {"score": rewarded.reward, **_extra(rewarded)}
+    return {"score": rewarded.reward, **_logged_figures(rewarded)}
 
 
 class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
@@ -89,7 +89,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         )
         rewarded = await self._score_in_batch(item)
         reward = self._place(rewarded, ids) if self.per_token else rewarded.reward
-        return {"reward_score": reward, "reward_extra_info": _extra(rewarded)}
+        return {"reward_score": reward, "reward_extra_info": _logged_figures(rewarded)}
 
     @classmethod
     def assemble_rm_scores(cls, data: Any, scores: Sequence[Sequence[float]]) -> torch.Tensor:
@@ -144,7 +144,7 @@ def step_credit(
     return advantages, advantages
 
 
-def _extra(rewarded: StepRewards) -> dict[str, float]:
+def _logged_figures(rewarded: StepRewards) -> dict[str, float]:
     right = rewarded.reward if rewarded.outcome is None else float(rewarded.outcome == "right")
     return {
         "acc": right,

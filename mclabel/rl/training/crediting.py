@@ -76,11 +76,12 @@ class Crediting:
         """
         needs, refused, num_tokens = self._credit.needs, Counter[str](), 0
         evidence = [
-            [self._outcome(solution, refused) for solution in group.solutions] for group in groups
+            [self._outcome_evidence(solution, refused) for solution in group.solutions]
+            for group in groups
         ]
         if self._prm is not None:
             evidence = [
-                self._scored(group.problem, group.solutions, group_evidence, refused)
+                self._with_scores(group.problem, group.solutions, group_evidence, refused)
                 for group, group_evidence in zip(groups, evidence, strict=True)
             ]
         from_values = "first_error" in needs and self._prm is None
@@ -89,7 +90,7 @@ class Crediting:
             num_tokens = sum(values.num_tokens for values in values_of_groups)
             evidence = [
                 [
-                    _valued(*pair, from_values)
+                    _with_values(*pair, from_values)
                     for pair in zip(group_evidence, values.solutions, strict=True)
                 ]
                 for group_evidence, values in zip(evidence, values_of_groups, strict=True)
@@ -116,7 +117,7 @@ class Crediting:
             refused=refused,
         )
 
-    def _outcome(self, solution: Solution, refused: Counter[str]) -> StepEvidence | None:
+    def _outcome_evidence(self, solution: Solution, refused: Counter[str]) -> StepEvidence | None:
         """Return the evidence from the outcome; None where the outcome is unknown."""
         reason = zero_reward_reason([step.text for step in solution.steps])
         if reason is not None:
@@ -139,13 +140,13 @@ class Crediting:
                 StepEvidence(num_steps=len(solution.steps), reward=0.0)
                 for solution in group.solutions
             ]
-            scored = self._scored(group.problem, group.solutions, evidence, Counter())
+            scored = self._with_scores(group.problem, group.solutions, evidence, Counter())
             lowest_by_group.append(
                 [0.0 if item is None else min(item.scores or (0.0,)) for item in scored]
             )
         return lowest_by_group
 
-    def _scored(
+    def _with_scores(
         self,
         problem: Problem,
         solutions: Sequence[Solution],
@@ -192,7 +193,7 @@ def per_token(solution: Solution, segments: Sequence[Segment]) -> list[float]:
     return [*tokens, segments[-1].credit if segments else 0.0]
 
 
-def _valued(
+def _with_values(
     evidence: StepEvidence | None, solution_values: SolutionValues, from_values: bool
 ) -> StepEvidence | None:
     if evidence is None:
