@@ -29,7 +29,7 @@ from tests.support.shown import (
 )
 from tests.support.viewer_process import ViewerProcess
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "label.ipynb"
+ALL = "\n".join(HOSTILE.values())
 INJECT = """
 const { body } = document;
 const tries = [
