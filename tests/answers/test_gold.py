@@ -29,7 +29,7 @@ from mclabel.checkers import GradeItem, here
 from mclabel.checkers.math import MathChecker
 from mclabel.cli import main
 from mclabel.core.records import Problem, Verdict
-from mclabel.rl.serve import _fault
+from mclabel.rl.serve import _answer_fault
 from tests.support.commands import run_verb
 
 EMPTY = 2
@@ -188,7 +188,7 @@ def test_integers_of_any_length_are_golds() -> None:
     several = read_gold([10**5000, 1])
     assert isinstance(several, Gold) and acceptable_answers(several) == ("1" + "0" * 5000, "1")
     assert mc.grade(rf"\boxed{{1{'0' * 400}}}", 10**400).verdict == "right"
-    assert _fault(10**400) is None and "characters" in str(_fault(10**300_000))
+    assert _answer_fault(10**400) is None and "characters" in str(_answer_fault(10**300_000))
 
 
 @pytest.mark.parametrize(
