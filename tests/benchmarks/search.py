@@ -4,8 +4,7 @@
 
 Speed, all ways in turn on one loaded engine (vLLM where it is installed, else the embedded one):
 policy tokens a second of beam search, relative to the raw engine that is given whole solutions all
-at once, with a free scorer and steps of fixed length (random weights of 50M on vLLM, the bundled
-policy on the embedded engine), and with a PRM in this process, whose own time is told apart;
+at once, with a free scorer, and with a PRM in this process, whose own time is measured apart;
 problems a second, relative to one problem at a time with a barrier at every level and a PRM that
 reads from the first token, as search-and-learn does, and to a barrier over all problems together.
 
@@ -27,7 +26,6 @@ from typing import Any
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.search.config import SearchSettings
@@ -38,10 +36,6 @@ from tests.benchmarks.search_ways import Way, by_levels, together
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 BEAM = {"kind": "beam", "n": 16}
-NARROW = {"kind": "beam", "n": 8}
-NARROW_LIVE = 32
-"""Completions at a time of the model of random weights: fewer than the problems could use, so that
-they wait for the engine and not it for them."""
 COMPLETERS = "completers=[{model: 'arith:strong', max_tokens: 200, temperature: 0.8}]"
 """Of the labels that the PRM is trained on."""
 
@@ -111,29 +105,16 @@ def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
 
 
 async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
-    free, narrow = (
-        SearchSettings.model_validate({"search": search, "scorer": "constant"})
-        for search in (BEAM, NARROW)
-    )
+    free = SearchSettings.model_validate({"search": BEAM, "scorer": "constant"})
     steered = SearchSettings.model_validate({"search": BEAM, "scorer": {"prm": str(prm)}})
     anew = SearchSettings.model_validate(
         {"search": BEAM, "scorer": {"prm": str(prm), "cache_gib": 1e-9}}
     )
     repeats = size.pick(smoke=1, quick=3, full=5)
-    with tempfile.TemporaryDirectory() as folder:
-        model = str(bundled_model("policy"))
-        if engine_name() == "vllm" and size is not BenchmarkSize.SMOKE:
-            from tests.benchmarks.engine_efficiency import random_model
-
-            model = folder
-            random_model(Path(folder))
-        problems = generate(size.pick(smoke=2, quick=24, full=96), seed=5, split="test")
-        async with loaded_policy(model, max_tokens=96, max_live=NARROW_LIVE) as policy:
-            ratios, _ = await _beside_raw(policy, narrow, problems, repeats)
     count = size.pick(smoke=2, quick=64, full=200)
     problems = generate(count, seed=6, split="test")
     async with loaded_policy("arith:policy", max_tokens=160) as policy:
-        bundled, _ = await _beside_raw(policy, free, problems, repeats)
+        free_ratios, _ = await _beside_raw(policy, free, problems, repeats)
         with_prm, ways = await _beside_raw(policy, steered, problems, repeats)
         share = statistics.median(way.scorer_seconds / way.seconds for way in ways)
         few = size.pick(smoke=1, quick=8, full=24)
@@ -153,8 +134,7 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
                 ledger &= policy.stats().num_sampled_tokens - before == found.num_tokens
     times = {name: _times(compared["together"], ways) for name, ways in compared.items()}
     return {
-        "ratio_free_scorer": _spread(ratios),
-        "ratio_free_scorer_bundled": _spread(bundled),
+        "ratio_free_scorer": _spread(free_ratios),
         "ratio_prm": _spread(with_prm),
         "prm_share_of_time": round(share, 3),
         "times_search_and_learn": times[ONE_BY_ONE],
