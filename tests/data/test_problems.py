@@ -427,3 +427,16 @@ def test_steps_are_joined_as_they_are_or_by_a_separator_that_is_said(
     assert ("a line break was put between the steps of 1 solutions" in caplog.text) == is_separated
     (item,) = Solutions(lambda: file_items(str(path)), source=str(path))
     assert "".join(item.steps) == text and caplog.text.count("was put between") == 2 * is_separated
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_refused"), [("E", True), ("(E)", True), ("D", False), ("7", False)]
+)
+def test_a_gold_letter_is_an_option_of_its_problem(answer: str, *, is_refused: bool) -> None:
+    read = problem_in({"problem": "Which?\n(A) 1 (B) 2 (C) 3 (D) 4", "answer": answer})
+    if is_refused:
+        assert isinstance(read, RejectReason) and read.reason == "no_such_option"
+        assert "A to D" in read.detail
+    else:
+        assert isinstance(read, Problem)
+    assert isinstance(problem_in({"problem": "Which letter comes next?", "answer": "E"}), Problem)

@@ -12,6 +12,7 @@ from mclabel.core.errors import RejectReason, bounded
 from mclabel.core.plain_files import MAX_ROW
 from mclabel.core.records import CHANCE, Problem
 from mclabel.core.seeds import content_id
+from mclabel.data.options import is_missing_option, listed_options
 from mclabel.data.readers.code_rows import read_code_row
 from mclabel.data.readers.rows import LONE_SURROGATES, text_of
 
@@ -54,6 +55,13 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
             "too_long",
             f"the problem has {len(text):,} characters: at most {MAX_ROW:,} are taken. Shorten or "
             "remove the row",
+        )
+    if is_missing_option(answer, text):
+        options = listed_options(text)
+        return RejectReason(
+            "no_such_option",
+            f"the answer is {answer}, but the problem lists only the options {options[0]} to "
+            f"{options[-1]}. Correct the answer or the options",
         )
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
     used |= code.columns if code is not None else set()

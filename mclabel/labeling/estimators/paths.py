@@ -14,9 +14,12 @@ from typing import NamedTuple
 from mclabel.answers.reading.normalize import normalize, squeeze
 from mclabel.answers.values.literals import read_literal
 from mclabel.core.records import AUTHOR, Counts, Outcome, Problem
+from mclabel.data.options import listed_options
 
 ROOT = 0
 """Index of the bare problem among the prefixes."""
+USUAL_OPTIONS = 4
+"""Number of options of a problem that lists none although its gold is a letter."""
 _BOOLEAN = {"yes", "no", "true", "false"}
 _CHOICE = re.compile(r"\(?[A-Ja-j]\)?")
 
@@ -161,7 +164,8 @@ def answer_class(problem: Problem) -> str:
     kind = _kind(problem.answer)
     chance = problem.chance
     if chance is None:
-        chance = {"boolean": 1 / 2, "choice": 1 / num_options(problem.text)}.get(kind, 0.0)
+        num_options = len(listed_options(problem.text)) or USUAL_OPTIONS
+        chance = {"boolean": 1 / 2, "choice": 1 / num_options}.get(kind, 0.0)
     return f"{kind} {chance:.3g}" if chance else kind
 
 
@@ -169,21 +173,6 @@ def chance_of(answer_class: str) -> float:
     """The chance that a guess is right, by a result of `answer_class`."""
     _, _, chance = answer_class.partition(" ")
     return float(chance or 0)
-
-
-_OPTION = re.compile(r"(?:^|[\s(])([A-J])[).:]\s", re.MULTILINE)
-_MIN_OPTIONS, _USUAL_OPTIONS = 2, 4
-
-
-def num_options(text: str) -> int:
-    """Count the options A, B, ... that a problem lists; four where it lists none."""
-    count = 0
-    for match in _OPTION.finditer(text):
-        if match[1] == "A":
-            count = 1
-        elif match[1] == chr(ord("A") + count):
-            count += 1
-    return count if count >= _MIN_OPTIONS else _USUAL_OPTIONS
 
 
 def _kind(answer: str) -> str:
