@@ -95,9 +95,9 @@ class Remainder:
         return of_open + of_new * max(0, self._num_items - begun)
 
 
-_AGEING = 1.5
+_AGEING = 0.25
 """Rate at which the expected remaining cost of an open item falls with the number of finished
-items; 0 would be that of exponential costs. 1.5 was chosen by hand on one recorded run
+items; 0 would be that of exponential costs. 0.25 was chosen on one recorded run
 (`tests/run/test_eta.py`)."""
 _RESIDUE = 0.25
 """Share of an item's mean cost that at least is left of one that is not done, on average over those
