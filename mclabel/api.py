@@ -443,7 +443,7 @@ def _problems(problems: Any, path: Path) -> Any:
     """Return the value of `problems` in the configuration; rows are written to a file."""
     if isinstance(problems, str | PathLike):
         return {"source": place_of(problems, "problems")}
-    if isinstance(problems, Settings) or _are_keys(problems, PROBLEM_COLUMNS):
+    if isinstance(problems, Settings) or _is_configuration(problems, PROBLEM_COLUMNS):
         return problems
     return {"source": _write_rows(problems, path, "problems")}
 
@@ -452,16 +452,16 @@ def _solutions(solutions: Any, path: Path) -> Any:
     """Return the value of `solutions` in the configuration; rows are written to a file."""
     if isinstance(solutions, str | PathLike):
         return {"path": place_of(solutions, "solutions")}
-    if isinstance(solutions, Settings) or _are_keys(solutions, ("solution", "steps")):
+    if isinstance(solutions, Settings) or _is_configuration(solutions, ("solution", "steps")):
         return solutions
     return {"path": _write_rows(solutions, path, "solutions")}
 
 
-def _are_keys(given: Any, columns: Iterable[str]) -> bool:
+def _is_configuration(value: Any, columns: Iterable[str]) -> bool:
     """Return whether a mapping holds keys of a configuration, and not the columns of one row."""
-    if not isinstance(given, Mapping) or hasattr(given, "column_names"):
+    if not isinstance(value, Mapping) or hasattr(value, "column_names"):
         return False
-    return not any(column in given for column in columns)
+    return not any(column in value for column in columns)
 
 
 def _write_rows(rows: Any, path: Path, argument: str) -> str:

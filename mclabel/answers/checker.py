@@ -401,14 +401,15 @@ _Comparisons = Generator[tuple[str, str], bool, Grouping]
 
 
 def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
-    """Return a number for each answer, the same for answers that mean the same; None stays None.
+    """Return a group number for each answer. Equal answers share a number; None stays None.
 
-    Every answer is compared with the commonest other ones, and joins the first that it is equal
-    to, exactly: one is not another's rounding.
+    Answers are compared from the most frequent to the least frequent. An answer joins the first
+    group whose most frequent answer equals it in both directions, so a number and its rounding stay
+    apart. At most `MAX_GROUPS` groups accept further answers.
 
     Args:
         answers: answers of the samples of one problem.
-        checker: grades what is not equal as text or as number.
+        checker: compares two answers where neither their texts nor their numbers decide.
     """
     return group_many([answers], checker)[0]
 
@@ -433,7 +434,7 @@ def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> li
 
 
 def _equal_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
-    """Compare answers in both directions, since one that only rounds the other is no equal."""
+    """Compare each pair in both directions: a rounded number equals the exact one in only one."""
     equal = [grade.verdict is Verdict.RIGHT for grade in checker.grade_many(pairs)]
     swapped = [(gold, answer) for (answer, gold), same in zip(pairs, equal, strict=True) if same]
     also = iter(checker.grade_many(swapped))

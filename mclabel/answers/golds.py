@@ -270,7 +270,7 @@ def _plain_or_refuse(value: Any) -> Any:
         return _write_digits(value)
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"it cannot hold a {type(value).__name__}")
+    raise TypeError(f"JSON has no type for a {type(value).__name__}")
 
 
 def verdict_on(completion: str, gold: Any) -> Verdict:

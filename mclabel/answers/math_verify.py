@@ -110,17 +110,16 @@ def verify(
     timeout_seconds: int | None = 5,
     raise_on_error: bool = False,
 ) -> bool:
-    """Return whether an answer is right; what is unknown is not. Only the first two arguments
-    count.
+    """Return whether an answer is right; False if the verdict is unknown.
 
-    Either is what `parse` gives, a text or a number, or a list of them: of several golds each is
-    right, and of several answers one has to be.
+    Only `gold` and `target` are used. Each is a result of `parse`, a text, a number, or a list of
+    these. Every gold of a list is accepted, and one answer of a list must be right.
     """
     return verdict(gold, target) is Verdict.RIGHT
 
 
 def verdict(gold: Any, target: Any) -> Verdict:
-    """Compare like `verify`, in three values: no answer is wrong, without a gold all is unknown."""
+    """Compare like `verify`. No answer gives the verdict wrong, no gold the verdict unknown."""
     golds = [accepted for given in _as_list(gold) for accepted in _golds(given)]
     if not golds:
         return Verdict.UNKNOWN

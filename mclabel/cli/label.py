@@ -276,7 +276,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
 
 
 def _say_health(out: str) -> dict[str, Any] | None:
-    """The health of a run, with what stands against training on its labels said, if anything."""
+    """Print the reasons against training on a run's labels, if any, and return the run's health."""
     from mclabel.evaluate.health import ENOUGH_FILES, health_json, run_health
     from mclabel.report.page.health import finding_lines
     from mclabel.run.shards.store import Store

@@ -20,7 +20,7 @@ from rich.console import Console
 from mclabel.core.boundary import has_hung_call, on_hang
 from mclabel.core.components import outside_components
 from mclabel.core.errors import ComponentError, MclabelError
-from mclabel.core.extras import lacking
+from mclabel.core.extras import install_advice
 from mclabel.core.stop import Stopped, end_at_once, end_soon, signalled, stop_signals
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def clear_exits() -> Iterator[None]:
                 fail(f"{stop.message}. While ending: {_one_line(error)}", stop.exit_code)
             if (
                 isinstance(error, ModuleNotFoundError)
-                and (message := lacking(error.name)) is not None
+                and (message := install_advice(error.name)) is not None
             ):
                 fail(message, EXIT_USER_ERROR)
             error.add_note(_whose_fault())

@@ -376,13 +376,13 @@ def _misfit_check(expected_type: Any) -> Callable[[object], str | None]:
         except ValidationError as error:
             first = max(error.errors(include_url=False), key=lambda fault: len(fault["loc"]))
             rule = first["msg"].replace("Input should", "must", 1)
-            return f"{_part_name(value, first['loc'][1:])}{shown(first['input'])}, {rule}"
+            return f"{_part_path(value, first['loc'][1:])}{shown(first['input'])}, {rule}"
         return None
 
     return look
 
 
-def _part_name(root: object, location: Sequence[int | str]) -> str:
+def _part_path(root: object, location: Sequence[int | str]) -> str:
     """Return the place of a part of a value, without pydantic's names for parts of unions."""
     name, value = "", root
     for part in location:

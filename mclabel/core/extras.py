@@ -2,7 +2,7 @@
 
 `pip install .` brings what grading needs, so that the checker fits into the environment of any
 trainer. The rest is imported where it is used; a command for which a package is missing names the
-extra that brings it (`lacking`).
+extra that brings it (`install_advice`).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def explained() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (advice := lacking(error.name)) is None:
+        if (advice := install_advice(error.name)) is None:
             raise
         raise ModuleNotFoundError(advice, name=error.name) from error
 
 
-def lacking(module: str | None) -> str | None:
+def install_advice(module: str | None) -> str | None:
     """Return the advice for a module that could not be imported; None for an unknown module.
 
     Args:

@@ -468,7 +468,13 @@ class LabeledSolution:
         return self.consensus is None or self.consensus.kept
 
     def with_first_error(self, error: int | None) -> LabeledSolution:
-        """With the hard labels of a first error, None for none; the last one is the outcome's."""
+        """Return a copy with this first error, and with hard labels that follow from it.
+
+        The last step keeps its hard label, which follows from the outcome.
+
+        Args:
+            error: index of the first error; None if the solution has no error.
+        """
         steps = [replace(s, hard=error is None or i < error) for i, s in enumerate(self.steps[:-1])]
         return replace(self, first_error=error, steps=(*steps, *self.steps[-1:]))
 
@@ -480,7 +486,9 @@ class LabeledSolution:
         return self.steps[step].counts
 
     def counts_by_completer(self, step: int) -> str:
-        """`policy 1/4, strong 3/4`: right rollouts of all; empty where only one rolled out."""
+        """Return right and all rollouts per completer, such as `policy 1/4, strong 3/4`; empty if
+        there is only one completer.
+        """
         if len(self.completers) < 2:
             return ""
         shown = ((completer.name, completer.steps[step]) for completer in self.completers)

@@ -213,7 +213,7 @@ _HALF_CLOSING = re.compile(r"\\(?:e|en|end(?:\{[a-zA-Z]*\*?)?)?")
 _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
 """Pattern of a statement, which no heading contains."""
 _CASE = re.compile(rf"(?i)case[ \t]{{1,3}}{_NUMBER}[ \t]?[:.)-]")
-"""Pattern of a case that is named by its condition."""
+"""Pattern of the label of a case, such as "Case 1:". The condition of the case may follow it."""
 _MATHS = re.compile(r"\\[()]|\$")
 """Pattern of the marks of an inline formula."""
 _BULLET = re.compile(r"[-*+][ \t]+(?=\*\*|__)")

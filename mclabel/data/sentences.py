@@ -73,7 +73,7 @@ def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterat
             continue
         is_line = match[0][0] == "\n"
         if is_line:
-            ends = _line_ends(text, begin, start, at)
+            ends = _ends_with_line(text, begin, start, at)
         else:
             ends = _sentence_ends(text, begin, start, match[0], at)
         if ends:
@@ -89,8 +89,11 @@ def _word_is_whole(text: str, at: int) -> bool:
     return stop <= len(text) or any(map(str.isspace, text[at:stop]))
 
 
-def _line_ends(text: str, begin: int, start: int, at: int) -> bool:
-    """Return whether a sentence ends with its line without a full stop."""
+def _ends_with_line(text: str, begin: int, start: int, at: int) -> bool:
+    """Return whether the sentence from `begin` ends with its line, also without a full stop.
+
+    The line ends at `start`, and the next word is at `at`.
+    """
     line = text[max(begin, start - MAX_WORD) : start].rstrip()
     if not line or line[-1] in ".!?":
         return bool(line)

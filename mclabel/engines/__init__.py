@@ -64,7 +64,7 @@ def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True
 
 
 def runs_model(policy: PolicySettings) -> bool:
-    """Return whether a policy's engine runs `policy.model`, or a server of it."""
+    """Return whether a policy's engine runs `policy.model` or is a client of a server that does."""
     from mclabel.engines.model import ModelEngine
 
     target = policy.engine.component

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 RENDER_S = 5.0
-"""Seconds of CPU that the rendering of one chat may take; usual ones take a tenth of a millisecond.
+"""CPU seconds that the rendering of one chat may take; a usual chat takes a tenth of a millisecond.
 """
 WAIT_S = 120.0
-"""Seconds after which a rendering is given up whatever CPU it had, the start of the process
-included."""
+"""Wall-clock seconds after which a rendering is given up, however little CPU time it received. The
+start of the process counts."""
 MEMORY = 1 << 30
 """Bytes."""
 _PIECE = 1 << 16

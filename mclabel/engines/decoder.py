@@ -23,7 +23,7 @@ from mclabel.engines.cascade import CHUNK, LANES, Batch, Lane, Pools, Row
 from mclabel.engines.prefixes import Held, HeldRollouts, Prefix, PrefixCache
 
 STEP_GROWTH = 512
-"""Sampled tokens after which a step computes one lane more, if it began with few."""
+"""Sampled tokens after which the limit on a step's lanes grows by one, if there is one."""
 HELD_SHARE = 4
 """Memory of rollouts that others may go on from, in that of prefixes."""
 
@@ -53,7 +53,7 @@ class SharedPrefixDecoder:
         ends_with: Callable[[Sequence[int], Sequence[str]], bool] = lambda ids, stop: False,
         prefix_cache_bytes: int = 256 * 2**20,
     ) -> None:
-        """Hold the model, and no rollout.
+        """Prepare the model; no rollout is live yet.
 
         Args:
             model: decoder with full attention in every layer, loaded with `ATTENTION`.
@@ -61,9 +61,10 @@ class SharedPrefixDecoder:
             temperature: >= 0; 0 is greedy.
             top_p: in (0, 1].
             top_k: 0 for all tokens.
-            max_live: rollouts at a time.
-            first_step: lanes that the first steps compute, those of the lowest `Row.rank`; later
-                ones compute one more per `STEP_GROWTH` sampled tokens. None for all lanes.
+            max_live: maximum number of concurrent rollouts.
+            first_step: maximum number of lanes in the first decoding step; lanes of the lowest
+                `Row.rank` come first. The maximum grows by 1 per `STEP_GROWTH` sampled tokens.
+                None computes all lanes in every step.
             max_context: tokens of context and rollout, at most what the model was made for.
             stop: texts that end a rollout.
             ends_with: whether the last of some ids completes one of some texts.
@@ -136,7 +137,7 @@ class SharedPrefixDecoder:
 
     @property
     def _step_width(self) -> int:
-        """Lanes that a step computes at most."""
+        """Maximum number of lanes that a step computes."""
         if self._first_step is None:
             return self.max_live
         return self._first_step + self.num_sampled_tokens // STEP_GROWTH

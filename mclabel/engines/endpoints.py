@@ -133,14 +133,16 @@ class _Endpoint:
         self.answered_at = 0.0
         self.failure: Exception | None = None  # the last one
 
-    def set_aside(self, asked_s: float | None, failure: Exception) -> None:
+    def set_aside(self, requested_pause_s: float | None, failure: Exception) -> None:
         now = time.monotonic()
         self.failure = failure
         if now < self.closed_until:
             return  # by another request, for the same reason
         self.num_failures += 1
         logger.info("%s is set aside (failure %d in a row)", self.url, self.num_failures)
-        self.closed_until = now + (pause_s(self.num_failures) if asked_s is None else asked_s)
+        self.closed_until = now + (
+            pause_s(self.num_failures) if requested_pause_s is None else requested_pause_s
+        )
 
 
 class Endpoints:

@@ -84,7 +84,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         await super().start()
 
     async def look(self, endpoints: Endpoints) -> None:
-        """See that the servers serve the model, and that one continues exactly."""
+        """Check that every server serves the model, and that one continues a prefix exactly."""
         served = await endpoints.ask_each(served_models, retry_s=self.start_s)
         limits = [self._served_limit(endpoints, url, models) for url, models in served.items()]
         self._max_context = min([self._max_context, *limits])
@@ -92,7 +92,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
 
     @property
     def max_context(self) -> float:
-        """Tokens of prompt and solution together that every server takes."""
+        """Maximum number of tokens of prompt and solution together that every server accepts."""
         return self._max_context
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
@@ -265,7 +265,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         return float(limit) if isinstance(limit, int) else inf
 
     async def _probe(self, endpoints: Endpoints) -> None:
-        """Sample a short completion, which shows whether the server can do what is needed."""
+        """Sample a short completion, to check that the server can continue a prefix."""
         prompt, prefix = self.prompt_ids(PROBE), self.encode(PROBE_PREFIX)
         body = self._body(prompt, prefix, 1, None)
         seen: list[dict[str, Any]] = []

@@ -160,7 +160,7 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
 
 
 def _count(value: Any) -> int | None:
-    """Return a number of tokens; None if the value can be none."""
+    """Return the value if it is a valid number of tokens, else None."""
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 

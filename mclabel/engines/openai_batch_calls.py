@@ -227,7 +227,7 @@ class Records:
     """
 
     def __init__(self, keep: Keep) -> None:
-        """Begin without knowing any.
+        """Start with no known batches.
 
         Args:
             keep: the files of the run.
@@ -236,7 +236,7 @@ class Records:
         self._known: set[str] = set()
 
     async def news(self) -> dict[str, str]:
-        """Batches that were not known here, by the ids of their requests.
+        """Return the batches that were recorded since the last call, by the ids of their requests.
 
         Raises:
             EngineError: a record is damaged.

@@ -155,7 +155,8 @@ class HeldRollouts:
         self._pools, self._max_bytes = pools, max_bytes
         self._num_bytes = 0
         self._by_ids: OrderedDict[tuple[int, ...], Held] = OrderedDict()
-        """Held rollouts by prompt, prefix and sampled ids but the last, which is not computed."""
+        """Maps token ids of prompt, prefix and sampled text to the kept rollout. The ids lack the
+        last sampled token, because its keys and values are not computed."""
 
     def put(self, row: Row, prefix: Prefix, chunks: Sequence[int]) -> None:
         """Keep what was computed for a rollout.
@@ -163,7 +164,7 @@ class HeldRollouts:
         Args:
             row: a row that has sampled one more token than the chunks hold.
             prefix: the prefix in the row's block.
-            chunks: its own.
+            chunks: the row's own chunks.
         """
         ids = (*row.context, *row.sampled[:-1])
         if ids in self._by_ids:

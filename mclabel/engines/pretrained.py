@@ -59,7 +59,7 @@ def load_model_config(
         raise UntrustedCodeError(
             f"{named(model, key)}: {CONFIG} names {str(kernel)[:_MAX_REASON]!r} as its attention, "
             "which is no built-in one but compiled code of the hub, and is not loaded",
-            _permission(key),
+            _permitting_option(key),
         )
     return config
 
@@ -314,7 +314,7 @@ def _clear_faults(
         if not trusted and (code := _own_code(Path(folder))):
             raise UntrustedCodeError(
                 f"{name}: comes with Python code of its own ({code}), which is not run",
-                _permission(key),
+                _permitting_option(key),
             ) from error
         raise EngineError(
             f"{name}: {part}cannot be loaded: {reason(error)}. Its files are damaged, or the "
@@ -345,7 +345,7 @@ def _hub_kernels(config: PreTrainedConfig) -> Iterator[Any]:
             yield from _hub_kernels(part)
 
 
-def _permission(key: str) -> str:
+def _permitting_option(key: str) -> str:
     section, _, name = key.rpartition(".")
     if section in ("scorers", "likelihood"):
         return f"trust_remote_code=[{name}]"

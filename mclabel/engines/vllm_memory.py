@@ -81,7 +81,7 @@ class EngineMemory:
             self._note()
 
     def close(self) -> None:
-        """Free what no process that this one has started uses any more, and remove the folder."""
+        """Free the recorded shared memory that no child process has mapped; remove the folder."""
         if self.folder is not None:
             free_orphaned(_listed(self.folder))
             shutil.rmtree(self.folder)

@@ -58,22 +58,24 @@ class CombineReport:
     num_blocks: int = 0
     num_blocks_resumed: int = 0
     num_blocks_replaced: int = 0
-    """Blocks that were there, and rested on what was learned before the run had changed."""
+    """Number of blocks that were combined again, because a change of the run changed the learned
+    rates."""
     num_solutions: int = 0
     num_kept: int = 0
     """Solutions whose sources agree as the rule demands."""
     num_first_errors_changed: int = 0
-    """Solutions whose first error is another one than in the run."""
+    """Number of solutions whose first error differs from the run's."""
     num_relearned: int = 0
-    """Number of these that change even without a judge, by the rollouts of the whole run."""
+    """Number of these that change even without a judge, because of the rollouts of the whole
+    run."""
     num_unknown: Counter[str] = field(default_factory=Counter)
-    """For each source, solutions that it has judged, and says nothing on."""
+    """Maps each source to its number of judged solutions on which it has no opinion."""
     num_unjudged: Counter[str] = field(default_factory=Counter)
-    """For each source, solutions that it has not judged, such as those that came to the run
-    later.
+    """Maps each source to its number of solutions without a judgement, such as solutions that the
+    run gained later.
     """
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """For each judge, error rates that the rule `posterior` has learned."""
+    """Maps each judge to the error rates that the rule `posterior` has learned."""
     groups: Sequence[Sequence[str]] = ()
     """Names of the sources that repeat each other's errors, by the rule `posterior`."""
 

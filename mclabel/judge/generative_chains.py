@@ -202,7 +202,7 @@ class Verifier(Protocol):
         Args:
             problem: text of the problem.
             steps: texts of the steps.
-            number: counts the chains of a solution.
+            number: index of this chain among the chains of a solution, from 0.
             max_tokens: maximum number of tokens of a sampled text.
 
         Raises:

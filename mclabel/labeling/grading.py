@@ -35,7 +35,7 @@ class Graded:
 
     outcome: Outcome
     prediction: str | None = None
-    """The answer that was read out of it."""
+    """The answer that was extracted from the completion."""
     reason: str | None = None
     """Why the checker decided so, on one line of 500 characters at most; None without a grade."""
     failed: bool = False

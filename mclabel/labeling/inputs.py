@@ -251,7 +251,7 @@ class SourceRun:
         """
         labels, kept = _shard(self.location, self.blocks.get(problem.id, ()))
         labeled = map(labeled_solution, _of_problem(labels, problem.id))
-        rows = sorted(self._marked(labeled), key=lambda row: row.solution.sample_index)
+        rows = sorted(self._with_selection(labeled), key=lambda row: row.solution.sample_index)
         if not rows:
             raise DataError(
                 f"{self.location}: no longer holds labels of problem {problem.id}, "
@@ -263,9 +263,9 @@ class SourceRun:
             rollouts={(r.prefix_id, r.completer, r.index): r for r in rollouts},
         )
 
-    def _marked(self, rows: Iterable[LabeledSolution]) -> Iterator[LabeledSolution]:
-        """The selected ones of a problem's rows, marked as such. Probabilities of selections one
-        after the other multiply.
+    def _with_selection(self, rows: Iterable[LabeledSolution]) -> Iterator[LabeledSolution]:
+        """Yield the selected rows of a problem, with their selection recorded. The probabilities of
+        successive selections multiply.
         """
         for row in rows:
             if self.selected is None:

@@ -252,7 +252,7 @@ def recorded_config(source: Store) -> dict[str, Any]:
 
 
 def superseded_rows(source: Store) -> dict[str, str]:
-    """A hash of the rows of a run that no longer count, if there are any."""
+    """Return a hash of the run's superseded rows; empty if there are none."""
     superseded = read_catalog(source).superseded
     rows = sorted((block, sorted(ids)) for block, ids in superseded.items())
     return {"superseded": content_id(rows)} if rows else {}
@@ -261,16 +261,16 @@ def superseded_rows(source: Store) -> dict[str, str]:
 def begin_rewritten(
     run: str, out: str, semantic: Mapping[str, Any], *, action: str
 ) -> tuple[Store, dict[str, Any]]:
-    """The store of a new run, claimed, and the metadata of its shards.
+    """Claim the store of the rewritten run, and return it with the metadata of its shards.
 
     Args:
-        run: that is written again.
-        out: folder or URL of the new one.
-        semantic: what its labels depend on.
-        action: is done with the run, such as `graded again`.
+        run: folder or URL of the source run.
+        out: folder or URL of the rewritten run.
+        semantic: inputs that determine the labels of the rewritten run.
+        action: participle for messages that names the operation, such as `graded again`.
 
     Raises:
-        ConfigError: both are the same.
+        ConfigError: `run` and `out` are the same place.
         ShardError: `out` holds another run.
     """
     if place_of(run) == place_of(out):

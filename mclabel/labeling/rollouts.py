@@ -75,10 +75,11 @@ class Sampler:
     _lengths: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def ids(self, prefix: Prefix) -> tuple[int, ...]:
-        """The tokens of a prefix as the policy reads them.
+        """Return the token ids of a prefix in the policy's vocabulary.
 
         Raises:
-            Inexpressible: the policy did not write it, and its tokenizer does not give it back.
+            Inexpressible: another model wrote the prefix, and the policy's tokenizer does not
+                reproduce its text.
         """
         if self.writes:
             return prefix.ids
@@ -91,7 +92,7 @@ class Sampler:
         return self._spelled[prefix.id]
 
     def num_tokens(self, prefix: Prefix) -> int:
-        """Number of `ids`, which are not put together for it where the policy wrote them."""
+        """Return the number of `ids`, without building the ids if the policy wrote the prefix."""
         if self.writes:
             return prefix.num_tokens
         if prefix.id not in self._lengths:

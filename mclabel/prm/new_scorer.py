@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mclabel.core.errors import ConfigError
-from mclabel.core.extras import is_installed, lacking
+from mclabel.core.extras import install_advice, is_installed
 from mclabel.core.settings import MAX_TOKENS
 from mclabel.engines.devices import resolve_device
 from mclabel.engines.hub import model_source, resolve_model
@@ -49,7 +49,7 @@ class NewScorer:
             ConfigError: its tokenizer has no step token, or peft is not installed.
         """
         if config.lora_rank is not None and not is_installed("peft"):
-            raise ConfigError(f"lora_rank={config.lora_rank}: {lacking('peft')}")
+            raise ConfigError(f"lora_rank={config.lora_rank}: {install_advice('peft')}")
         config = config.model_copy(update={"device": resolve_device(config.device)})
         base = base_model(config)
         text = PolicyText.load(

@@ -115,7 +115,7 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
     check_installed()
     config = config.model_copy(update={"device": check_device(config.device)})
     plan = plan_rl(config)
-    plan.run.check(_semantic(config, plan))
+    plan.run.check(_semantic_inputs(config, plan))
     out = Path(config.out)
     model = out / "model"
     if model.is_dir():
@@ -258,7 +258,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     save_policy(model, Path(folder), Path(config.out) / "model")
 
 
-def _semantic(config: RLConfig, plan: RLPlan) -> Semantic:
+def _semantic_inputs(config: RLConfig, plan: RLPlan) -> Semantic:
     """Return the inputs that determine the trained weights."""
     checker = make_checker(config.checker)
     component_versions = {

@@ -310,9 +310,15 @@ def _problem_of(item: RewardItem) -> Problem:
 MAX_CHARACTERS = 262_144
 """Maximum number of characters of a completion; a longer one is refused without being read."""
 REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched", "no_gold")
-"""Reasons for refusing a completion: it is blank; more than half of at least four steps repeat an
-earlier one; it is longer than the PRM reads; the PRM cannot encode the text; the query does not
-begin with its prompt; the gold states that there is no answer."""
+"""Reasons for refusing a completion:
+
+- `empty`: the completion is blank.
+- `repeated`: it has at least four steps, and more than half of them repeat an earlier step.
+- `too_long`: it is longer than the PRM reads.
+- `not_scored`: the PRM cannot encode its text.
+- `unmatched`: the trainer's query does not begin with the prompt that belongs to it.
+- `no_gold`: the gold states that there is no answer.
+"""
 UNREADABLE = ("not_scored", "unmatched", "no_gold")
 """Refusals after which the reward of the completion is unknown. One that is `too_long` counts as
 truncated."""

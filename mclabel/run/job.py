@@ -64,8 +64,9 @@ def run_job(
 ) -> JobReport:
     """Run every item whose block the store does not hold yet.
 
-    What the job has spent, its progress and its rejects are written also if it is stopped. On
-    reaching a limit of the budget no more blocks are begun, those that are running leave journals.
+    The job's spending, progress and rejects are written even if the job is stopped. Once a limit of
+    the budget is reached, no further block begins, and running blocks leave journals of their
+    finished work.
 
     Args:
         blocks: all blocks of the job.
@@ -74,17 +75,17 @@ def run_job(
         store: the output's store, which was claimed for the job's configuration.
         on_state: called often with the state of the job.
         limits: limits of the budget, over all runs of the job.
-        should_stop: asked often; once it is true no block is begun, and those that are running
-            leave their journals.
+        should_stop: called often; once it returns true, no block begins and running blocks leave
+            journals of their finished work.
         only: ids of the blocks to run; None runs all.
         size: size of all items, for the forecast; None makes no forecast.
-        rejects: returns the rows of the input that are no items.
-        prepare: called before the fleet is given work; not at all where none is left.
+        rejects: returns the rows of the input that cannot be used as items.
+        prepare: called before the fleet receives work; not called if no work is left.
 
     Raises:
         ShardError: the store fails.
         EngineError: engines cannot be loaded or kept alive.
-        Stopped: a signal asked for the end; what was whole is committed.
+        Stopped: a signal ended the job; finished blocks are committed.
     """
     limits = limits or Limits()
     log, ledger = ProgressLog(store), Ledger(store, started=time.monotonic())

@@ -1,8 +1,8 @@
-"""Reads Parquet files that others wrote in little memory.
+"""Reads Parquet files of other programs without using much memory.
 
-A small file can unfold to any size, by compressed runs or by one long text that a million rows
-name. The footer tells the size before anything is decompressed, texts are read as dictionaries, and
-rows are made a few at a time, by their bytes.
+A small file can decompress to any size, through compressed runs or one long text to which a million
+rows refer. The footer states the size before anything is decompressed. Texts are read as
+dictionaries, and rows are built in small groups that are limited by their bytes.
 """
 
 from __future__ import annotations

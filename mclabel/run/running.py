@@ -117,11 +117,13 @@ def user_error(error: BaseException | None) -> MclabelError | None:
 
 
 MAX_SHARED_LOSSES = 2
-"""Losses of a block beside others; after these it is leased alone."""
+"""Engine deaths under a block that shares the engine with other blocks. After these the block is
+leased alone."""
 MAX_DEATHS = 2
 """Engines that may die under an item: alone, or once with its block."""
 MAX_WHOLE_LOSSES = 5
-"""Losses of a block alone, whose items passed one by one."""
+"""Engine deaths under a block that is leased alone, although its items succeed one by one. After
+these the job fails."""
 
 
 @dataclass(frozen=True, kw_only=True)

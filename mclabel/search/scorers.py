@@ -24,7 +24,7 @@ SCORERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Beginning:
-    """Prefix of a solution that continues a scored prefix."""
+    """Prefix of a solution that extends an already scored prefix by at least one step."""
 
     problem: Problem
     steps: tuple[Step, ...]
@@ -32,9 +32,9 @@ class Beginning:
     ids: tuple[int, ...]
     """Token ids of all steps, by the policy's tokenizer."""
     num_new: int
-    """Number of steps that the scored prefix lacks, at least 1."""
+    """Number of steps behind the scored prefix, at least 1."""
     parent: Any
-    """State that the scorer kept of the scored prefix; None at the root."""
+    """State that the scorer kept for the scored prefix; None at the root."""
 
 
 @dataclass(frozen=True, kw_only=True)

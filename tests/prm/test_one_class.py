@@ -65,12 +65,12 @@ def test_one_class_is_refused(target: str, sound: bool, base: str, tmp_path: Pat
     run = write_run(tmp_path / "run", alike(arith_rows(12), sound=sound))
     code, said = train(run, tmp_path / "prm", base, f"target={target}")
     assert code == 2
-    assert f"{target} labels to train on are" in said and "at least 1 must differ" in said
+    assert f"{target} labels to train on are" in said and "At least 1 must differ" in said
     if target != "advantage":
         assert ("harder problems" if sound else "easier problems") in said
     assert not (tmp_path / "prm").exists()
     code, said = train(run, tmp_path / "prm", base, f"target={target}", "--preflight")
-    assert code == 2 and "at least 1 must differ" in said
+    assert code == 2 and "At least 1 must differ" in said
 
 
 def test_a_handful_among_thousands_is_refused(base: str, tmp_path: Path) -> None:
@@ -83,4 +83,4 @@ def test_a_handful_among_thousands_is_refused(base: str, tmp_path: Path) -> None
     code, said = train(write_run(tmp_path / "run", rows), tmp_path / "prm", base)
     assert code == 2
     assert f"{count - 1:,} of {count:,} hard labels to train on are 0" in said
-    assert "at least 2 must differ" in said and "policy.max_tokens" in said
+    assert "At least 2 must differ" in said and "policy.max_tokens" in said

@@ -365,7 +365,7 @@ class _Reader(Tokens):
             braced = self.peek() == "{"
             argument = self.primary()
             if braced and self.peek() == "^":
-                raise NotClosed("a power after a function's argument")
+                raise NotClosed("a power after a function's argument in braces is ambiguous")
         else:
             argument = self.signed()
             while (token := self.peek()) is not None and (

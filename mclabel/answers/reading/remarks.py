@@ -70,7 +70,7 @@ _ASIDE = re.compile(
 _ASIDE_ENDS = (")", ").", "ed", "ed.", "d.", "D", "D.")
 
 
-def without_aside(text: str) -> str:
+def without_remark(text: str) -> str:
     """Return the text without a remark at its end that says nothing of the value."""
     if not text.endswith(_ASIDE_ENDS) or text[0] == "(":
         return text

@@ -1,4 +1,4 @@
-"""Reader of a normalised answer: its form, from whole texts down to their parts."""
+"""Reads a normalised answer into a `Form`: first the whole text, then its parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.groups import read_group, read_matrix
 from mclabel.answers.reading.numerals import leading_number, number_in_words
 from mclabel.answers.reading.relations import read_relation, read_union
-from mclabel.answers.reading.remarks import read_remarked, read_tending, without_aside
+from mclabel.answers.reading.remarks import read_remarked, read_tending, without_remark
 from mclabel.answers.reading.scalars import (
     read_based,
     read_choice,
@@ -160,7 +160,7 @@ def _clean(text: str) -> str:
     text = text[about.end() :] if about else text
     if " " not in text:
         return text
-    text = without_aside(text)
+    text = without_remark(text)
     chosen = _CHOSEN.fullmatch(text) if text[0] in "bao(ABCDEFGHIJ" else None
     return chosen[1] if chosen else text
 

@@ -71,7 +71,7 @@ class Tokens:
                 self.spaced.extend([False] * len(pieces))
                 return
         if len(letters) > _MAX_WORD or letters.lower() in _NO_PRODUCT or "'" in letters:
-            raise NotClosed("a word")
+            raise NotClosed("a word is not a formula")
         self.tokens.extend(letters)
         self.spaced.extend([space] + [False] * (len(letters) - 1))
 
@@ -133,7 +133,7 @@ class Tokens:
             while (token := self.peek()) and token.isalpha() and not self.spaced[self.at]:
                 letters.append(self.next())
         if not letters or not all(x.lstrip("\\").isalpha() for x in letters):
-            raise NotClosed("an accent over a formula")
+            raise NotClosed("an accent over a formula is not supported")
         return "".join(letters)
 
 

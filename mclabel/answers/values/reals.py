@@ -102,7 +102,7 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
         raise NotClosed("an inequality between numbers")
     if len(names) > 1:
         if sign == "≠":
-            raise NotClosed("several variables")
+            raise NotClosed("≠ with several variables is not supported")
         return Relation(difference, strict=sign in "<>")
     (name,) = names
     slope, rest = _linear(difference, name)

@@ -215,7 +215,7 @@ def _binomial(n: complex, k: complex) -> complex:
     top, chosen = n.real, k.real
     size = math.lgamma(top + 1) - math.lgamma(chosen + 1) - math.lgamma(top - chosen + 1)
     if top < 0 or chosen < 0 or chosen > top:
-        raise ValueError("a binomial of which the sign is not known here")
+        raise ValueError("the sign of this binomial coefficient cannot be determined")
     return complex(math.exp(size))
 
 

@@ -178,7 +178,7 @@ _PLACES = frozenset(
     "eighth ninth eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth "
     "eighteenth nineteenth twentieth thirtieth fortieth fiftieth".split()
 )
-"""Words for multiples and parts of 1, which are no units."""
+"""Words for powers of ten and for fractions, such as `third`. They are not units."""
 _POWER = r"\^\s*+(?:\{\s*+-?\d\s*+\}|-?\d)"
 LETTERS = r"A-Za-z\u00c0-\u024f\u0400-\u1fff\u3040-\u9fff\uac00-\ud7af"
 """Ranges of a pattern: the letters of words in every script but Greek, which is for formulas."""

@@ -44,19 +44,19 @@ def attempt(question: dict[str, Any], output: int) -> None:
         _count_steps(question["steps"], output)
     else:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, quick_s(question["steps"]))
+        signal.setitimer(signal.ITIMER_PROF, min_cpu_s(question["steps"]))
     reply = _answer(question)
     sys.setprofile(None)
     os.write(output, json.dumps(reply).encode() + b"\n")
 
 
-def quick_s(max_steps: int) -> float:
-    """Return the CPU seconds in which no processor makes so many steps."""
+def min_cpu_s(max_steps: int) -> float:
+    """Return the CPU seconds that even the fastest processor needs for `max_steps` steps."""
     return max_steps / FASTEST_STEPS_PER_S
 
 
 def settle_chance() -> None:
-    """Seed the random generators: sympy shuffles the order in which it asks for assumptions."""
+    """Seed the random generators, since sympy shuffles the order of the assumptions it checks."""
     from sympy.core.random import seed
 
     seed(0)
@@ -67,10 +67,11 @@ _RECURSION = 1_000
 
 
 def _count_steps(limit: int, output: int) -> None:
-    """End the process with a verdict of its own at the first step over the limit.
+    """Write a separate verdict and end the process at the first step over the limit.
 
-    Not by an exception, which sympy could catch. What comparisons call is left out: how many
-    there are depends on which keys of one hash a table meets first, and so on addresses.
+    The function raises no exception, because sympy could catch it. Steps inside `__eq__` are not
+    counted: a hash table compares keys of equal hash in an order that depends on their addresses,
+    so the number of comparisons varies.
     """
     steps = 0
     comparing: FrameType | None = None

@@ -249,24 +249,24 @@ def _python() -> str:
 
 def _visible() -> list[str]:
     """Return arguments of `bwrap` that mount system libraries, the interpreter and four devices."""
-    arguments = _bind(Path("/usr"))
+    arguments = _mount_arguments(Path("/usr"))
     for name in ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin"):
         path = Path(name)
         if path.is_symlink():
             arguments += ["--symlink", os.readlink(path), name]
         elif path.is_dir():
-            arguments += _bind(path)
+            arguments += _mount_arguments(path)
     arguments += ["--dir", "/etc", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     base = Path(os.path.realpath(sys.base_prefix))
     if not base.is_relative_to("/usr"):
-        arguments += _bind(base)
+        arguments += _mount_arguments(base)
     arguments += ["--dir", "/dev"]
     for device in ("null", "zero", "random", "urandom"):
         arguments += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
     return arguments
 
 
-def _bind(path: Path) -> list[str]:
+def _mount_arguments(path: Path) -> list[str]:
     """Return arguments of `bwrap` that mount a folder at its own path, read-only."""
     # bwrap would make missing parent folders that only their owner may enter
     parents = [

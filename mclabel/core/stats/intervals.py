@@ -153,12 +153,12 @@ class Boundary:
         return (right, trials) in self._index
 
     def value(self, right: int, trials: int) -> float:
-        """Return the unbiased estimate of the rate, having stopped at a boundary point."""
+        """Return the unbiased estimate of the rate after the rule has stopped at these counts."""
         point = self._index[right, trials]
         return float(self._points.first[point] / self._points.ways[point])
 
     def interval(self, right: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
-        """Return the bounds of the rate, having stopped at a boundary point."""
+        """Return the bounds of the rate after the rule has stopped at these counts."""
         below, above = self._tails[self._index[right, trials]]
         tail = (1 - level) / 2
         low = int(np.argmax(above > tail))

@@ -24,10 +24,11 @@ class PoolMean:
 
     mean: float
     low: float
-    """NaN, like `high`, where fewer than two solutions were drawn and the rest is unknown."""
+    """Lower bound of the interval. NaN, like `high`, if fewer than two solutions were drawn and
+    other solutions of the pool have no label."""
     high: float
     num_drawn: int
-    """Labelled solutions that were drawn: what the interval rests on."""
+    """Number of labelled solutions that were drawn. The interval rests on them."""
 
 
 def pool_mean(
@@ -49,7 +50,7 @@ def pool_mean(
 
     Args:
         values: values of the labelled solutions of one selection, finite.
-        probabilities: with which they were chosen (`selection_probability`).
+        probabilities: probability of choosing each of these solutions (`selection_probability`).
         num_pool: solutions in the pool, from the manifest.
         num_certain: solutions whose probability is 1, from the manifest.
         level: level of the interval, in (0, 1).

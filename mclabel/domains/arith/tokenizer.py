@@ -20,7 +20,8 @@ EOS, PAD, STEP = "<|end|>", "<|pad|>", "<|step|>"
 
 _PIECES = r"\\boxed\{| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\s"
 _CODE_PIECES = r" {4}|" + _PIECES
-"""The same for any text without four spaces in a row; an indentation is one piece."""
+"""Pattern of the pieces of code, in which four spaces of indentation are one piece. It splits a
+text without four spaces in a row like `_PIECES`."""
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
     "{{ '\\n' if message['role'] == 'user' else eos_token }}{% endfor %}"

@@ -86,15 +86,15 @@ class BestOfN:
     """For each kind and group, the problems' metadata, and fifths by pass rate, which is
     measured on the same samples."""
     references: tuple[str, ...] = ()
-    """Scorers that are not available in practice: what they reach stands apart."""
+    """Scorers that are not available in practice. Their results are shown apart from the others."""
 
     def less(self, method: str, other: str, size: int) -> Difference | None:
-        """Return the accuracy of a method less that of another; None of a method less itself."""
+        """Return the accuracy of a method minus that of another; None if both are the same."""
         return self.differences[size][method].get(other)
 
 
 def is_reference(method: str, references: Collection[str]) -> bool:
-    """Return whether the scorer of a method is named there."""
+    """Return whether the scorer of a method is one of `references`."""
     return scorer_of(method).removeprefix("likelihood:") in references
 
 

@@ -211,8 +211,9 @@ def _read_usable(
 
 
 def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
-    """Return the rollouts of the other run by one completer, by prefix, that this run's labels did
-    not see.
+    """Return the counts of one completer's rollouts in the other run, per prefix.
+
+    Rollouts on which the labels of this run rest too are left out.
     """
     metadata = [
         [table_metadata for table_metadata, _ in label_tables(store)] for store in (own, other)
@@ -240,7 +241,7 @@ def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts
 
 
 def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:
-    """Return the error rates of each judge, as combining learned them, if any."""
+    """Return the error rates that `mclabel combine` learned per judge; empty for other runs."""
     if all(row.consensus is None for row in rows):
         return {}
     metadata, _ = next(label_tables(store))

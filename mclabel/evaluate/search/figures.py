@@ -194,7 +194,7 @@ def compare_searches(
 
 
 def row_name(name: str, *, is_oracle: bool) -> str:
-    """Return the name of a search in tables."""
+    """Return the name that tables show for a search."""
     return f"{name}, exact" if is_oracle else name
 
 
@@ -207,7 +207,7 @@ def _right(run: SearchRun) -> Array:
 
 
 def _cost(run: SearchRun) -> float:
-    """Return the mean cost of a problem."""
+    """Return the mean cost per problem."""
     return float(
         np.mean(
             [

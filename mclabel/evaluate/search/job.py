@@ -64,7 +64,7 @@ class SearchEvalConfig(SharedSearchConfig):
     """Run every method also with the scorer `exact` (arith and pyarith only)."""
 
     @rule
-    def _names_are_folders(self) -> str | None:
+    def _method_names_are_folder_names(self) -> str | None:
         for name in self.methods:
             if not _NAME.fullmatch(name) or name.lower() in RESERVED:
                 return (

@@ -24,16 +24,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SURENESS = 4
-"""Classes of how sure a judge is of what it names."""
+"""Number of classes of a judge's confidence in the step that it names."""
 LEVELS = 8
 """Classes of a scorer's numbers, each with as many of a run's steps."""
 STRENGTH = 4.0
-"""Weight of what is believed of a judge before anything is seen, in observations."""
+"""Weight of the prior on a judge's rates, in observations."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Steps:
-    """One of some values for each step."""
+    """A category per step."""
 
     values: Ints
     """[solution, T], in [0, count); -1 where there is none."""
@@ -50,15 +50,18 @@ class SourceOpinions:
     UNKNOWN: ClassVar[int] = 3
 
     seen: Steps
-    """For the steps that it has read: whether it finds a fault (1) or not (0), or its level."""
+    """For each step that the source has read: 1 if it finds a fault and 0 if not, or its level; -1
+    for other steps."""
     heard: Steps
-    """The opinion as other sources can repeat it, never -1: whether the source names the first
-    error here, has named one before, or has not yet; or its level, `count - 1` for none.
+    """The opinion in the form on which the models of other sources condition; never -1.
+
+    One source may repeat another. For a source that names a step, the value is one of the four
+    constants above. For a scorer it is the level, or `count - 1` where there is no level.
     """
     names: bool
-    """True if it names a step, rather than giving levels."""
+    """True if the source names a step; False if it gives levels."""
     is_known: NDArray[np.bool_]
-    """[solution]: whether it says anything."""
+    """[solution]: whether the source has an opinion on the solution."""
 
     @classmethod
     def of_named(cls, named: Ints, num_steps: Ints) -> SourceOpinions:
@@ -103,7 +106,7 @@ class JudgeModel(Protocol):
 
     @abstractmethod
     def said(self) -> SourceOpinions:
-        """Return what the judge says, step by step."""
+        """Return the judge's opinions, step by step."""
         ...
 
 

@@ -332,7 +332,7 @@ class Votes:
         return self._counts.total()
 
     def _begin_round(self) -> None:
-        """Ask for unknown votes once more, or for new ones, or for nothing."""
+        """Start the next round: retry votes without a verdict, request new votes, or end."""
         self._is_retry = self._num_to_retry > 0
         if self._is_retry:
             self._due, self._num_to_retry = self._num_to_retry, 0
@@ -341,13 +341,13 @@ class Votes:
             self._num_asked += self._due
 
     def _is_certain(self) -> bool:
-        """Return whether no vote to come is needed, or could change who leads."""
+        """Return whether enough votes are known and no remaining vote could change the leader."""
         if self._num_known < self._least:
             return False
         return len(self._counts) == 1 or self._leader()[1] > self._num_left()
 
     def _num_left(self) -> int:
-        """New votes that may still be asked for."""
+        """Return the number of new votes that may still be requested."""
         return self._most - self._num_asked
 
     def _fewest_to_decide(self) -> int:

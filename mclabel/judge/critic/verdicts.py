@@ -55,10 +55,11 @@ class StepVerdicts:
 
 
 def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
-    """The verdicts on the steps of a solution; None if there are none at all.
+    """Return the verdicts on the steps of a solution; None if the text contains no verdict.
 
     Args:
-        text: without thoughts that do not count.
+        text: the judge's response, from which the caller has removed thoughts that are to be
+            ignored.
         num_steps: number of steps of the solution, at least 1.
     """
     text = _CODE.sub(_without_code, text)

@@ -309,7 +309,7 @@ class Machine:
         return True
 
     def _letter(self, sign: Sign) -> bool:
-        if self._is_times(self.at):
+        if self._is_times_sign(self.at):
             self.side.operations += 1
             return self._take("*", behind=False)
         if self.letters:
@@ -370,12 +370,12 @@ class Machine:
                 raise Unread
             return False
         self.side.units |= names
-        if follows is None or follows.kind in _BEHIND_UNITS or self._is_times(at):
+        if follows is None or follows.kind in _BEHIND_UNITS or self._is_times_sign(at):
             self.at = at
             return True
         return False
 
-    def _is_times(self, at: int) -> bool:
+    def _is_times_sign(self, at: int) -> bool:
         """Return whether an x between two numbers is there, as in `42 bales x 75 pounds`."""
         if at + 1 >= len(self.signs) or self.letters or self.signs[at].text not in ("x", "X"):
             return False

@@ -127,7 +127,7 @@ class RunLearner(Protocol):
     @property
     @abstractmethod
     def knowledge(self) -> Knowledge:
-        """The knowledge that the next problem starts from."""
+        """The parameters learned so far, from which the estimator of the next problem starts."""
 
     @property
     def min_gain(self) -> float | None:

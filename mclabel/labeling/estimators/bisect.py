@@ -1,13 +1,13 @@
 """Binary search for the first error (OmegaPRM, arXiv 2406.06592), with early stops.
 
 Assumes that hard labels do not rise along a solution: once the policy no longer recovers, it
-never does later. Then a solution that ends right has no error to look for, and in one that
-ends wrong the first error is found in log2(steps) probes. A probe rolls a prefix out until the
-first right completion, at most `rollouts` times, in batches; what it proves for one solution
-holds for every solution of the problem that begins with the same prefix.
+never does later. Then a solution with a right answer has no first error, and in a solution with a
+wrong answer the first error is found in log2(steps) probes. A probe rolls a prefix out until the
+first right completion, at most `rollouts` times, in batches. Its result holds for every solution
+of the problem that begins with the same prefix.
 
-The share of a probe that stopped at a success is biased, so steps get hard labels and exact
-intervals but no values.
+A probe stops at its first success, so the share of right rollouts in a probe is a biased estimate
+of the success rate. Steps therefore get hard labels and exact intervals, but no values.
 """
 
 from __future__ import annotations

@@ -70,11 +70,11 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     @abstractmethod
     def fitted(self, evidence: Mapping[str, Sequence[E]]) -> K:
-        """Return what is learned from the evidence on problems, by answer class."""
+        """Return the parameters fitted to the evidence on the problems of each answer class."""
 
     @property
     def knowledge(self) -> K:
-        """Return what the next problem starts from."""
+        """The parameters learned so far, from which the estimator of the next problem starts."""
         return self._knowledge
 
     def record(

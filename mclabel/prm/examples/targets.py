@@ -61,10 +61,14 @@ def step_targets(row: LabeledSolution, target: str) -> Targets:
 
 
 def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
-    """The weight of every step of a solution in the loss, in [0, 1].
+    """Return the weight of every step of a solution in the loss, in [0, 1].
+
+    Args:
+        row: the labelled solution.
+        weights: name of the weighting scheme.
 
     Raises:
-        ComponentError: weights of somebody's own fail, or are something else.
+        ComponentError: a user's own scheme fails, or returns no valid weights.
     """
     weigh, boundary = find_component("weights", weights), Boundary("weights", weights)
     row_weights: tuple[float, ...] = boundary.call(

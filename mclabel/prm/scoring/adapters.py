@@ -312,15 +312,16 @@ class ShepherdPRM(_TokenPRM):
 
 
 class RlhflowPRM(_TokenPRM):
-    """RLHFlow's: a chat in which each step is a turn that is answered by + or -.
+    """A PRM of RLHFlow, which reads a chat in which + or - answers each step's turn.
 
-    Their evaluation numbers no steps; what was trained on Math-Shepherd's data brings them along.
+    RLHFlow's evaluation does not number the steps. The step texts of Math-Shepherd's data already
+    contain their numbers.
     """
 
     form = "rlhflow"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """A chat; each score stands where the answer to its step begins."""
+        """Encode a chat in which each score stands where the answer to its step begins."""
         fence, good = self._control.fence, cast(tuple[str, str], self.layout.classes)[0]
         turns: list[dict[str, str]] = []
         positions = []

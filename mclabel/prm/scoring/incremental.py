@@ -145,17 +145,20 @@ class IncrementalPRM:
         self._problems: WeakValueDictionary[str, ScoredPrefix] = WeakValueDictionary()
         self._max_bytes = max_bytes
         self._sizes: WeakKeyDictionary[ScoredPrefix, int] = WeakKeyDictionary()
-        """Bytes of the prefixes that are computed; those that were used last stand last."""
+        """Maps each computed prefix to its bytes, in order of last use."""
         self.last_computed: list[int] = []
-        """For each that the last `extend` was asked, the number of tokens computed for it. Those
-        computed for several count for the first."""
+        """Number of tokens computed for each request of the last `extend`. Tokens computed for
+        several requests count for the first."""
         self.num_computed = 0
         """Number of tokens that were computed."""
         self.num_cached = 0
-        """Number of tokens that full passes would have computed beside these."""
+        """Number of tokens that the cache saved. Full passes would have computed them in addition
+        to `num_computed`."""
 
     def begin(self, problem: str) -> ScoredPrefix:
-        """A problem without steps. Its prompt is computed when it is first continued."""
+        """Return the prefix of a problem without steps. Its prompt is computed when the prefix is
+        first extended.
+        """
         root = self._problems.get(problem)
         if root is None:
             root = ScoredPrefix(ids=self._encoder.prompt_ids(problem))
@@ -241,7 +244,7 @@ class IncrementalPRM:
             total -= size
 
     def _compute(self, jobs: Sequence[_Job]) -> list[ScoredPrefix]:
-        """Compute continuations, or prompts, in their order."""
+        """Compute the prefixes that the jobs describe, and return them in the order of `jobs`."""
         network = self._model.network
         job_of = {job.new_tokens: job for job in jobs}
         batches = self._body.batches(list(job_of), num_workers=num_workers(network, self._threads))

@@ -109,11 +109,13 @@ class ServedPRM:
         """
         distinct = list(dict.fromkeys(encoded))
         with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
-            by_solution = dict(zip(distinct, pool.map(self._scored, distinct), strict=True))
+            by_solution = dict(
+                zip(distinct, pool.map(self._score_with_retries, distinct), strict=True)
+            )
         return [by_solution[solution] for solution in encoded]
 
-    def _scored(self, solution: EncodedSolution) -> list[float]:
-        """The scores of a solution, asked for again where an answer cannot be used."""
+    def _score_with_retries(self, solution: EncodedSolution) -> list[float]:
+        """Return the scores of a solution; repeat the request if an answer cannot be used."""
         compute = {"pooling": self._by_classes, "generate": self._by_likelihood}[self._runner]
         for tries_left in reversed(range(BAD_TRIES)):
             try:

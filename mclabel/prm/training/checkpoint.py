@@ -65,11 +65,11 @@ def check_checkpoint(folder: Path) -> None:
 
 
 def check_trainer_files(folder: Path) -> None:
-    """See that a checkpoint's files of the trainer itself can be resumed from.
+    """Check that training can resume from the state files of the Hugging Face trainer.
 
     Raises:
-        TrainingError: the trainer's state is damaged, or there is a file that training here never
-            writes: no training of ours scales its loss.
+        TrainingError: the trainer's state is damaged, or the folder holds the state of a loss
+            scaler, which mclabel's training never writes.
     """
     remedy = _remedy(folder)
     check_plain_folder(folder, TrainingError)

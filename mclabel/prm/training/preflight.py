@@ -86,8 +86,8 @@ class Preflight:
         alike = f"{self.num_labels - self.num_others:,} of {self.num_labels:,} {self.target} labels"
         raise DataError(
             f"{alike} to train on are {self.most_frequent:.4g}, so the model would learn a "
-            f"constant: at least {few} must differ. {_REMEDIES[self._kind]}. `mclabel labels RUN` "
-            "shows more of a run's health"
+            f"constant. At least {few} must differ from it. {_REMEDIES[self._kind]}. "
+            "`mclabel labels RUN` shows more of a run's health"
         )
 
     @property

@@ -148,7 +148,7 @@ def _step(example: Example, number: int, places: Sequence[Place]) -> dict[str, A
         "marks": marks,
         "pieces": _pieces(row.solution.steps[number].text, places),
         "reasons": [place.words for place in places],
-        "known": _known(row, number),
+        "known": _step_evidence(row, number),
     }
 
 
@@ -164,7 +164,7 @@ def _pieces(text: str, places: Sequence[Place]) -> list[tuple[str, str]]:
     return [*shown, (left_out(body), "")]
 
 
-def _known(row: LabeledSolution, number: int) -> str:
+def _step_evidence(row: LabeledSolution, number: int) -> str:
     """Counts, interval and, of a Bayesian estimator, the chance of the first error."""
     label, counts = row.steps[number], row.steps[number].counts
     tally = {

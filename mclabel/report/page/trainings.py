@@ -157,7 +157,7 @@ def scorer_data(run: Run) -> dict[str, Any]:
 
 
 def loss_plot(runs: Sequence[Run]) -> Plot:
-    """Training loss, a colour a scorer."""
+    """Return the plot of the training loss, with one colour per scorer."""
     curves = {run.name: _curves(e for e in _log(run) if "loss" in e).get("loss") for run in runs}
     nonempty = {name: curve for name, curve in curves.items() if curve}
     return _plot("Training loss", "loss, mean of ten steps", nonempty)

@@ -237,7 +237,10 @@ class StepGRPOTrainer(GRPOTrainer):
         }
         for option, is_set in rejected_options.items():
             if is_set:
-                raise ValueError(f"{option} needs one advantage a completion: leave it out")
+                raise ValueError(
+                    f"{option} needs one advantage per completion, but StepGRPOTrainer computes "
+                    "one per token. Leave this option out"
+                )
         if not hasattr(GRPOTrainer, "_calculate_rewards"):
             raise ValueError("this version of TRL is unknown: StepGRPOTrainer knows 1.6 to 1.16")
 

@@ -168,14 +168,14 @@ class Catalog:
     def without_rows(
         self, blocks: Iterable[str], metadata: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """Return the problems of a shard that have no labels, less those that are superseded.
+        """Return the problems of a shard that have no labels, without superseded ones.
 
         Args:
-            blocks: in the shard.
+            blocks: ids of the blocks in the shard.
             metadata: the shard's metadata.
 
         Returns:
-            By `dropped` and `set_aside`, and by problem id, the shard's record of it.
+            Maps `dropped` and `set_aside` each to the shard's records by problem id.
         """
         superseded = self.superseded_in(blocks)
         return {
@@ -184,13 +184,14 @@ class Catalog:
         }
 
     def superseded_in(self, blocks: Iterable[str]) -> frozenset[str]:
-        """Return the problems of which a shard no longer holds anything that counts.
+        """Return the problems for which every result in a shard is superseded.
 
-        A merged shard may hold the block that has lost a problem and the one that has it anew; what
-        the former held of it was dropped when the latter was merged.
+        A merged shard may hold both the block whose result for a problem is superseded and the
+        block that replaces it. The merge dropped the superseded result, so such a problem is left
+        out here.
 
         Args:
-            blocks: in the shard.
+            blocks: ids of the blocks in the shard.
         """
         held = frozenset(blocks)
         return frozenset(

@@ -1,8 +1,8 @@
 """Compares a run's manifest with its plan and shards.
 
-A manifest that is lost, or was copied from another run, would let a job of another configuration
-go on with what is there. Ids of planned blocks follow from the configuration, and every shard
-carries it: what they are of is known without the manifest.
+If a manifest is lost or was copied from another run, a job with another configuration could
+continue the run. The ids of planned blocks follow from the configuration, and every shard stores
+the configuration. The plan and the shards thus show their configuration without the manifest.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def _recorded_config(store: Store) -> dict[str, Any] | None:
-    """Return the configuration that a whole shard carries, or None where none carries one."""
+    """Return the configuration stored in an undamaged shard; None if no shard stores one."""
     for name in chain.from_iterable(map(store.listed, _FOLDERS)):
         content = store.read(name) if name.endswith(".parquet") else None
         if content is None or check_parquet(content) != "sound":

@@ -90,9 +90,9 @@ class PlannedBlocks:
     names: PackedNames
     """Ids of all blocks."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Ids of the items whose results in a block no longer count, by block."""
+    """Maps each block to the ids of its items whose results no longer count."""
     replaced: Mapping[str, str] = field(default_factory=dict)
-    """Block whose result counts instead, if there is one, by superseded item."""
+    """Maps each superseded item to the block whose result replaces the superseded one, if any."""
 
 
 def read_parts(store: Store) -> Iterator[pa.Table]:

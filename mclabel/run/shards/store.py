@@ -179,7 +179,7 @@ class Store:
                     os.close(handle)
 
     def append(self, name: str, content: bytes) -> None:
-        """Add to a log, which one process writes; an object store takes the whole file again."""
+        """Append to a log with one writer process. On an object store, rewrite the whole file."""
         with self._clear_errors(name):
             if self.is_local:
                 with (self._path / name).open("ab") as file:

@@ -305,7 +305,7 @@ def test_losses_for_whole_completions_are_refused(tmp_path: Path, tokenizer: Any
         return [[1.0] for _ in completion_ids]
 
     options = {"reward_funcs": lengths, "step_credit": one}
-    with pytest.raises(ValueError, match="needs one advantage a completion"):
+    with pytest.raises(ValueError, match="needs one advantage per completion"):
         make(
             StepGRPOTrainer,
             tmp_path,

@@ -159,11 +159,11 @@ class TraceEstimator(Estimator):
         number = strongest(self._problem.completers)
         beliefs = infer(self._table.evidence(), self._rates)
         return [
-            self._judge(path, counts[number], beliefs, chain)
+            self._judge_solution(path, counts[number], beliefs, chain)
             for path, chain in zip(self._problem.paths, self._table.chain_of, strict=True)
         ]
 
-    def _judge(
+    def _judge_solution(
         self, path: SolutionPath, counts: Sequence[Counts], beliefs: TraceBeliefs, chain: int
     ) -> Judgement:
         settings, steps = self._settings, path.num_steps
@@ -225,16 +225,16 @@ class TraceLearner(FittingLearner[TraceRates, Observed]):
 
 
 def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
-    """The way through a solution whose moves have most chance in all, given its first error.
+    """Return the sequence of moves with the highest sum of marginal probabilities.
 
     Args:
-        moves: [steps, 4], chances of each move.
-        error: first error; None for none.
+        moves: [steps, 4], marginal probability of each move.
+        error: index of the solution's first error, at which the sequence errs; None if it has none.
     """
     steps = len(moves)
     if error is None:
         return [KEPT] * steps
-    best = np.zeros((steps + 1, 2))  # of the moves from a step on, by the state before it
+    best = np.zeros((steps + 1, 2))  # highest sum from a step on, per state before the step
     for t in range(steps - 1, error, -1):
         best[t] = (moves[t].reshape(2, 2) + best[t + 1]).max(1)
     path, state = [KEPT] * error + [ERROR], 0
