@@ -77,11 +77,11 @@ class Graded(Protocol):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict."""
+        """Return the verdict."""
 
     @property
     def reason(self) -> str:
-        """Why it was reached."""
+        """Return the reason for the verdict."""
 
 
 G = TypeVar("G", bound=Graded)

@@ -214,7 +214,7 @@ def clear_exits() -> Iterator[None]:
 
 
 def show_tracebacks() -> None:
-    """Print the traceback of what a component of somebody's own raised before its message."""
+    """Print the traceback of an exception from a user's component before the message."""
     _Shown.tracebacks = True
 
 
@@ -244,7 +244,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _whose_fault() -> str:
-    """Tell whether our code or a component from outside is to be mended."""
+    """Return advice on whether mclabel or a component from outside has to be fixed."""
     if names := outside_components():
         return (
             f"{', '.join(names)}: this job uses components from outside mclabel. If the lines "
@@ -255,7 +255,7 @@ def _whose_fault() -> str:
 
 
 def _refusal(error: OSError) -> str:
-    """Return what the system has refused, and what to do about it."""
+    """Return a message on the operation that the system refused, with the remedy."""
     places = [str(place) for place in (error.filename, error.filename2) if place is not None]
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
     where = " to ".join(places) + ": " if places else ""

@@ -49,7 +49,7 @@ def is_installed(module: str) -> bool:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Tell what to install where a package is missing that an extra brings."""
+    """Replace the error of a missing package by advice on the extra that installs it."""
     try:
         yield
     except ModuleNotFoundError as error:

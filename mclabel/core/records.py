@@ -170,7 +170,7 @@ class Completion:
 
     @property
     def num_tokens(self) -> int | None:
-        """Number of sampled tokens; None if it is unknown."""
+        """The number of sampled tokens; None if it is unknown."""
         if not self.is_counted:
             return None
         return len(self.ids) if self.num_counted is None else self.num_counted
@@ -238,7 +238,7 @@ class Counts:
         return self.num_right + self.num_wrong + self.num_truncated + self.num_ungraded
 
     def plus(self, outcome: Outcome, num_tokens: int = 0) -> Counts:
-        """These counts and one more rollout."""
+        """Return these counts with one more rollout."""
         return Counts(
             num_right=self.num_right + (outcome is Outcome.RIGHT),
             num_wrong=self.num_wrong + (outcome is Outcome.WRONG),
@@ -262,7 +262,7 @@ class CompleterCounts:
 
 
 def total_counts(parts: Iterable[Counts]) -> Counts:
-    """Outcomes of several sets of rollouts together."""
+    """Return the sum of several counts of rollouts."""
     total = Counts()
     for part in parts:
         total = Counts(

@@ -212,7 +212,7 @@ class ControlTokens:
         self._tokenizer = tokenizer
 
     def fence(self, text: str) -> str:
-        """Mark a text so that `encode` keeps its control tokens as text, whatever is around it."""
+        """Mark a text so that `encode` keeps its control tokens as text in every context."""
         # `re` keeps compiled patterns.
         return re.sub(self._special, rf"{_OPEN}\g<0>{_CLOSE}", text) if self._special else text
 
@@ -270,7 +270,7 @@ class ControlTokens:
 
     @cached_property
     def _special(self) -> str:
-        """Pattern of any special token, the longest first."""
+        """Return a pattern of the special tokens, the longest first."""
         added = self._tokenizer.added_tokens_decoder
         texts = sorted(
             (added[number].content for number in self._special_ids), key=len, reverse=True
@@ -279,7 +279,7 @@ class ControlTokens:
 
     @cached_property
     def _before(self) -> list[int]:
-        """Ids that the tokenizer puts before any text."""
+        """Return the token ids that the tokenizer puts before every text."""
         whole = cast(list[int], self._tokenizer("a")["input_ids"])
         bare = self._ids("a", as_text=False)
         starts = range(len(whole) - len(bare) + 1)

@@ -109,7 +109,7 @@ class SharedPrefixDecoder:
 
     @torch.no_grad()
     def update_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the model's weights, and forget all that was computed with the old ones.
+        """Replace the model's weights, and drop everything computed with the old weights.
 
         Args:
             weights: by the model's names; no rollout is live.
@@ -127,7 +127,7 @@ class SharedPrefixDecoder:
 
     @property
     def num_prefill_tokens(self) -> int:
-        """Tokens of prefixes that were computed."""
+        """The number of prefix tokens that were computed."""
         return self._prefixes.num_computed_tokens
 
     @property
@@ -144,7 +144,7 @@ class SharedPrefixDecoder:
 
     @torch.inference_mode()
     def admit(self, row: Row, waiting: Iterable[tuple[int, ...]] = ()) -> bool:
-        """Take a rollout in; False when there is no room for it now.
+        """Admit a rollout. Return False if there is no room for it now.
 
         Args:
             row: its context leaves room for at least one token.
@@ -179,7 +179,7 @@ class SharedPrefixDecoder:
 
     @torch.inference_mode()
     def step(self) -> list[Row]:
-        """Sample one token for live rollouts; returns those that ended, now gone."""
+        """Sample one token for live rollouts. Return the rollouts that ended, which are removed."""
         self._parked = [(lane, on) for lane, on in self._parked if not self._place(lane, on)]
         lanes = self.lanes
         if len(lanes) > self._step_width:
@@ -227,7 +227,7 @@ class SharedPrefixDecoder:
         return ended
 
     def _part(self, parting: Sequence[tuple[Lane, list[Row]]]) -> None:
-        """Give rollouts that chose another token than their lane a lane of their own."""
+        """Move rollouts whose token differs from their lane's to lanes of their own."""
         copies: list[tuple[int, int]] = []
         for lane, rows in parting:
             new = Lane(rows=rows, chunks=[self._take_chunk() for _ in lane.chunks])
@@ -259,7 +259,7 @@ class SharedPrefixDecoder:
         return prefix
 
     def logits(self) -> Tensor:
-        """Next-token logits [lanes, vocabulary]."""
+        """Return the next-token logits, [lanes, vocabulary]."""
         with torch.inference_mode():
             return self._forward(self.lanes)
 
@@ -319,7 +319,7 @@ class SharedPrefixDecoder:
 
 
 def _read_wanted(lanes: Sequence[Lane], logits: Tensor) -> None:
-    """Note the log-probabilities that rollouts want to know of their first token."""
+    """Record the log-probabilities of the first tokens for the rollouts that request them."""
     for lane, of_lane in zip(lanes, logits, strict=True):
         for row in lane.rows:
             if row.wanted and row.logprobs is None:

@@ -366,7 +366,7 @@ class Slots:
 
     @property
     def num_waiting(self) -> int:
-        """Number of requests that wait for a slot."""
+        """The number of requests that wait for a slot."""
         return len(self._waiting)
 
     @asynccontextmanager

@@ -46,7 +46,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
 
         @property
         def served_name(self) -> str | None:
-            """The model that requests name."""
+            """The model name that requests contain."""
             return self.model
 
     reads_weights: ClassVar[bool] = False
@@ -54,7 +54,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Keep what the engine is to run; see `Engine`."""
+        """Store the settings of the engine; see `Engine`."""
         super().__init__(policy, seed=seed)
         self._served_model = self.settings.model
         self._end_ids: frozenset[int] = frozenset()

@@ -263,16 +263,16 @@ class Records:
         return server_id if isinstance(server_id, str) else None
 
     async def note_asked(self, name: str, file: str, requests: Sequence[str]) -> None:
-        """Write down what a batch that is to be made holds."""
+        """Record the requests of a batch before it is created."""
         self._known.add(name)
         await self._write(name + ASKED, {"file": file, "requests": requests})
 
     async def note_batch(self, name: str, batch_id: str) -> None:
-        """Write down that a batch was made."""
+        """Record the server's id of a created batch."""
         await self._write(name + BATCH, {"id": batch_id})
 
     async def delete(self, name: str) -> None:
-        """Forget a batch."""
+        """Delete the record of a batch."""
         for kind in (BATCH, ASKED):
             await asyncio.to_thread(self._keep.delete, f"{FOLDER}/{name}{kind}")
 

@@ -27,7 +27,7 @@ class PrefixCache:
     """Prefixes, the least recently used first."""
 
     def __init__(self, model: PreTrainedModel, pools: Pools, *, max_bytes: int) -> None:
-        """Hold no prefix.
+        """Start without prefixes.
 
         Args:
             model: the model that computes them, loaded with `ATTENTION`.
@@ -74,12 +74,12 @@ class PrefixCache:
         return cached
 
     def clear(self) -> None:
-        """Forget all prefixes."""
+        """Drop all prefixes."""
         self._prefixes.clear()
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the prefixes that are kept."""
+        """Bytes of the kept prefixes."""
         return sum(prefix.kv.nbytes for prefix in self._prefixes.values())
 
     def _prefill(self, ids: tuple[int, ...], start: Prefix | None, common: int) -> Prefix:
@@ -146,7 +146,7 @@ class HeldRollouts:
     """Rollouts that others may go on from, the least recently used first."""
 
     def __init__(self, pools: Pools, *, max_bytes: int) -> None:
-        """Hold none.
+        """Start without kept rollouts.
 
         Args:
             pools: pools in which rollouts compute.
@@ -159,7 +159,7 @@ class HeldRollouts:
         last sampled token, because its keys and values are not computed."""
 
     def put(self, row: Row, prefix: Prefix, chunks: Sequence[int]) -> None:
-        """Keep what was computed for a rollout.
+        """Keep the keys and values that were computed for a rollout.
 
         Args:
             row: a row that has sampled one more token than the chunks hold.
@@ -178,7 +178,7 @@ class HeldRollouts:
             self._num_bytes -= oldest.content.nbytes
 
     def clear(self) -> None:
-        """Forget all rollouts."""
+        """Drop all kept rollouts."""
         self._by_ids.clear()
         self._num_bytes = 0
 

@@ -208,7 +208,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Write tensors as a model's file in safetensors, those that are tied once.
+    """Write tensors as a model's safetensors file; tied tensors are written once.
 
     Args:
         weights: by name.
@@ -305,7 +305,7 @@ def _check_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str
 def _clear_faults(
     folder: str, name: str, key: str, *, part: str = "", trusted: bool = False
 ) -> Iterator[None]:
-    """Turn what the libraries raise about a folder's files into one message."""
+    """Turn the libraries' exceptions about a folder's files into one message."""
     try:
         yield
     except EngineError:

@@ -64,7 +64,7 @@ class EngineMemory:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Record what the processes of this one map meanwhile: an engine may be killed early."""
+        """Record the shared memory that child processes map meanwhile; an engine may be killed."""
         ended = threading.Event()
 
         def note() -> None:
@@ -98,7 +98,7 @@ class EngineMemory:
 
 
 def free_left(memory: Path = MEMORY) -> None:
-    """Free what engines of this user that were killed have left.
+    """Free the shared memory that killed engines of this user have left.
 
     Shared memory that a process still has mapped stays, and its record with it.
 

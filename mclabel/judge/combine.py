@@ -80,7 +80,7 @@ class CombineReport:
     """Names of the sources that repeat each other's errors, by the rule `posterior`."""
 
     def lines(self) -> list[str]:
-        """Return what to say of it."""
+        """Return the lines of the summary for the user."""
         if self.num_blocks_resumed == self.num_blocks:
             return [f"all {self.num_blocks:,} blocks were already combined by {self.rule}"]
         lines = []
@@ -150,7 +150,7 @@ def combine(
     least_belief: float | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> CombineReport:
-    """Combine a run's labels with judges' opinions, and write the labels as a run of its own.
+    """Combine a run's labels with judges' opinions, and write the result as a new run.
 
     Nothing is left out: each row says what every source said, and whether the rule keeps it.
     Training and exports take what is kept. Running it again resumes it.
@@ -241,7 +241,7 @@ def _check_rule(rule: str, least_belief: float | None, sources: Sequence[Source]
 
 
 def _sources(places: Sequence[str]) -> list[Source]:
-    """The sources of opinions: judges, and people.
+    """Return the sources of opinions: judges and people.
 
     Raises:
         ConfigError: two have one name, or people are given another.
@@ -263,7 +263,7 @@ def _sources(places: Sequence[str]) -> list[Source]:
 
 
 def _identities(sources: Sequence[Source]) -> dict[str, str]:
-    """Return what each judge's opinions are known by.
+    """Return the identity of each judge's opinions.
 
     Raises:
         ConfigError: two are the same, which would count twice.
@@ -282,7 +282,7 @@ def _identities(sources: Sequence[Source]) -> dict[str, str]:
 
 
 def _identity(source: Source) -> str:
-    """Return what a judge's opinions are known by: the judge, and what it said."""
+    """Return the identity of a judge's opinions: the judge and the content of its opinions."""
     recorded = claimed_config(Store(source.run.location), MANIFEST)
     contents = [
         [name, opinion.is_known, opinion.first_error, list(opinion.scores)]
@@ -377,7 +377,7 @@ def _combined(
     least_belief: float,
     posteriors: Posteriors,
 ) -> LabeledSolution:
-    """The row with the label that a rule makes of all opinions."""
+    """Return the row with the label that a rule derives from all opinions."""
     if not row.steps:
         return replace(row, consensus=Consensus(rule=rule, kept=False, opinions=opinions))
     if rule == POSTERIOR:
@@ -391,7 +391,7 @@ def _combined(
 
 
 def _judged(row: LabeledSolution, source: Source) -> LabeledSolution:
-    """The row with the labels of a judge: its first error, and as the mean its scores."""
+    """Return the row with a judge's labels: its first error, and its scores as the means."""
     opinion = source.run.opinions.get(row.solution.id)
     is_known = opinion is not None and opinion.is_known and bool(row.steps)
     consensus = Consensus(rule=JUDGE, kept=is_known, opinions=opinions_on(row, [source]))
@@ -416,7 +416,7 @@ def _judged(row: LabeledSolution, source: Source) -> LabeledSolution:
 def _by_posterior(
     row: LabeledSolution, least_belief: float, posteriors: Posteriors
 ) -> tuple[LabeledSolution, int | None, bool]:
-    """The row with its posterior, the likeliest first error, and whether it is believed enough."""
+    """Return the row with its posterior, its likeliest first error, and whether it is kept."""
     chances = posteriors[row.solution.id]
     error, kept = likeliest(chances, row.solution.outcome, least_belief)
     return replace(row, posterior=tuple(chances.tolist())), error, kept
@@ -425,7 +425,7 @@ def _by_posterior(
 def _num_relearned(
     block: SourceBlock, labeled: Sequence[LabeledSolution], alone: Posteriors
 ) -> int:
-    """Solutions of a block that have another first error than in the run without any judge."""
+    """Count the solutions of a block whose first error changes even without a judge."""
     own = (_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
     named = {row.solution.id: error for row, error, _ in own}
     return sum(

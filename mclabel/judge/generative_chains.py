@@ -188,7 +188,7 @@ class Verifier(Protocol):
         """
 
     def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
-        """Ids of the first prompt."""
+        """Return the token ids of the first prompt."""
 
     @property
     def num_around(self) -> int:
@@ -247,7 +247,7 @@ class _Asking:
         )
 
     def _before(self, completion: Completion, stops: Sequence[str]) -> tuple[tuple[int, ...], str]:
-        """The ids before a stop text that ended a completion, and their text."""
+        """Return the token ids before the stop text that ended a completion, and their text."""
         places = [completion.text.find(stop) for stop in stops]
         end = min((place for place in places if place >= 0), default=len(completion.text))
         ids = completion.ids
@@ -321,7 +321,7 @@ class TurnVerifier(_Asking):
     question, answers = GENPRM_QUESTION, GENPRM_VERDICTS
 
     def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
-        """Ids of the chat up to the last step, with no analysis in it."""
+        """Return the token ids of the chat up to the last step, without analyses."""
         return self._chat([], "\n".join((problem, *steps)))
 
     @property
@@ -331,7 +331,7 @@ class TurnVerifier(_Asking):
         return sum(len(self._engine.encode(text)) for text in texts) + JUDGEMENT_TOKENS
 
     async def start(self) -> None:
-        """See that the engine renders a chat, and find the tokens of judgements."""
+        """Check that the engine renders a chat, and find the tokens of judgements."""
         self._chat([], PROBE)
         await super().start()
 
@@ -370,7 +370,7 @@ class TurnVerifier(_Asking):
     async def _judged(
         self, prompt: tuple[int, ...], prefix: tuple[int, ...], number: int
     ) -> tuple[float | None, int]:
-        """The score of a step whose analysis has ended, and the tokens sampled for it."""
+        """Return the score of a step whose analysis has ended, and the tokens sampled for it."""
         if self._tokens is not None:
             return await self._tokens.chance(self._engine, prompt, prefix), 0
         forced = (*prefix, *self._engine.encode(self.question))

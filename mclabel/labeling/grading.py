@@ -56,7 +56,7 @@ def not_sampled(why: str) -> Graded:
 
 
 def graded(grade: Grade) -> Graded:
-    """Return what is recorded of a grade."""
+    """Return the record of a grade."""
     return Graded(
         outcome=_OUTCOMES[grade.verdict],
         prediction=grade.answer,
@@ -110,12 +110,12 @@ Commitments = tuple[Outcome | None, ...]
 async def commitments(
     problem: Problem, solutions: Sequence[Solution], checker: Checker, aside: Aside = here
 ) -> list[Commitments]:
-    """The answers on the way of some solutions, one tuple a solution.
+    """Return the intermediate answers of some solutions, one tuple per solution.
 
     Args:
-        problem: with its gold.
+        problem: the problem with its gold.
         solutions: solutions of the problem.
-        checker: that grades them.
+        checker: grades the solutions.
         aside: runs what computes.
     """
     places = [

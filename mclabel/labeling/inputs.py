@@ -75,7 +75,7 @@ class ProblemInputs:
 
 
 def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> ProblemInputs:
-    """Problems and solutions of a configuration.
+    """Load the problems and solutions of a configuration.
 
     Args:
         config: configuration of the job.
@@ -124,7 +124,7 @@ class ProblemItem(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The problem's."""
+        """Id of the problem."""
         return self.problem.id
 
     @property
@@ -312,7 +312,7 @@ _SAME = ("policy", "split", "checker")
 
 
 def source_identity(location: str) -> str:
-    """Return what a run is known by, wherever it lies.
+    """Return the identity of a run, which does not depend on its location.
 
     Raises:
         ConfigError: it is no run of `mclabel label`.
@@ -327,7 +327,7 @@ def source_identity(location: str) -> str:
 
 
 def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
-    """The run that is the source of a job; None if there is none.
+    """Open the run that is the source of a job; None if there is none.
 
     Args:
         config: configuration of the job.
@@ -377,7 +377,7 @@ def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
 
 
 def _warn_of_gaps(source: SourceRun, names: set[str]) -> None:
-    """Say what a source lacks, or what of it is not used."""
+    """Warn of parts that a source lacks, and of parts that are not used."""
     store = Store(source.location)
     planned, done = planned_blocks(store), len(read_catalog(store).blocks)
     if planned is not None and done < len(planned.names):
@@ -401,7 +401,7 @@ def _warn_of_gaps(source: SourceRun, names: set[str]) -> None:
 
 
 def _by_name(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The completers of a configuration, without what they cost."""
+    """Return the completers of a configuration by name, without their costs."""
     return {
         completer["name"]: {
             key: value for key, value in completer.items() if key not in ("name", "cost")

@@ -71,15 +71,16 @@ class RewrittenRun:
         action: str,
         fit: str | None = None,
     ) -> None:
-        """See what is there.
+        """Check which blocks exist.
 
         Args:
-            source: is only read.
-            target: its manifest is claimed already.
+            source: store of the source run, which is only read.
+            target: store of the new run, whose manifest is already claimed.
             provenance: metadata of every shard, with the `config`.
-            action: names what is done, for the ids of blocks.
-            fit: names what was learned from the whole source to make the labels; blocks that rest
-                on something else are all written anew. None if nothing was.
+            action: name of the operation, for the ids of blocks.
+            fit: identity of the parameters learned from the whole source, on which the labels
+                rest. Blocks that rest on other parameters are all written again. None if nothing
+                was learned.
 
         Raises:
             ShardError: the source holds no labels, or lacks a block that it once had.
@@ -112,10 +113,10 @@ class RewrittenRun:
         on_progress: Callable[[int, int], None],
         on_table: Callable[[pa.Table], None] = lambda _: None,
     ) -> Iterator[SourceBlock]:
-        """The blocks that are not written yet.
+        """Yield the blocks that are not written yet.
 
         Args:
-            on_progress: called with blocks done and in all.
+            on_progress: called with the number of finished blocks and of all blocks.
             on_table: called with the labels of every shard of the source.
         """
         finished = self.num_resumed
@@ -149,7 +150,7 @@ class RewrittenRun:
         )
 
     def finish(self) -> None:
-        """Write what a finished run has beside its shards.
+        """Write the files of a finished run besides its shards.
 
         Raises:
             ShardError: all blocks were written anew, and another command was faster.
@@ -162,7 +163,7 @@ class RewrittenRun:
         write_finished(self._target, num_blocks=self.num_blocks, files=files)
 
     def copy_priors(self, block: SourceBlock) -> None:
-        """Give the new run what the labels of a block rest on."""
+        """Copy the priors on which the labels of a block rest to the new run."""
         for identity in {row.priors for row in block.rows if row.priors is not None}:
             if identity not in self._copied:
                 self.copied_priors(identity)
@@ -188,7 +189,7 @@ class RewrittenRun:
 
 
 def source_blocks(source: Store) -> Iterator[SourceBlock]:
-    """All blocks of a run.
+    """Return all blocks of a run.
 
     Raises:
         ShardError: it holds no labels.
@@ -237,7 +238,7 @@ def _rollouts(source: Store, metadata: Mapping[str, Any]) -> dict[str, list[Roll
 
 
 def recorded_config(source: Store) -> dict[str, Any]:
-    """The semantic configuration of a labelling run.
+    """Return the semantic configuration of a labelling run.
 
     Raises:
         ShardError: it has none.
@@ -296,5 +297,5 @@ def check_kept(run: str, block: SourceBlock, action: str) -> None:
 
 
 def place_of(run: str) -> str:
-    """A folder named from the root; a URL as it is."""
+    """Return the absolute path of a folder; a URL stays as it is."""
     return run if "://" in run else str(Path(run).resolve())

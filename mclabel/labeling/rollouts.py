@@ -100,7 +100,7 @@ class Sampler:
         return self._lengths[prefix.id]
 
     def check_room(self, prefixes: Iterable[Prefix]) -> None:
-        """See that a completion may follow each prefix.
+        """Check that the context has room for a completion of each prefix.
 
         A rollout of no tokens counts as cut, which would be evidence against the step.
 
@@ -135,7 +135,7 @@ class Sampler:
         return self.policy.room(len(self.prompt), length) < need
 
     async def roll_out(self, prefix: Prefix) -> tuple[Completion | None, Rollout]:
-        """One more rollout from a prefix; one without a verdict where it lacks room."""
+        """Sample one more rollout from a prefix. It has no verdict if the context lacks room."""
         index = prefix.num_asked[self.number]
         prefix.num_asked[self.number] += 1
         if (taken := self.recorded.get((prefix.id, self.name, index))) is not None:
@@ -181,7 +181,7 @@ class Sampler:
         return completion, rollout
 
     async def sample(self, prefix: tuple[int, ...], *, seed: int) -> tuple[Completion, str | None]:
-        """A completion, and why the engine could not give it; None if it could.
+        """Sample a completion. Return it with the reason why the engine failed, or None.
 
         Raises:
             EngineError: the engine died, or gives none at all.
@@ -221,7 +221,7 @@ class EstimatorRun:
         table: PrefixTable,
         policies: Sequence[Policy | None] | None,
     ) -> None:
-        """Begin.
+        """Start without rollouts.
 
         Args:
             checked: estimator of the problem.
@@ -260,7 +260,7 @@ class EstimatorRun:
             self.rollouts.append(rollout)
 
     def take_over(self, recorded: Mapping[Place, Rollout]) -> None:
-        """Give the estimator what is on record and it did not ask for, if it takes it."""
+        """Give the estimator recorded rollouts that it did not request, if it accepts them."""
         if not self.checked.takes_all:
             return
         numbers = {prefix.id: number for number, prefix in enumerate(self.table.prefixes)}
@@ -276,7 +276,7 @@ class EstimatorRun:
         self.record(taken, asked=False)
 
     def judge(self) -> list[Judgement]:
-        """The labels, once nothing is wanted and nothing due."""
+        """Return the labels, once no rollout is requested or outstanding."""
         order = self.table.completers
         self.rollouts.sort(key=lambda r: (r.prefix_id, order[r.completer], r.index))
         by_prefix = [prefix.counts for prefix in self.table.prefixes]
@@ -290,7 +290,7 @@ async def roll_out(
     executor: CpuExecutor,
     decisions: DecisionBatcher,
 ) -> list[Judgement]:
-    """Do what an estimator wants until it wants no more.
+    """Sample the rollouts that an estimator requests until it requests no more.
 
     Args:
         run: with the estimator; its table and rollouts grow.
@@ -314,7 +314,7 @@ async def roll_out(
     def advance(
         ended: Sequence[Ended], *, is_last: bool
     ) -> tuple[Sequence[Probe] | None, list[Judgement] | None]:
-        """Record, then give what is wanted next, or the judgements at the end.
+        """Record the rollouts, then return the next requests, or the judgements at the end.
 
         Neither, if the decision is due to be made with those of other problems.
         """

@@ -129,7 +129,7 @@ class NewScorer:
 
 
 def base_model(config: TrainConfig) -> str:
-    """Folder or Hugging Face name of the base.
+    """Return the folder or Hugging Face name of the base model.
 
     Raises:
         ConfigError: there is no bundled model of that name.

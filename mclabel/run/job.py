@@ -133,7 +133,7 @@ def _run_blocks(
     only: Collection[str] | None,
     size: Size | None,
 ) -> JobReport:
-    """Run what is missing, until all is done, a signal comes, or `is_enough` of a state."""
+    """Run the missing blocks until all are done, a signal arrives, or `is_enough` is true."""
     with DriverSign(store) as sign:
         sign.warn()
         committed = outputs.committed(store)
@@ -188,7 +188,7 @@ def _run_blocks(
 
 
 def _warn_of_foreign(store: Store, committed: CommittedBlocks) -> None:
-    """Name files that lie among the outputs and are none."""
+    """Warn of files among the outputs that are not outputs."""
     foreign = committed.foreign
     if foreign:
         shown = ", ".join(foreign[:_MAX_NAMED]) + (", …" if len(foreign) > _MAX_NAMED else "")
@@ -207,7 +207,7 @@ def _warn_of_foreign(store: Store, committed: CommittedBlocks) -> None:
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """While it lasts, the collector goes through newer objects alone.
+    """Exclude the present objects from garbage collection inside the context.
 
     A job makes and drops millions of items, and libraries' own objects are many: going through
     those again and again is a third of the time of leasing blocks. Where somebody else has frozen

@@ -53,7 +53,7 @@ class RunningBlocks:
         return next((e for e in errors if not isinstance(e, EngineDied)), next(iter(errors), None))
 
     def begin(self, leases: Iterable[Lease]) -> None:
-        """Begin with what is leased."""
+        """Start the leased blocks."""
         for lease in leases:
             self._has_new = True
             self._tasks[asyncio.create_task(self._run(lease))] = lease.block.id
@@ -173,7 +173,7 @@ class Suspect:
         return Lease(block=self._block, replay=True, only=only, set_aside=dict(self._set_aside))
 
     def passed(self) -> bool:
-        """Record that the engine survived what was leased last.
+        """Record that the engine survived the last lease.
 
         Returns:
             Whether the block is done.
@@ -185,7 +185,7 @@ class Suspect:
         return False
 
     def failed(self, reason: str) -> bool:
-        """Record that the engine died under what was leased last.
+        """Record that the engine died during the last lease.
 
         Returns:
             Whether an item was set aside for it.
@@ -257,7 +257,7 @@ class Watch:
         """Seconds since the last sign of life."""
 
     def tick(self, now: float) -> None:
-        """Let time pass.
+        """Advance the clock.
 
         Args:
             now: clock reading in seconds.
@@ -268,7 +268,7 @@ class Watch:
         self.silent_s += passed
 
     def record(self, progress: WorkerProgress) -> None:
-        """Take in a snapshot of the engine's worker; only new work ends a silence."""
+        """Record a snapshot of the engine's worker; only new work ends a silence."""
         engine = progress.runner
         signs = (engine.num_tokens, engine.num_signs, *engine.counters.values())
         is_idle = engine.num_live == 0 and engine.num_waiting == 0
@@ -283,7 +283,7 @@ class Watch:
 
     @property
     def limit_s(self) -> float:
-        """Silence from which on the engine is taken to have stopped."""
+        """Return the seconds of silence after which the engine is assumed to have stopped."""
         if not self._has_begun:
             return FIRST * self._stall_s
         longest = self._pauses[0][1] if self._pauses else 0.0

@@ -79,7 +79,7 @@ class StepScorer(ABC):
         self.settings = settings
 
     def known(self) -> dict[str, Any]:
-        """Return what scores depend on besides the settings, such as the hash of a model's weights.
+        """Return the inputs of scores besides the settings, such as a hash of the model's weights.
 
         Returns:
             JSON values by name; one with the name of a setting takes its place.
@@ -103,7 +103,7 @@ class StepScorer(ABC):
         return ONE_CPU
 
     async def start(self) -> None:
-        """Load what it needs, on the machine where it runs."""
+        """Load the scorer's models and files, on the machine where it runs."""
         return
 
     @abstractmethod
@@ -116,7 +116,7 @@ class StepScorer(ABC):
         """
 
     async def close(self) -> None:
-        """Release what `start` has loaded."""
+        """Release the resources that `start` has loaded."""
         return
 
 

@@ -246,7 +246,7 @@ def _bounded(inside: Value, sign: str, bound: Value) -> Reals | Relation:
     first = solve_relation(inside, sign, bound)
     second = solve_relation(inside, _FLIPPED[sign], algebra.negate(bound))
     if not isinstance(first, Reals) or not isinstance(second, Reals) or len(first.pieces) != 1:
-        raise NotClosed("several variables")
+        raise NotClosed("a bound on this absolute value is not supported")
     both = union((first, second)) if beyond else intersection(first, second)
     return Reals(both.pieces, first.variable)
 

@@ -112,7 +112,7 @@ _SETS = re.compile(
 
 
 def read_form(text: str, depth: int = 0) -> Form:
-    """Return the form of a normalised text; what nothing else fits is `Opaque`.
+    """Return the form of a normalised text; `Opaque` if no other form fits.
 
     Args:
         text: the text as `normalize` returns it.

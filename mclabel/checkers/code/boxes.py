@@ -173,7 +173,7 @@ class Box:
         return bytes(received)
 
     def close(self) -> None:
-        """End the box and all its processes."""
+        """Stop the box and all its processes."""
         self._channel.close()
         self._errors.close()
         if (process := getattr(self, "_process", None)) is not None:

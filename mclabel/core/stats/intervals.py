@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @lru_cache(maxsize=65536)
 def clopper_pearson(num_right: int, num_trials: int, *, level: float = 0.95) -> tuple[float, float]:
-    """Exact interval of a binomial proportion (Clopper and Pearson 1934).
+    """Return the exact interval of a binomial proportion (Clopper and Pearson 1934).
 
     Covers the true value with probability at least `level` when `num_trials` was fixed
     beforehand.
@@ -92,7 +92,7 @@ def _repeated_error(horizon: int, level: float) -> float:
 
 
 def _crossing(horizon: int, error: float) -> float:
-    """Largest chance over p that one of the intervals 1..horizon misses p.
+    """Return the maximum over p of the probability that one of the intervals 1..horizon misses p.
 
     Between two bounds of intervals the chance is smooth in p, at a bound it jumps: so p runs
     over both sides of the bounds of the widest lattice, and a grid.

@@ -122,7 +122,9 @@ def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, flo
 
 
 def _wilson(share: float, n: float, z: float) -> tuple[float, float]:
-    """Wilson's interval for a share; `n` is the size of an equally precise infinite sample."""
+    """Return Wilson's interval for a share; `n` is the size of an equally precise infinite
+    sample.
+    """
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)

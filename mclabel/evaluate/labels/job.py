@@ -122,7 +122,7 @@ def out_folder(out: str) -> Path:
 
 
 def check_out_folder(out: str | None) -> None:
-    """Refuse what cannot be a folder for results, before they are computed.
+    """Refuse a path that cannot be the folder of the results, before they are computed.
 
     Raises:
         ConfigError: a URL.

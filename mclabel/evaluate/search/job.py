@@ -159,7 +159,7 @@ class _Plan:
 
     @property
     def shown(self) -> str:
-        """Its name in the progress."""
+        """The name that the progress shows for this run."""
         return row_name(self.name, is_oracle=self.is_oracle)
 
 
@@ -193,7 +193,7 @@ def _config(
 
 
 def _check_config(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
-    """Find what is wrong before anything is sampled."""
+    """Refuse a faulty configuration before anything is sampled."""
     check_places(config.out, SEARCH_EVAL)
     for plan in plans:
         check_places(plan.config.out, RUN)

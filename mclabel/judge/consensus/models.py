@@ -96,12 +96,12 @@ class JudgeModel(Protocol):
 
     @abstractmethod
     def fitted(self, chances: Floats) -> Self:
-        """The model with rates fitted to how likely each first error is, [solution, T + 1]."""
+        """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
         ...
 
     @abstractmethod
     def rates(self) -> Mapping[str, float]:
-        """The rates, by name."""
+        """Return the rates, by name."""
         ...
 
     @abstractmethod
@@ -111,7 +111,7 @@ class JudgeModel(Protocol):
 
 
 def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
-    """Log-likelihood of what a judge says of each step, [solution, T + 1] by first error.
+    """Return the log-likelihood of a judge's step opinions, [solution, T + 1] by first error.
 
     Args:
         table: [kind, context, value], chances at a sound step, the first wrong one, a later one;
@@ -132,7 +132,7 @@ def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
 def fitted_table(
     chances: Floats, contexts: Ints, seen: Ints, shape: tuple[int, int], usual: Floats
 ) -> Floats:
-    """The table of `step_likelihood` that fits these chances of first errors.
+    """Return the table of `step_likelihood` fitted to these probabilities of first errors.
 
     Args:
         chances: [solution, T + 1]
@@ -268,7 +268,7 @@ class Scores:
 
     @classmethod
     def of(cls, scores: Sequence[Sequence[float] | None], num_steps: Ints) -> Scores:
-        """Cut the numbers into levels with as many of the steps each."""
+        """Cut the numbers into levels that contain equally many steps."""
         everything = np.array(
             [s for own_scores in scores if own_scores is not None for s in own_scores]
         )

@@ -117,7 +117,7 @@ _NO_ERROR = Vote(None, is_known=True)
 
 
 def _located(index: int, parser: str, num_steps: int) -> Vote:
-    """A vote for a step: the only place where indices of answers become indices from 0."""
+    """Return a vote for a step. Only this function turns indices of answers into indices from 0."""
     first_error = index - FIRST_INDEX[parser]
     if not 0 <= first_error < num_steps:
         return _unknown(f"index {index} of {num_steps} steps")
@@ -138,7 +138,7 @@ _NONE = frozenset(
 
 
 def _parse_index(text: str, num_steps: int, truncated: bool) -> Vote | None:
-    """The index in the last box; earlier ones may quote the solution. None: there is no box."""
+    """Return the index in the last box, as earlier boxes may quote the solution; None if no box."""
     answer_boxes = boxes(text)
     if not answer_boxes:
         return None
@@ -163,7 +163,7 @@ _NEXT_TAG = re.compile(r"</?\s{0,3}[A-Za-z]")
 
 
 def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
-    """The conclusion and, where that is Incorrect, the last analysis opened before it.
+    """Parse the conclusion and, if it is Incorrect, the last analysis that opens before it.
 
     Closing tags of analyses are not read: the published example has a wrong one itself. A critic
     that concludes after each analysis means its first Incorrect, or its last Correct; one that
@@ -202,7 +202,7 @@ def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
 
 
 def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, str]:
-    """Return what the conclusion that opens at `start` says, or what is wrong with it.
+    """Return the result of the conclusion that opens at `start`, or its fault.
 
     An empty one is neither: it is a closing tag that lacks its slash.
     """
@@ -218,7 +218,7 @@ def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, st
 
 
 def _parse_verdicts(text: str, num_steps: int, truncated: bool) -> Vote | None:
-    """The first step whose verdict is incorrect, if all before it have one.
+    """Return the first step with the verdict incorrect, if all earlier steps have a verdict.
 
     None: there are no verdicts.
     """
@@ -295,7 +295,7 @@ class Votes:
         return self._is_retry
 
     def wanted(self) -> int:
-        """Number of votes that are still to be asked for in this round; 0 once all is done."""
+        """Return the number of votes that this round still requests; 0 after the voting."""
         return self._due
 
     def record(self, vote: Vote) -> None:
@@ -351,7 +351,7 @@ class Votes:
         return self._most - self._num_asked
 
     def _fewest_to_decide(self) -> int:
-        """The fewest new votes after which a decision is possible, 0 if none are left."""
+        """Return the fewest new votes after which a decision is possible; 0 if none are left."""
         num_left = self._num_left()
         missing = max(self._least - self._num_known, 1)
         if len(self._counts) <= 1:
@@ -360,7 +360,7 @@ class Votes:
         return min(max(missing, to_lead), num_left)
 
     def _leader(self) -> tuple[int | None, int]:
-        """The location with most votes, and by how many it leads; 0 in a tie or without votes."""
+        """Return the location with the most votes and its lead; 0 in a tie or without votes."""
         ranked = self._counts.most_common(2)
         if not ranked:
             return None, 0

@@ -251,7 +251,7 @@ def _headings(text: str) -> Iterator[_Heading]:
 
 
 def _marks(text: str) -> list[_Mark]:
-    """The verdicts of a text in order."""
+    """Return the verdicts of a text in order."""
     marks = [
         _Mark(match.start(), match[1].lower() in _YES, None, is_on_whole=True)
         for match in _WHOLE.finditer(text)
@@ -295,7 +295,7 @@ def _says(content: str) -> bool | None:
 
 
 def _numbers(first: str | None, last: str | None = None, *others: str | None) -> range:
-    """The steps that a name stands for: one, or three of "Steps 2-4"."""
+    """Return the steps that a name stands for: one for "Step 2", three for "Steps 2-4"."""
     number = _number(next(name for name in (first, *others) if name is not None))
     end = number if last is None else int(last)
     return range(number, end + 1 if number < end <= number + _LONGEST else number + 1)

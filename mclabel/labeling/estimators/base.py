@@ -110,12 +110,12 @@ class Knowledge(Protocol):
 
     @property
     def id(self) -> str:
-        """A hash of the content, which names the file `priors/ID.json` of the run."""
+        """Hash of the content, which names the file `priors/ID.json` of the run."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:ID_LENGTH]
 
     @abstractmethod
     def to_json(self) -> str:
-        """The content, as the file holds it."""
+        """Return the content as the file stores it."""
 
 
 class RunLearner(Protocol):
@@ -138,7 +138,7 @@ class RunLearner(Protocol):
         return None
 
     def lag(self, number: int) -> int:
-        """Return how many problems of an engine lie between a problem and those it learns from.
+        """Return the number of problems of an engine between a problem and those it learns from.
 
         Problem n begins with what was learned after problem n - lag, and waits for that one to end,
         so the lag bounds how many problems are rolled out at a time. A short lag lets a run learn
@@ -169,10 +169,10 @@ class RunLearner(Protocol):
         """
 
     def fit(self) -> None:
-        """Learn from what was recorded; this may take seconds."""
+        """Learn from the recorded evidence; this may take seconds."""
 
     def adopt(self, content: str) -> None:
-        """Take over the knowledge of another engine or an earlier run if it has more evidence.
+        """Adopt the knowledge of another engine or an earlier run if it rests on more evidence.
 
         Args:
             content: as the other's `Knowledge.to_json` wrote it.
@@ -237,7 +237,7 @@ class Estimator(Protocol):
 
     @classmethod
     def read_knowledge(cls, content: str) -> Any:
-        """Parse what `Knowledge.to_json` of the learner wrote.
+        """Parse the JSON that the learner's `Knowledge.to_json` wrote.
 
         Raises:
             ValueError: the file holds something else.
@@ -261,7 +261,7 @@ class Estimator(Protocol):
 
     @abstractmethod
     def wanted(self) -> Sequence[int | Probe]:
-        """Indices of the prefixes to sample rollouts from, one rollout for each entry.
+        """Return the indices of the prefixes to roll out, one rollout per entry.
 
         A `joint` estimator names the completer, too, by a `Probe`. Each call returns only new
         requests. An empty list means that the estimator waits for outstanding rollouts, or, if
@@ -290,7 +290,7 @@ class Estimator(Protocol):
 
 
 def decide_together(estimators: Iterable[Estimator]) -> None:
-    """Let estimators of many problems, of any classes, decide at once where they are due."""
+    """Let the due estimators of many problems, of any classes, decide together."""
     due: dict[type[Estimator], list[Estimator]] = defaultdict(list)
     for estimator in estimators:
         if estimator.is_due:
@@ -300,11 +300,11 @@ def decide_together(estimators: Iterable[Estimator]) -> None:
 
 
 def outcome_label(outcome: Outcome) -> bool | None:
-    """The hard label of a solution's last step."""
+    """Return the hard label of a solution's last step."""
     return {Outcome.RIGHT: True, Outcome.WRONG: False}.get(outcome)
 
 
 def outcome_estimate(outcome: Outcome) -> StepEstimate:
-    """The value of a solution's last step: it is certain, and there is nothing to sample."""
+    """Return the value of a solution's last step, which is certain and needs no samples."""
     label = outcome_label(outcome)
     return NOTHING if label is None else StepEstimate(value=float(label), low=None, high=None)

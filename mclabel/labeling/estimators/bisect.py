@@ -56,7 +56,7 @@ class BisectEstimator(Estimator):
         self._recovers: dict[int, bool | None] = {}  # a probe's result, once it has one
 
     def wanted(self) -> list[int]:
-        """The next batch of each probe, once all rollouts of the last ones are recorded."""
+        """Return the next batch of each probe, once the rollouts of the last are recorded."""
         # A probe spares another solution its own, so which are made must not depend on which
         # rollout arrives first: all of a round's are awaited.
         if any(self._due.values()):
@@ -71,7 +71,7 @@ class BisectEstimator(Estimator):
         return requests
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Note what it proves of its prefix."""
+        """Record the result that a rollout proves for its prefix."""
         prefix, outcome = rollout.prefix, rollout.outcome
         self._due[prefix] -= 1
         if outcome is Outcome.RIGHT:
@@ -86,7 +86,7 @@ class BisectEstimator(Estimator):
             self._recovers[prefix] = False if self._failures.get(prefix) else None
 
     def _probe(self, path: SolutionPath) -> int | None:
-        """The prefix to know next about a solution, or None when its search is over."""
+        """Return the prefix to probe next for a solution; None if its search is over."""
         if path.outcome is not Outcome.WRONG:
             return None
         low, high = self._bracket(path)
@@ -100,7 +100,7 @@ class BisectEstimator(Estimator):
         return None
 
     def _bracket(self, path: SolutionPath) -> tuple[int, int]:
-        """Last step known to be sound (-1: the bare problem) and first known to be wrong."""
+        """Return the last known sound step (-1: the bare problem) and the first known wrong one."""
         low, high = -1, len(path.prefixes)
         for step, prefix in enumerate(path.prefixes):
             is_recovered = self._recovers.get(prefix)
@@ -111,7 +111,10 @@ class BisectEstimator(Estimator):
         return (low, high) if low < high else (self._before(path, high), high)
 
     def _before(self, path: SolutionPath, high: int) -> int:
-        """Last sound step before the first wrong one, where probes contradict monotonicity."""
+        """Return the last sound step before the first wrong one; -1 for the bare problem.
+
+        It resolves probes that contradict monotonicity.
+        """
         sound = [s for s in range(high) if self._recovers.get(path.prefixes[s])]
         return sound[-1] if sound else -1
 

@@ -28,7 +28,7 @@ class Fitted(Knowledge, Protocol):
 
     @property
     def num_solutions(self) -> int:
-        """Number of solutions that it was fitted to."""
+        """The number of solutions to which these parameters were fitted."""
 
 
 E_co = TypeVar("E_co", covariant=True)
@@ -62,11 +62,11 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     @abstractmethod
     def read(self, content: str) -> K:
-        """Return what `to_json` of the knowledge wrote."""
+        """Parse the JSON that the knowledge's `to_json` wrote."""
 
     @abstractmethod
     def size(self, evidence: E) -> int:
-        """Number of solutions of a problem that its evidence is on."""
+        """Return the number of a problem's solutions on which there is evidence."""
 
     @abstractmethod
     def fitted(self, evidence: Mapping[str, Sequence[E]]) -> K:
@@ -93,7 +93,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
         return self._num_solutions >= max(first, GROWTH * self._fitted_at, self._adopted)
 
     def adopt(self, content: str) -> None:
-        """Adopt what another learner of this run has learned if it rests on more solutions."""
+        """Adopt the knowledge of another learner of this run if it rests on more solutions."""
         knowledge = self.read(content)
         if knowledge.num_solutions > self._knowledge.num_solutions:
             self._knowledge, self._adopted = knowledge, knowledge.num_solutions

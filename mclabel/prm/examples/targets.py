@@ -40,7 +40,7 @@ class Target:
 
 
 def target_of(name: str) -> Target:
-    """The target of that name in `TARGETS`, of another package, or `module:object`.
+    """Return the target with a name in `TARGETS` or of another package, or at `module:object`.
 
     A plain function from a labelled solution to targets is one, too.
     """
@@ -49,7 +49,7 @@ def target_of(name: str) -> Target:
 
 
 def step_targets(row: LabeledSolution, target: str) -> Targets:
-    """The target of every step of a solution, in [0, 1].
+    """Return the target of every step of a solution, in [0, 1].
 
     Raises:
         ComponentError: a target of somebody's own fails, or gives something else.
@@ -176,12 +176,12 @@ TARGETS: Mapping[str, str] = {
 
 
 def equal_weights(row: LabeledSolution) -> tuple[float, ...]:
-    """The same weight for every step."""
+    """Return the same weight for every step."""
     return (1.0,) * len(row.steps)
 
 
 def rollout_weights(row: LabeledSolution) -> tuple[float, ...]:
-    """Each step's number of rollouts, as a share of the most that a step of the solution has.
+    """Return each step's number of rollouts relative to the solution's largest number.
 
     Those of the completer that its value is of, where there are several.
 
@@ -197,7 +197,7 @@ def rollout_weights(row: LabeledSolution) -> tuple[float, ...]:
 
 
 def interval_weights(row: LabeledSolution) -> tuple[float, ...]:
-    """1 less the width of each label's interval; labels as in `rollout_weights` weigh 1."""
+    """Return 1 minus the width of each label's interval; labels as in `rollout_weights` weigh 1."""
     return tuple(
         1 - (step.high - step.low)
         if _rests_on_rollouts(step) and step.low is not None and step.high is not None

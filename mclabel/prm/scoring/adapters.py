@@ -93,7 +93,7 @@ class AdaptedPRM(ABC):
         device: str = AUTO,
         trust_remote_code: bool = False,
     ) -> Self:
-        """A PRM of this format.
+        """Load a PRM of this format.
 
         Args:
             path: folder or Hugging Face name.
@@ -129,7 +129,7 @@ class AdaptedPRM(ABC):
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> EncodedSolution:
-        """One solution as the network reads it.
+        """Encode a solution for the network.
 
         Raises:
             TooLongError: longer than what the network was made for.
@@ -156,7 +156,7 @@ class AdaptedPRM(ABC):
         return encoded
 
     def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
-        """The scores of encoded solutions."""
+        """Return the scores of encoded solutions."""
 
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             logits = batch.run(self.network, lambda out: out.logits)
@@ -175,7 +175,7 @@ class AdaptedPRM(ABC):
 
     @abstractmethod
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """Token ids, and the position at which each step's score is read."""
+        """Return the token ids, and the position at which each step's score is read."""
 
     def read(self, logits: Tensor) -> Tensor:
         """Scores [batch, steps] from the logits there [batch, steps, classes or tokens]: the
@@ -192,7 +192,7 @@ class AdaptedPRM(ABC):
         return numbered(steps) if self.layout.numbering else steps
 
     def _stripped(self, step: str) -> str:
-        """A step without the line ends around it."""
+        """Return a step without the line breaks around it."""
         return step.strip("\n")
 
     @abstractmethod
@@ -203,7 +203,7 @@ class AdaptedPRM(ABC):
         return self._control.encode(text)
 
     def _one_token(self, text: str, after: str = "") -> int:
-        """The id of a text that must be one token of the vocabulary.
+        """Return the id of a text that must be one token of the vocabulary.
 
         Args:
             text: text of the token.
@@ -218,7 +218,7 @@ class AdaptedPRM(ABC):
         return ids[0]
 
     def _marked(self, ids: Sequence[int], mark: int, num_steps: int) -> EncodedSolution:
-        """The positions of a mark, which must be one a step."""
+        """Return the positions of a mark, which must occur once per step."""
         positions = tuple(i for i, token in enumerate(ids) if token == mark)
         if len(positions) != num_steps:
             raise DataError(
@@ -282,7 +282,7 @@ class TrlPRM(_HeadPRM):
     form = "trl"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """The prompt, then each step and the separator, at which its score stands."""
+        """Encode the prompt, then each step and the separator at which its score is read."""
         start = self.tokenizer.bos_token_id
         text_ids = self._control.encode_plain
         separator = self._ids(cast(str, self.layout.separator))
@@ -300,7 +300,7 @@ class ShepherdPRM(_TokenPRM):
     form = "math-shepherd"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """One text; each score stands at the tag after its step."""
+        """Encode one text; each score is read at the tag after its step."""
         fence, tag = self._control.fence, cast(str, self.layout.separator)
         lines = "\n".join(f"{fence(step)} {tag}" for step in steps)
         ids = self._control.encode_prompt(f"{fence(problem)} {lines}")
@@ -361,7 +361,7 @@ class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(self, **inputs: Any) -> TokenClassifierOutput:
-        """Logits of two classes for every token."""
+        """Return the logits of two classes for every token."""
         return TokenClassifierOutput(logits=self.score(self.model(**inputs).last_hidden_state))
 
 
@@ -372,7 +372,7 @@ class QwenPRM(_HeadPRM):
     form = "qwen"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """A chat with one answer; each score stands at the mark after its step."""
+        """Encode a chat with one answer; each score is read at the mark after its step."""
         fence, mark = self._control.fence, cast(str, self.layout.separator)
         turns = [
             {"role": "system", "content": QWEN_SYSTEM},

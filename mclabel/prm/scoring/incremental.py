@@ -43,7 +43,7 @@ class _Computed:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the tensors."""
+        """Bytes of the tensors."""
         return sum(tensor.nbytes for tensor in (self.cache, self.state, self.logprobs))
 
 
@@ -83,7 +83,7 @@ class ScoredPrefix:
 
     @property
     def encoded(self) -> EncodedSolution:
-        """The whole of it as the PRM reads it.
+        """Return the whole prefix as the PRM reads it.
 
         Raises:
             DataError: it has no steps.
@@ -99,7 +99,7 @@ class ScoredPrefix:
         return self._computed
 
     def _path(self) -> list[ScoredPrefix]:
-        """From the problem to itself."""
+        """Return the prefixes from the problem's root to this prefix."""
         path = [self]
         while (parent := path[-1].parent) is not None:
             path.append(parent)
@@ -206,7 +206,7 @@ class IncrementalPRM:
         return [results[place] for place in range(len(asked))]
 
     def _restore(self, prefixes: Sequence[ScoredPrefix]) -> dict[ScoredPrefix, int]:
-        """Compute what is missing on the way to some prefixes: prompts, and what was dropped.
+        """Compute the missing ancestors of some prefixes: prompts, and prefixes that were dropped.
 
         Returns:
             For those of the prefixes for which anything was computed, how many tokens.
@@ -228,7 +228,7 @@ class IncrementalPRM:
         return num_restored
 
     def _keep(self, prefixes: Sequence[ScoredPrefix]) -> None:
-        """Note that these and what they continue were used, and drop others for want of memory."""
+        """Record the use of these prefixes and their ancestors, and drop others to save memory."""
         if self._max_bytes == inf:
             return
         for prefix in prefixes:
@@ -265,7 +265,7 @@ class IncrementalPRM:
     def _score(
         self, jobs: Sequence[_Job], computed: Sequence[tuple[Tensor, Tensor]]
     ) -> list[ScoredPrefix]:
-        """The prefixes of a batch, from the states and the cache of each one's new tokens."""
+        """Return the prefixes of a batch, from the states and the cache of the jobs' new tokens."""
         states = torch.cat([own for own, _ in computed])
         logprobs = self._logprobs(jobs, states)
         scores = iter(self._new_scores(jobs, states, logprobs))
@@ -281,7 +281,7 @@ class IncrementalPRM:
         ]
 
     def _logprobs(self, jobs: Sequence[_Job], states: Tensor) -> list[Tensor]:
-        """Log-probabilities of each one's new tokens, from their states [tokens, width]."""
+        """Return the log-probabilities of each job's new tokens, from states [tokens, width]."""
         last = [job.prefix._kept.state for job in jobs if job.prefix is not None]
         if isinstance(self._model, TokenHead) or not last:
             return [torch.zeros(0)] * len(jobs)
@@ -336,12 +336,12 @@ class _Job:
 
 
 def _starts(jobs: Sequence[_Job]) -> list[int]:
-    """Return where the new tokens of each begin, among those of all."""
+    """Return the start of each job's new tokens in the concatenation of all new tokens."""
     return [0, *accumulate(len(job.ids) for job in jobs)][:-1]
 
 
 def _new_features(jobs: Sequence[_Job], logprobs: Sequence[Tensor]) -> Tensor:
-    """Likelihood features of the new steps of all [steps, features]."""
+    """Return the likelihood features of the new steps of all jobs, [steps, features]."""
     whole = [
         torch.cat([*(prefix._kept.logprobs for prefix in job.path), new])
         for job, new in zip(jobs, logprobs, strict=True)

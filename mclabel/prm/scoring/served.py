@@ -78,7 +78,7 @@ class ServedPRM:
 
     @classmethod
     def connect(cls, url: str, prm: str | Path, *, trust_remote_code: bool = False) -> ServedPRM:
-        """A client of a server.
+        """Return a client of a server.
 
         Args:
             url: url of the server, e.g. http://localhost:8000.
@@ -90,7 +90,7 @@ class ServedPRM:
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> EncodedSolution:
-        """One solution as the model reads it; see `StepEncoder.text`."""
+        """Encode a solution for the model; see `StepEncoder.text`."""
         return self.encoder.text(problem, solution, place)
 
     def score(
@@ -183,7 +183,7 @@ class ServedPRM:
 
     @contextmanager
     def _readable(self, path: str) -> Iterator[None]:
-        """Turn a field that an answer lacks into a message."""
+        """Turn the error of a missing field in an answer into a message."""
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -196,7 +196,7 @@ _ANOTHER = "Give the address of a server that `mclabel serve` started for this P
 
 
 def _checked(url: str) -> str:
-    """The address of a server; nothing but HTTP, as a URL could name a file, too."""
+    """Return the address of a server. It must use HTTP, since other URLs can name files."""
     try:
         parts = urlsplit(url)
         is_server = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -209,7 +209,7 @@ def _checked(url: str) -> str:
 
 
 def _log_odds(logits: Sequence[float]) -> float:
-    """The log-odds that a step is sound, from two classes, or from three that begin with wrong."""
+    """Return the log-odds of a sound step, from two classes or from three with wrong first."""
     if len(logits) == 2:
         return logits[1] - logits[0]
     return float(torch.tensor(logits[1:], dtype=torch.float64).logsumexp(0)) - logits[0]
@@ -220,7 +220,7 @@ def _sigmoid(logit: float) -> float:
 
 
 def serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
-    """The command that serves a PRM.
+    """Return the command that serves a PRM.
 
     With head=token the checkpoint is served as it stands, by the pooling runner. With
     head=likelihood the language model is served, and the client applies the head to its prompt
@@ -241,7 +241,7 @@ def serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
 
 
 def serve(prm: str, arguments: Sequence[str]) -> None:
-    """Become the server: this process does not return.
+    """Replace this process by the server; the call does not return.
 
     Raises:
         EngineError: the PRM's files are no good, or want code of their own to be run.

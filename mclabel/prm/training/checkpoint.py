@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint that is marked as whole; torn ones are removed."""
+    """Return the newest complete checkpoint, and remove incomplete ones."""
     checkpoints = _checkpoints(folder)
     for path in checkpoints:
         if not (path / COMPLETE).is_file():
@@ -51,7 +51,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def check_checkpoint(folder: Path) -> None:
-    """See that a checkpoint is what was written, before anything is trained on it.
+    """Check that a checkpoint is undamaged, before training resumes from it.
 
     Raises:
         TrainingError: names a file that is damaged, missing, or of elsewhere, and what to do.
@@ -102,7 +102,7 @@ def check_trainer_files(folder: Path) -> None:
 
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """Say of what cannot be written which place it is, and what to do.
+    """Add the place and the remedy to errors of writing.
 
     Raises:
         TrainingError: the disk is full, or refuses.
@@ -123,7 +123,7 @@ def writing(place: Path) -> Iterator[None]:
 
 @contextmanager
 def resuming(folder: Path, *names: str) -> Iterator[None]:
-    """Say of what cannot be taken over from a checkpoint which files it is of, and what to do.
+    """Add the files and the remedy to errors of loading a checkpoint.
 
     Args:
         folder: folder of the checkpoint.
@@ -169,7 +169,7 @@ class WholeCheckpoints:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """The folders of checkpoints, whole or not, by their steps."""
+    """Return the folders of checkpoints, complete or not, by step."""
     if not folder.is_dir():
         return []
     folders = [path for path in folder.iterdir() if step_of(path) is not None and path.is_dir()]
@@ -205,7 +205,7 @@ def save_weights(model: StepModel, path: Path) -> None:
 
 
 def load_weights(model: StepModel, path: Path) -> None:
-    """Take over the weights that `save_weights` wrote."""
+    """Load the weights that `save_weights` wrote."""
     first = is_first() or not is_sharded(model)
     weights: Any = load_tensors(path) if first else {}
     set_model_state_dict(model, weights, options=_loading(model))
@@ -220,7 +220,7 @@ def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
 
 
 def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
-    """Take over what `save_optimizer` wrote."""
+    """Load the optimizer state that `save_optimizer` wrote."""
     first = is_first() or not is_sharded(model)
     state = load_state(path) if first else {}
     if first and not (isinstance(state, dict) and state.get("state")):

@@ -51,7 +51,7 @@ class Preflight:
     """Description of the trained weights, rates, device and precision, if that is known."""
 
     def lines(self, *, examples: bool) -> Iterator[str]:
-        """For a terminal.
+        """Yield the lines of the report for a terminal.
 
         Args:
             examples: print the examples, too.

@@ -73,14 +73,14 @@ class Example:
 
 
 def more_telling(best: Example | None, other: Example) -> Example:
-    """The one of two that is shown: the higher rank, then the lower id, in whatever order met."""
+    """Return the one of two solutions to show: the higher rank, then the lower id."""
     if best is None:
         return other
     return min(best, other, key=lambda each: ([-part for part in each.rank], each.row.solution.id))
 
 
 def example_data(example: Example) -> dict[str, Any]:
-    """The solution with its problem and, for each step, value, interval, counts and decision."""
+    """Return the solution, its problem, and per step the value, interval, counts and decision."""
     row, at = example.row, example.row.first_error
     places = places_by_step(row.consensus, row.solution.steps)
     start = max(0, min((at or 0) - _BEFORE, len(row.steps) - MAX_SHOWN))
@@ -254,7 +254,7 @@ def _tree(kind: str, tree: StoredTree) -> dict[str, Any]:
 
 
 def _path(name: str, nodes: Mapping[str, StoredNode]) -> list[str]:
-    """Ids from the first node to the named one."""
+    """Return the ids from the first node to the named one."""
     names = []
     while name:
         names.append(name)
@@ -274,7 +274,7 @@ def _kept(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
 
 
 def _marks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:
-    """Return what is said of a node: colours and words."""
+    """Return the colours and words that mark a node."""
     if node.weight is not None:
         outcome = node.outcome if node.outcome in _OUTCOMES else ""
         words = f"{node.outcome}: {_cut(node.prediction or 'no answer')}, weight {node.weight:.3g}"

@@ -101,7 +101,7 @@ def policy_data(run: Run) -> dict[str, Any]:
 
 
 def policy_plots(runs: Sequence[Run]) -> dict[str, Plot]:
-    """Curves of the measurements and of the logs, a colour a run."""
+    """Return the plots of the measurements and of the logs, with one colour per run."""
     measured = {
         run.name: _curves(
             {"step": step, **one.summary()}
@@ -119,7 +119,7 @@ def policy_plots(runs: Sequence[Run]) -> dict[str, Plot]:
 
 
 def _curves(lines: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
-    """Steps and values of each figure."""
+    """Return the steps and values of each figure."""
     by_name: dict[str, Curve] = {}
     for line in lines:
         for name, value in line.items():

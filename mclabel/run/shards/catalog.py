@@ -123,7 +123,7 @@ class Catalog:
         return tuple(sorted({place.file for place in self.blocks.values()}))
 
     def losses(self, store: Store) -> Iterator[DamagedFile]:
-        """Name the merged shards that are gone, with all of their blocks."""
+        """Yield a fault for each merged shard that is missing with all of its blocks."""
         for name, blocks in self.lost.items():
             fault = f"missing, though {len(blocks):,} blocks were merged into it"
             again = "Run the job again, which labels these blocks again"
@@ -210,7 +210,7 @@ class Catalog:
 
 
 def read_catalog(store: Store, *, must_be_whole: bool = True) -> Catalog:
-    """Return what is committed now.
+    """Return the catalog of the blocks that are committed now.
 
     Args:
         store: the run's store.

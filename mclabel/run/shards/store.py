@@ -262,7 +262,7 @@ def damaged(store: Store, name: str, fault: str = CHANGED) -> DamagedFile:
 
 
 def remedy(name: str) -> str:
-    """Return what to do about a damaged file, by its name."""
+    """Return the remedy for a damaged file, by its name."""
     folder, _, rest = name.rpartition("/")
     match folder.split("/"):
         case ["labels"]:

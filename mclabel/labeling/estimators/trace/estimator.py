@@ -141,19 +141,19 @@ class TraceEstimator(Estimator):
         return ()
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Take the outcome of a rollout on record as evidence."""
+        """Record the outcome of a rollout as evidence."""
         self._table.record(rollout)
 
     def evidence(self) -> Observed:
-        """The evidence so far, for fitting rates."""
+        """Return the evidence so far, for fitting rates."""
         return Observed(evidence=self._table.evidence(), completers=tuple(self._problem.completers))
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label every solution by what is likeliest."""
+        """Label every solution by its most probable states."""
         return self.judge_completers([counts])
 
     def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
-        """Label every solution by what is likeliest; values are the strongest completer's."""
+        """Label every solution by its likeliest states; values are the strongest completer's."""
         if not self._problem.paths:
             return []
         number = strongest(self._problem.completers)
@@ -208,15 +208,15 @@ class TraceLearner(FittingLearner[TraceRates, Observed]):
     """Learns the rates of a run; see `FittingLearner`."""
 
     def lag(self, number: int) -> int:
-        """Let each problem wait for the one before it: nothing is rolled out meanwhile."""
+        """Let each problem wait for the previous one, as nothing is rolled out meanwhile."""
         return 1
 
     def read(self, content: str) -> TraceRates:
-        """Read what `TraceRates.to_json` wrote."""
+        """Parse the JSON that `TraceRates.to_json` wrote."""
         return TraceRates.from_json(content)
 
     def size(self, evidence: Observed) -> int:
-        """Number of its solutions."""
+        """Return the number of solutions in the evidence."""
         return evidence.num_solutions
 
     def fitted(self, evidence: Mapping[str, Sequence[Observed]]) -> TraceRates:
@@ -293,7 +293,7 @@ class _Table:
         return bool(before) and leaves_its_way(before, rollout.step_keys)
 
     def evidence(self) -> TraceEvidence:
-        """All of it, as arrays."""
+        """Return all evidence as arrays."""
         count = len(self.paths)
         width = int(self.num_steps.max(initial=1))
         counts = {name: np.zeros((width, 3, count)) for name in self._completers}
@@ -326,7 +326,7 @@ class _Table:
         return any(seen[..., chain].any() for source, seen in self._steps.items() if source != WAY)
 
     def means(self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, number: int) -> Floats:
-        """Expected share of right completions after each step, of one completer."""
+        """Return the expected share of right completions after each step, for one completer."""
         width = len(beliefs.states)
         bins = to_go_bins(self.num_steps, width)[:, chain]
         shares = np.moveaxis(rates.shares[self._completers[number]][:, :, bins], 2, 0)
