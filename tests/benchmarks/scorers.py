@@ -225,7 +225,7 @@ def read_scores(out: Path, name: str, pool: str) -> list[Floats]:
 
 def scores_file(out: Path, name: str, pool: str) -> Path:
     """Return the place of the scores of a pool by a scorer."""
-    return out / "scores" / pool / f"{name}.npz"
+    return out / "scores" / pool / f"{name.replace(':', '-')}.npz"
 
 
 def _write_scores(path: Path, scores: Sequence[Sequence[float]]) -> None:
