@@ -175,11 +175,7 @@ def combine(
     if rule == POSTERIOR and least_belief is None:
         least_belief = LEAST_BELIEF
     source = Store(run)
-    config = recorded_config(source)
-    if "combined" in config:
-        raise ConfigError(
-            f"{run}: is combined already. Combine the run that it was made from, with all opinions"
-        )
+    config = _uncombined_config(run, source)
     semantic = {
         **config,
         "combined": {
@@ -238,6 +234,16 @@ def _check_rule(rule: str, least_belief: float | None, sources: Sequence[Source]
             f"--rule {JUDGE}: takes the labels of one judge that names first errors or scores "
             f"steps, not of {', '.join(judge.name for judge in sources)}. Give one, or another rule"
         )
+
+
+def _uncombined_config(run: str, source: Store) -> dict[str, Any]:
+    """Return the configuration of a run. Raise an error if the run is combined already."""
+    config = recorded_config(source)
+    if "combined" in config:
+        raise ConfigError(
+            f"{run}: is combined already. Combine the run that it was made from, with all opinions"
+        )
+    return config
 
 
 def _sources(places: Sequence[str]) -> list[Source]:
