@@ -47,13 +47,17 @@ def examine() -> dict[str, Any]:
         "place": str(Path(__file__).parents[1]),
         "pages": str(bundled_folder("docs")),
         "system": platform.platform(terse=True),
-        "packages": {one: version for one in _PACKAGES if (version := _version(one)) is not None},
+        "packages": {
+            package: version for package in _PACKAGES if (version := _version(package)) is not None
+        },
         "devices": _devices(),
         "ray": _ray(),
         "disks": {str(place): _disk(place) for place in (Path.cwd(), Path("/dev/shm"))},
         "sandbox": _sandbox(),
         "checker": _checker(),
-        "missing": {name: gone for name, one in EXTRAS.items() if (gone := _missing(one.modules))},
+        "missing": {
+            name: missing for name, extra in EXTRAS.items() if (missing := _missing(extra.modules))
+        },
     }
 
 

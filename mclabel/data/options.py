@@ -22,5 +22,8 @@ def listed_options(text: str) -> str:
 
 def is_missing_option(answer: str, text: str) -> bool:
     """Return whether a gold is a letter beyond the options that its problem lists."""
-    letter, options = _LETTER.fullmatch(answer.strip()), listed_options(text)
-    return letter is not None and bool(options) and letter[1] not in options
+    letter = _LETTER.fullmatch(answer.strip())
+    if letter is None:
+        return False
+    options = listed_options(text)
+    return bool(options) and letter[1] not in options
