@@ -39,7 +39,6 @@ bench:
 	$(PYTHON) -m tests.benchmarks.evaluation --quick
 	$(PYTHON) -m tests.benchmarks.forecast --quick
 	$(PYTHON) -m tests.benchmarks.checker --quick
-	$(PYTHON) -m tests.benchmarks.viewer --quick
 
 smoke:
 	$(PYTHON) -m tests.benchmarks.smoke

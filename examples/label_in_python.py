@@ -2,8 +2,8 @@
 
     python examples/label_in_python.py
 
-On the bundled models, on a CPU, in a minute. Put your own rows in place of `problems`, and your
-model in place of `arith:policy`.
+The example uses bundled models and takes a minute on a CPU. Replace `problems` by your own rows,
+and `arith:policy` by your model.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ NUM_PROBLEMS = 6
 
 
 def main(folder: Path) -> None:
-    # Problems are rows with `problem` and `answer`: a list, a datasets.Dataset, or a file's name.
+    # Problems are rows with `problem` and `answer`, given as a list, a datasets.Dataset or the name
+    # of a file.
     problems = [
         {"problem": problem.text, "answer": problem.answer}
         for problem in generate(NUM_PROBLEMS, seed=0, split="test")
     ]
 
-    # The policy writes four solutions to each; every step is rolled out eight times. The same call
-    # resumes what is in `out`; without `out` the run lives in a temporary folder.
+    # The policy samples four solutions of each problem, and eight rollouts from each step. If the
+    # job was interrupted, the same call resumes the run in `out`. Without `out`, the run is written
+    # to a temporary folder.
     run = mc.label(
         problems,
         policy={"model": "arith:policy", "max_tokens": 200},
@@ -35,7 +37,7 @@ def main(folder: Path) -> None:
         out=folder / "run",
     )
 
-    # Solutions come as their blocks are committed, while others are still sampled.
+    # Solutions are yielded when their block is committed, while later blocks are still sampled.
     labelled = []
     for solution in run:
         labelled.append(solution)
@@ -43,7 +45,7 @@ def main(folder: Path) -> None:
             show(solution)
     print(f"\n{len(labelled)} solutions, {run.wait().num_tokens:,} tokens")
 
-    # A PRM that starts from the policy, and what it makes of the steps of one solution.
+    # Train a PRM that starts from the policy, and score the steps of one solution.
     report = mc.train(
         run,
         base="arith:policy",

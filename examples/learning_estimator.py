@@ -1,11 +1,11 @@
-r"""Estimators that decide in batches, and that learn over a run.
+r"""An estimator that decides in batches, and an estimator that learns over a run.
 
     PYTHONPATH=examples python -m tests.benchmarks.simulate learning_estimator:Batched \
         learning_estimator:Rationed tokens_per_solution=300 --problems 50 --profile sharp
 
-This command compares them on simulated problems. Both change the built-in `fixed`. `Batched` makes
-its first decision together with the estimators of other problems. `Rationed` lowers the number of
-rollouts until it meets a budget of tokens.
+This command compares both estimators on simulated problems. Both derive from the built-in `fixed`.
+`Batched` makes its first decision together with the estimators of other problems. `Rationed`
+adjusts the number of rollouts to a token budget.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from mclabel.labeling.estimators.fixed import FixedEstimator
 
 
 class Batched(FixedEstimator):
-    """`fixed`, whose first decision is made with those of other problems."""
+    """The estimator `fixed`, with a first decision that is batched over problems."""
 
     class Settings(FixedEstimator.Settings):
-        """Those of `fixed`."""
+        """Settings of `fixed`."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""
@@ -32,17 +32,17 @@ class Batched(FixedEstimator):
 
     @property
     def is_due(self) -> bool:
-        """Whether it waits for `decide_together`."""
+        """True until `decide_together` has been called."""
         return self._undecided
 
     @classmethod
     def decide_together(cls, estimators: Sequence[Batched]) -> None:
-        """Decide for all of them; here one array operation would stand."""
+        """Decide for all estimators. A real estimator would compute one array operation here."""
         for one in estimators:
             one._undecided = False
 
     def wanted(self) -> list[int]:
-        """What it would have requested alone."""
+        """Return the prefixes from which rollouts are needed, as `fixed` does."""
         if self._undecided:
             self.decide_together([self])
         return super().wanted()
@@ -52,29 +52,29 @@ class Ration(Knowledge):
     """Number of rollouts from each prefix of the next problem."""
 
     def __init__(self, rollouts: int) -> None:
-        """Begin with a number."""
+        """Store the number of rollouts."""
         self.rollouts = rollouts
 
     def to_json(self) -> str:
-        """As `priors/ID.json` holds it."""
+        """Return the JSON content of the file `priors/ID.json`."""
         return json.dumps({"rollouts": self.rollouts})
 
 
 class Budget(RunLearner):
-    """Adjusts the number of rollouts to what problems have cost so far."""
+    """Learner that adjusts the number of rollouts to the tokens spent so far."""
 
     def __init__(self, settings: Rationed.Settings) -> None:
-        """Begin with a run."""
+        """Begin with the number of rollouts from the settings."""
         self._settings, self._rollouts = settings, settings.rollouts
         self._num_solutions = self._num_tokens = 0
 
     @property
     def knowledge(self) -> Ration:
-        """What the next problems begin with."""
+        """Number of rollouts with which the next problems begin."""
         return Ration(self._rollouts)
 
     def record(self, problem: ProblemPaths, estimator: Rationed, *, num_tokens: int) -> None:
-        """Take a finished problem."""
+        """Record the cost of a finished problem, and adjust the number of rollouts."""
         self._num_solutions += len(problem.paths)
         self._num_tokens += num_tokens
         over = self._num_tokens > self._num_solutions * self._settings.tokens_per_solution
@@ -82,26 +82,26 @@ class Budget(RunLearner):
         self._rollouts = min(self._settings.rollouts, max(1, self._rollouts + change))
 
     def fit(self) -> None:
-        """Do nothing: `record` has learned already, as it is fast."""
+        """Do nothing, because `record` is fast and learns at once."""
         return None
 
     def adopt(self, content: str) -> None:
-        """Do nothing: every engine keeps a budget of its own."""
+        """Do nothing, because every engine has its own budget."""
         return None
 
 
 class Rationed(FixedEstimator):
-    """`fixed` within a budget of tokens."""
+    """The estimator `fixed` with a token budget."""
 
     class Settings(FixedEstimator.Settings):
-        """Those of `fixed`, and a budget."""
+        """Settings of `fixed`, and a budget."""
 
         tokens_per_solution: float = Field(200, gt=0)
-        """Tokens of rollouts that a solution may cost on average."""
+        """Maximum mean number of rollout tokens per solution."""
 
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> Budget:
-        """What sees every finished problem of an engine."""
+        """Make the learner that records all finished problems of an engine."""
         return Budget(settings)
 
     @classmethod
@@ -113,12 +113,12 @@ class Rationed(FixedEstimator):
         knowledge: Ration | None = None,
         min_gain: float | None = None,
     ) -> Rationed:
-        """Begin with a problem, with what was learned from others."""
+        """Begin with a problem, using the knowledge from earlier problems."""
         if knowledge is not None:
             settings = settings.changed(rollouts=knowledge.rollouts)
         return cls(settings, problem)
 
     @classmethod
     def read_knowledge(cls, content: str) -> Ration:
-        """What `to_json` wrote."""
+        """Parse the text that `to_json` returned."""
         return Ration(**json.loads(content))

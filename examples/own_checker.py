@@ -1,14 +1,16 @@
-"""A checker of your own: grade units of time, then label with it.
+"""Write your own checker for durations, grade with it, and label with it.
 
     python examples/own_checker.py
 
-A checker may be a plain function. It takes what it names of `completion` (the whole solution),
-`gold` (the known answer, text or data), `problem` and `meta`, and returns True, False, or None for
-what it cannot decide. In a job on a cluster it stands in a module of yours:
+A checker may be a plain function. It has any of the parameters `completion` (the whole solution),
+`gold` (the known answer, as text or data), `problem` and `meta`. It returns True for a right
+answer, False for a wrong one, and None if it cannot decide. For a job on a cluster, put the
+function into your own module:
 
     mclabel label CONFIG checker=my_package.grading:same_time
 
-A file that names it (`checker: my_package.grading:same_time`) needs `--allow my_package`.
+If a configuration file names the checker (`checker: my_package.grading:same_time`), the command
+needs `--allow my_package`.
 """
 
 from __future__ import annotations
@@ -24,22 +26,22 @@ def same_time(completion: str, gold: str) -> bool | None:
     """Grade whether a solution ends with the duration that the gold states, in any unit."""
     wanted, found = seconds(gold), seconds(completion)
     if wanted is None:
-        raise ValueError(f"the gold {gold!r} states no duration")  # counts as: cannot be decided
+        raise ValueError(f"the gold {gold!r} states no duration")  # the verdict is then unknown
     return None if found is None else found == wanted
 
 
 def seconds(text: str) -> float | None:
-    """The last duration in a text; None without one."""
+    """Return the last duration in a text, in seconds; None if the text has no duration."""
     found = re.findall(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|min|h)\b", text)
     return None if not found else float(found[-1][0]) * SECONDS[found[-1][1]]
 
 
 def main() -> None:
-    # One completion, alone.
+    # Grade single completions.
     for text in ("So it takes 1.5 h.", "So it takes 80 min.", "I do not know."):
         print(f"{text:22} {mc.grade(text, '90 min', checker=same_time).verdict}")
 
-    # Solutions that somebody else wrote, graded and labelled by the bundled policy.
+    # Label given solutions by their outcome. The checker grades their answers.
     run = mc.label(
         [
             {

@@ -1,10 +1,11 @@
-"""An estimator of your own, measured beside a built-in one, then used in a job.
+"""Write your own estimator, and compare its labels with those of a built-in estimator.
 
     python examples/own_estimator.py
 
-`UntilBothEstimator` rolls a prefix out until it has seen a right and a wrong completion, or `most`
-of them: one of each is enough to know that the step neither is hopeless nor always works out. It
-stops by outcomes, so it gives hard labels and no values.
+`UntilBothEstimator` samples rollouts from a prefix until it has a right and a wrong one, or `most`
+rollouts. One right and one wrong rollout show that the prefix is neither hopeless nor always
+successful. The estimator stops depending on outcomes, so the share of right rollouts would be
+biased. Therefore it gives hard labels and no values.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from mclabel.labeling.estimators import (
 
 
 class UntilBothEstimator(Estimator):
-    """Rolls a prefix out until one completion was right and one was wrong."""
+    """Estimator that samples rollouts from a prefix until one is right and one is wrong."""
 
     class Settings(EstimatorSettings):
-        """Hard labels from as few rollouts as show both outcomes."""
+        """Settings of `UntilBothEstimator`."""
 
         most: int = Field(16, ge=1, le=1024)
-        """Rollouts of a prefix at most."""
+        """Maximum number of rollouts from a prefix."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""
@@ -44,7 +45,7 @@ class UntilBothEstimator(Estimator):
         self._asked = dict.fromkeys(prefixes, 0)
 
     def wanted(self) -> list[int]:
-        """One more rollout of every prefix that has not shown both outcomes yet."""
+        """Request one more rollout from every prefix that does not have both outcomes yet."""
         open_prefixes = [
             prefix
             for prefix, outcomes in self._outcomes.items()
@@ -56,11 +57,11 @@ class UntilBothEstimator(Estimator):
         return open_prefixes
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Take the outcome of a rollout."""
+        """Record the outcome of a rollout."""
         self._outcomes[rollout.prefix].append(rollout.outcome)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """A step is sound where any completion from it was right; the last by the answer."""
+        """Label a step sound if any rollout from it was right; the outcome labels the last step."""
         judgements = []
         for path in self._paths:
             hard = [bool(counts[prefix].num_right) for prefix in path.prefixes]
@@ -96,7 +97,7 @@ def main() -> None:
 
 
 def true_error(row: mc.LabeledSolution) -> int | None:
-    """The first wrong step in truth, which is known of the problems of this domain."""
+    """Return the 0-based true first error, which is known for problems of this domain."""
     return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 

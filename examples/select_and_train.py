@@ -1,9 +1,9 @@
-"""Sample a pool, and in turns select, label, train from the base, and evaluate.
+"""Sample a pool of solutions, then repeat four stages: select, label, train a PRM and evaluate it.
 
     python examples/select_and_train.py
 
-On the bundled models, on a CPU, in two minutes. The sizes are tiny: they show how the parts fit
-together, not what selecting gains.
+The example uses bundled models and takes two minutes on a CPU. The sizes are too small to show the
+gain from selection. They only show how the stages fit together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mclabel.select.job import SelectConfig
 
 def main(folder: Path, turns: int = 2, budget: int = 24) -> None:
     policy = {"model": "arith:policy", "max_tokens": 200}
-    for seed, name in enumerate(("pool", "test")):  # graded, and not rolled out, which is cheap
+    for seed, name in enumerate(("pool", "test")):  # cheap: graded only, without rollouts
         mc.label(
             {"source": "arith", "split": "test", "seed": seed, "limit": 16},
             policy=policy,
@@ -33,14 +33,15 @@ def main(folder: Path, turns: int = 2, budget: int = 24) -> None:
     manifests: list[str] = []
     runs: list[mc.LabelRun] = []
     for turn in range(turns):
-        # What is worth most to the PRM of the turn before; at first there is none, so at random.
+        # Select mostly wrong solutions with high scores by the PRM of the previous turn. The first
+        # turn has no PRM yet and selects at random.
         out = str(folder / f"chosen{turn}.parquet")
         ranked = {"rule": "uniform"} if prm is None else {"rule": "convincing", "prm": prm}
         config = SelectConfig(solutions=pool, out=out, budget=budget, exclude=manifests, **ranked)
         print(f"turn {turn}:", *list(jobs.select(config).lines(out))[:-1], sep="\n  ")
         manifests.append(out)
         run = mc.label(
-            {"source": "arith"},  # those of the pool take its place
+            {"source": "arith"},  # unused: the problems are those of the selected solutions
             policy=policy,
             estimator={"kind": "fixed", "rollouts": 8},
             solutions={"run": pool, "select": out},
@@ -48,7 +49,8 @@ def main(folder: Path, turns: int = 2, budget: int = 24) -> None:
         )
         run.wait()
         runs.append(run)
-        # From the base each time: a PRM that is trained on has learned from fewer labels twice.
+        # Train from the base in each turn. A PRM that continued from the previous turn would have
+        # been trained more often on the earlier labels.
         report = mc.train(
             runs,
             base="arith:policy",
@@ -63,7 +65,9 @@ def main(folder: Path, turns: int = 2, budget: int = 24) -> None:
 
 
 def ordered(prm: str, solutions: list[mc.LabeledSolution]) -> float:
-    """Share of pairs of a right and a wrong solution in which the right one scores higher."""
+    """Return the share of pairs of a right and a wrong solution in which the right one scores
+    higher.
+    """
     scores = [min(steps) for steps in mc.score(prm, solutions)]
     ended = [one.solution.outcome for one in solutions]
     right = [score for score, how in zip(scores, ended, strict=True) if how == "right"]

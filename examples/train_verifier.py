@@ -1,10 +1,11 @@
-"""Train a verifier on chains that `mclabel export --to verifier-chains` has written, with TRL.
+"""Train a verifier with TRL, on chains that `mclabel export --to verifier-chains` has written.
 
     python examples/train_verifier.py CHAINS MODEL OUT [KEY=VALUE ...]
 
-CHAINS is the exported folder, MODEL a folder or Hugging Face name of a chat model. KEY=VALUE are
-arguments of TRL's SFTConfig in JSON, such as num_train_epochs=3 or use_cpu=true. A model of a
-billion parameters or more is trained by LoRA, and merged into OUT. Needs trl and peft.
+CHAINS is the exported folder. MODEL is the folder or the Hugging Face name of a chat model. Each
+KEY=VALUE is an argument of TRL's SFTConfig in JSON, such as num_train_epochs=3 or use_cpu=true. A
+model of a billion parameters or more is trained with LoRA, and OUT gets the merged model. The
+script needs trl and peft.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 LARGE = 1_000_000_000
-"""Parameters from which on LoRA is used."""
+"""Number of model parameters from which LoRA is used."""
 
 
 def tokenized(row: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
-    """What the model reads when it is asked, and after it the chain, on which alone the loss falls.
+    """Return the token ids of prompt and chain, and a mask with 1 for the tokens that have a loss.
 
-    TRL takes the rows as they stand, too, but then renders the chain by the chat template, and
-    templates of reasoning models (DeepSeek-R1's) drop what stands before `</think>`.
+    The loss is only on the chain. TRL would accept the rows without this step, but would render the
+    chain with the chat template. Templates of reasoning models, such as DeepSeek-R1, drop all text
+    before `</think>`.
     """
     asked = str(
         tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
@@ -42,7 +44,7 @@ def tokenized(row: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[s
 
 
 def with_thought(asked: str, chain: str) -> str:
-    """The chain with its thought opened once: by the model's prompt, or by the chain itself."""
+    """Return the chain so that prompt and chain together have exactly one `<think>`."""
     opens_prompt = asked.rstrip().endswith("<think>")
     opens_chain = chain.lstrip().startswith("<think>")
     if opens_prompt and opens_chain:
@@ -53,7 +55,7 @@ def with_thought(asked: str, chain: str) -> str:
 
 
 def train(chains: str, model_name: str, out: str, **settings: Any) -> SFTTrainer:
-    """Train, and save the verifier as a folder that any engine loads."""
+    """Train a verifier, and save it as a folder that any engine can load."""
     tokenizer = AutoTokenizer.from_pretrained(model_name)
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     model = AutoModelForCausalLM.from_pretrained(model_name, dtype=dtype)
@@ -63,7 +65,7 @@ def train(chains: str, model_name: str, out: str, **settings: Any) -> SFTTrainer
     defaults: dict[str, Any] = {
         "output_dir": f"{out}/checkpoints",
         "completion_only_loss": True,
-        "max_length": None,  # TRL's default of 1,024 would cut chains
+        "max_length": None,  # TRL's default of 1,024 tokens would truncate chains
         "num_train_epochs": 3,
         "learning_rate": 1e-4 if is_large else 2e-5,
         "per_device_train_batch_size": 1,

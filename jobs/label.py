@@ -3,9 +3,8 @@
     ray job submit --working-dir . -- \
         python jobs/label.py configs/label/own-data.yaml problems.source=… policy.model=… out=…
 
-A thin wrapper that a cluster takes: the same as `mclabel label`, on the cluster that the job runs
-on. The way of the data stands in mclabel/labeling/job.py; examples/ has scripts to copy and
-change.
+This script does the same as `mclabel label`, on the Ray cluster on which it runs.
+mclabel/labeling/job.py implements the job. examples/ has scripts to copy and change.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     ray job submit --working-dir . --entrypoint-num-gpus 1 -- \
         python jobs/rl.py configs/rl/math-qwen2.5-1.5b.yaml problems.source=… out=…
 
-A thin wrapper that a cluster takes: the same as `mclabel rl`. The way of the data stands in
-mclabel/rl/job.py.
+This script does the same as `mclabel rl`. mclabel/rl/job.py implements the job.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     ray job submit --working-dir . --entrypoint-num-gpus 1 -- \
         python jobs/train.py configs/train/own-labels.yaml labels=[…] base=… out=… device=cuda
 
-A thin wrapper that a cluster takes: the same as `mclabel train`. The way of the data stands in
-mclabel/prm/job.py; examples/ has scripts to copy and change.
+This script does the same as `mclabel train`. mclabel/prm/job.py implements the job. examples/ has
+scripts to copy and change.
 """
 
 from __future__ import annotations

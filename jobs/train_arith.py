@@ -6,18 +6,20 @@
     python jobs/train_arith.py card   --out build/strong --title strong
     python jobs/train_arith.py card   --out build/policy --title policy
 
-`first` learns right solutions and arithmetic drills from scratch. At its rate the noise of small
-batches hides what is subtle: it solves the families in which one thing follows the other, and
-fails where names have to be matched (trading, comparing). `strong` goes on from it at a third of
-the rate, with those families drawn twice as often. `policy` is fine-tuned from `strong` on
-solutions written under misconceptions. `card` measures a model and writes its card.
+`first` is trained from scratch on right solutions and arithmetic drills. At its learning rate the
+gradient noise of small batches hides subtle patterns. So `first` solves the problem families in
+which the events follow one another, and fails on the families in which names have to be matched
+(trading, comparing). `strong` continues the training of `first` at a third of the learning rate,
+with trading and comparing drawn twice as often. `policy` is fine-tuned from `strong` on solutions
+written under misconceptions. `card` measures a model and writes its model card.
 
-Trained models are a function of the seed and the number of processes, up to the machine's
-rounding. On two cores `first` takes 70 minutes, `strong` 45, `policy` seven. Copy the folders to
-mclabel/domains/arith/models to bundle them.
+The trained weights depend only on the seed and the number of processes, up to the machine's
+rounding. On two cores `first` takes 70 minutes, `strong` 45 minutes and `policy` seven minutes.
+Copy the folders to mclabel/domains/arith/models to bundle them.
 
-The optimiser is Muon (https://kellerjordan.github.io/posts/muon) for matrices and AdamW for the
-rest; the rate falls linearly over the last half. The loss is on solutions, in drills on results.
+The optimiser is Muon (https://kellerjordan.github.io/posts/muon) for matrices and AdamW for all
+other parameters. The learning rate falls linearly over the second half of the steps. The loss is
+computed on the tokens of solutions, and in drills on the tokens of results.
 """
 
 from __future__ import annotations
@@ -55,39 +57,41 @@ from mclabel.engines.hf import HfEngine
 from mclabel.engines.pretrained import load_model, load_tokenizer
 
 IGNORE = -100
-MAX_TOKENS = 240  # of a sampled solution
-CHUNK = 2048  # documents sorted by length together
+MAX_TOKENS = 240  # maximum tokens of a sampled solution
+CHUNK = 2048  # number of documents that are generated and sorted by length at once
 STEPS = {"first": 7000, "strong": 4500, "policy": 600}
 MUON_LR = {"first": 0.02, "strong": 0.006, "policy": 0.003}
-DRILLS = {"first": 1 / 6, "strong": 1 / 10, "policy": 1 / 12}  # share of documents
+DRILLS = {"first": 1 / 6, "strong": 1 / 10, "policy": 1 / 12}  # drills' share of the documents
 ADAM_PER_MUON = 0.15
-NAMES_MATTER = ("trading", "comparing")  # twice as often in `strong`
+NAMES_MATTER = ("trading", "comparing")  # families drawn twice as often for `strong`
 
 Document = tuple[list[int], list[int]]
-"""Token ids, and the same as labels with IGNORE where nothing is learned."""
+"""Token ids, and their labels: the token ids, with IGNORE at positions without a loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What a training learns, from where it starts and how fast."""
+    """Start model, data, metric and learning rate of a training."""
 
     start: Callable[[argparse.Namespace], tuple[LlamaForCausalLM, PreTrainedTokenizerBase]]
     documents: Callable[
         [argparse.Namespace, PreTrainedTokenizerBase, int, random.Random], list[Document]
     ]
-    """CHUNK documents, a function of a seed; the generator decides what the seed does not."""
+    """Function that makes CHUNK documents. The seed determines the problems; the random generator
+    makes all other choices."""
     measure: Callable[[LlamaForCausalLM, PreTrainedTokenizerBase], float]
+    """Validation metric of the model."""
     rate: float
-    """Of Muon."""
+    """Peak learning rate of Muon."""
     every: int = 250
-    """Steps after which the model is measured and saved."""
+    """Number of steps between two measurements, after each of which the model is saved."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=["first", "strong", "policy", "card"])
     parser.add_argument("--out", type=Path, required=True, help="model folder")
-    parser.add_argument("--start", type=Path, help="model folder to go on from (strong, policy)")
+    parser.add_argument("--start", type=Path, help="model folder to continue from (strong, policy)")
     parser.add_argument("--title", help="name on the card")
     add_settings(parser)
     args = parser.parse_args()
@@ -97,30 +101,34 @@ def main() -> None:
         write_card(args.out, about, generate=generate, judge=_judge)
         return
     if (args.task == "first") == (args.start is not None):
-        parser.error("`strong` and `policy` need --start, `first` takes none")
+        parser.error("`strong` and `policy` need --start; `first` must not have it")
     args.steps = args.steps or STEPS[args.task]
     rate = MUON_LR[args.task]
     run_course(args, Course(start=_load, documents=documents, measure=greedy_accuracy, rate=rate))
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """The settings of every training."""
+    """Add the options that all trainings have."""
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--done", type=int, default=0, help="steps that --start has behind it")
-    parser.add_argument("--batch", type=int, default=16, help="documents a process and step")
+    parser.add_argument(
+        "--done", type=int, default=0, help="number of steps that --start was trained"
+    )
+    parser.add_argument("--batch", type=int, default=16, help="documents per process and step")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--strength", type=float, default=1.0, help="of the misconceptions")
+    parser.add_argument(
+        "--strength", type=float, default=1.0, help="strength of the misconceptions"
+    )
     parser.add_argument("--seed", type=int, default=0)
 
 
 def run_course(args: argparse.Namespace, course: Course) -> None:
-    """Train in as many processes as are asked for."""
+    """Train in `args.processes` processes."""
     args.out.parent.mkdir(parents=True, exist_ok=True)
     mp.spawn(train, args=(args, course), nprocs=args.processes)  # type: ignore[attr-defined, no-untyped-call]
 
 
 def train(rank: int, args: argparse.Namespace, course: Course) -> None:
-    """One of the data-parallel processes: one thread each, gradients averaged by gloo."""
+    """Run one data-parallel process. It has one thread; gloo averages the gradients."""
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     rendezvous = f"file://{args.out.absolute()}.rendezvous"
@@ -192,7 +200,7 @@ def _text(problem: Problem) -> str:
 
 
 def _average_gradients(model: LlamaForCausalLM, processes: int) -> None:
-    """Mean over processes, its norm clipped to 1."""
+    """Replace the gradients by their mean over processes, with the norm clipped to 1."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     flat = torch.cat([g.flatten() for g in gradients])
     dist.all_reduce(flat)
@@ -211,7 +219,7 @@ def _rate(steps: int, done: int) -> Callable[[int], float]:
 
 
 def _loss(model: LlamaForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy over the labelled positions; padding is on the right."""
+    """Return the mean cross-entropy over the labelled positions; padding is on the right."""
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
     wanted = labels[:, 1:] != IGNORE
     logits = model.lm_head(hidden[:, :-1][wanted])
@@ -240,7 +248,7 @@ def _batches(
 def documents(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, seed: int, rng: random.Random
 ) -> list[Document]:
-    """Solutions of arith, misread for `policy`, and drills."""
+    """Make solutions of arith problems, and drills. For `policy`, solutions have misconceptions."""
     families = (*TRAIN_FAMILIES, *NAMES_MATTER) if args.task == "strong" else TRAIN_FAMILIES
     num_drills = round(CHUNK * DRILLS[args.task])
     made = [drill(rng, tokenizer) for _ in range(num_drills)]
@@ -254,14 +262,14 @@ def documents(
 
 
 def document(tokenizer: PreTrainedTokenizerBase, problem: str, solution: str) -> Document:
-    """A problem and its solution, of which alone is learned."""
+    """Make a document of a problem and its solution, with the loss only on the solution."""
     prompt = tokenizer(problem + "\n")["input_ids"]
     answer = [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]
     return prompt + answer, [IGNORE] * len(prompt) + answer
 
 
 def drill(rng: random.Random, tokenizer: PreTrainedTokenizerBase) -> Document:
-    """Twelve random equations; the loss is on the results alone."""
+    """Make a document of twelve random equations, with the loss only on their results."""
     ids: list[int] = []
     labels: list[int] = []
     for _ in range(12):
@@ -299,7 +307,7 @@ def _equation(rng: random.Random) -> tuple[str, int]:
 def greedy_accuracy(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 200
 ) -> float:
-    """Share of validation problems whose reference solution is the greedy completion."""
+    """Return the share of validation problems whose reference solution is the greedy completion."""
     right = 0
     for problem in generate(count, seed=0, split="validation"):
         prompt = tokenizer(problem.text + "\n")["input_ids"]
@@ -311,11 +319,11 @@ def greedy_accuracy(
 
 
 def _save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
-    """Save in bfloat16, half the size; sampling is measured after the rounding."""
+    """Save the model in bfloat16, which halves its size. The card measures the rounded model."""
     rounded = copy.deepcopy(model)
     cast(torch.nn.Module, rounded).to(torch.bfloat16)
     rounded.save_pretrained(out)
-    (out / "model.safetensors").chmod(0o644)  # it is written for its owner only
+    (out / "model.safetensors").chmod(0o644)  # safetensors makes the file private to its owner
     tokenizer.save_pretrained(out)
 
 
@@ -329,10 +337,11 @@ def write_card(
     """Measure a model on test problems and write its card.
 
     Args:
-        folder: of the model.
-        introduction: title and first paragraph.
-        generate: gives the problems of a domain.
-        judge: whether a solution is right, and the kind of its first wrong step ("none").
+        folder: folder of the model.
+        introduction: title and first paragraph of the card.
+        generate: function that generates the problems of a domain.
+        judge: function that returns whether a solution is right, and the kind of its first wrong
+            step; "none" if no step is wrong.
     """
     rows = []
     for name, families in (("training families", None), ("held out", list(HELD_OUT_FAMILIES))):
@@ -375,7 +384,7 @@ def write_card(
 async def sample(
     folder: Path, problems: list[Problem], temperature: float, max_tokens: int = MAX_TOKENS
 ) -> list[tuple[Problem, str]]:
-    """Four solutions a problem."""
+    """Sample four solutions of each problem."""
     policy = HfEngine(
         PolicySettings(
             model=str(folder),
@@ -404,13 +413,14 @@ def _judge(problem: Problem, text: str) -> tuple[bool, str]:
 
 ABOUT = {
     "strong": (
-        "Trained on right solutions and arithmetic drills: the strong model, which sees what the "
-        "policy misunderstands."
+        "It is the strong model, trained on right solutions and arithmetic drills. It solves "
+        "problems that the policy misunderstands."
     ),
     "policy": (
-        "Fine-tuned from `strong` on solutions written under misconceptions (a wrong operand, a "
-        "flipped operation, a skipped step): a few kinds of events it misunderstands more often "
-        "than not, the others seldom. So it errs on purpose, consistently, and mostly in logic."
+        "It was fine-tuned from `strong` on solutions written under misconceptions (a wrong "
+        "operand, a flipped operation, a skipped step). It misunderstands a few kinds of events "
+        "in most cases, and all other kinds seldom. So its errors are intended, consistent, and "
+        "mostly errors of logic."
     ),
 }
 
@@ -427,16 +437,17 @@ pipeline_tag: text-generation
 ---
 {introduction}
 
-Llama, width {width}, {layers} layers, {vocabulary} tokens (words of the domain, single digits,
-bytes for any other text), bfloat16. It knows nothing but this domain.
+The model is a Llama of width {width} with {layers} layers in bfloat16. Its vocabulary has
+{vocabulary} tokens: words of the domain, single digits, and bytes for all other text. It was
+trained only on this domain.
 
 | problems | temperature | pass@1 [95%] |
 |---|---|---|
 {table}
 
-400 test problems each, four samples a problem, none of them in training. At temperature 0.8, by
-number of steps: {steps}. First wrong steps: {errors}. {mixed} of 400 problems were
-solved in some samples and not in others.
+Each row is measured on 400 test problems that are not in the training data, with four samples per
+problem. pass@1 at temperature 0.8 by number of steps: {steps}. Kinds of first wrong steps:
+{errors}. {mixed} of 400 problems were solved by some of their samples, but not by all of them.
 """
 
 

@@ -1,14 +1,15 @@
-"""Train the policy of pyarith, functions in Python, from arith's strong model, on CPU.
+"""Train the policy of pyarith (short Python functions) from arith's strong model, on CPU.
 
     python -m jobs.train_pyarith strong --out build/code-strong
     python -m jobs.train_pyarith policy --out build/code-policy --start build/code-strong
     python -m jobs.train_pyarith card   --out build/code-policy
 
-`strong` gives arith's strong model the tokens of code and learns right functions, a few of them
-with loops and helpers, and some of arith's solutions, so that it forgets nothing. `policy` is
-fine-tuned from it on functions written under arith's misconceptions. The loop is that of
-`train_arith.py`. Copy `code-policy` to mclabel/domains/pyarith/models/policy to bundle it; `strong`
-is not bundled. On two busy cores `strong` takes 45 minutes, `policy` four.
+`strong` adds the tokens of code to arith's strong model, and trains it on right functions, a few of
+them with loops and helper functions. The data also contain solutions of arith problems, so that
+the model does not forget arith. `policy` is fine-tuned from `strong` on functions written under
+arith's misconceptions. The training loop is that of `train_arith.py`. Copy `code-policy` to
+mclabel/domains/pyarith/models/policy to bundle it; `strong` is not bundled. On two busy cores
+`strong` takes 45 minutes and `policy` four minutes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
-    """The model to start from, with rows for the tokens of code if it has none yet."""
+    """Load the start model, and add embeddings for the tokens of code if they are missing."""
     start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
     model = cast(LlamaForCausalLM, load_model(LlamaForCausalLM, **start, dtype=torch.float32))
     known = load_tokenizer(**start)
@@ -80,7 +81,11 @@ def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenize
 def add_rows(
     model: LlamaForCausalLM, known: PreTrainedTokenizerBase, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """Give new tokens embeddings. `ada` begins as `Ada` does, so that names are copied at once."""
+    """Add embeddings for new tokens.
+
+    A new token that differs from a known one only in case, such as `ada` and `Ada`, starts near its
+    embedding. So the model can copy names from the start.
+    """
     old = _embeddings(model).detach()[: len(known)].clone()
     words: dict[str, list[int]] = {}
     for word, i in known.get_vocab().items():
@@ -103,7 +108,10 @@ def _embeddings(model: LlamaForCausalLM) -> torch.Tensor:
 def documents(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, seed: int, rng: random.Random
 ) -> list[Document]:
-    """Functions of pyarith, misread for `policy`, and right solutions of arith."""
+    """Make functions of pyarith, and right solutions of arith problems.
+
+    For `policy`, misconceptions change the functions.
+    """
     num_arith = round(CHUNK * ARITH_SHARE)
     strength = args.strength if args.task == "policy" else 0.0
     made = [
@@ -117,14 +125,14 @@ def documents(
 
 
 def judge(problem: Problem, text: str) -> tuple[bool, str]:
-    """Whether a text passes the hidden tests, and the kind of its first wrong line."""
+    """Return whether a text passes the hidden tests, and the kind of its first wrong line."""
     truths = Judge(Function.from_json(problem.meta["function"])).verify(text.splitlines(True))
     kind = str(truths[-1]) if truths and truths[-1] is not StepTruth.RIGHT else "none"
     return passes(problem, text), kind
 
 
 def passes(problem: Problem, text: str) -> bool:
-    """Whether a text returns what the hidden tests want."""
+    """Return whether a text gives the outputs that the hidden tests expect."""
     return run(text, problem.gold["inputs"]) == tuple(problem.gold["outputs"])
 
 
@@ -132,7 +140,7 @@ def passes(problem: Problem, text: str) -> bool:
 def greedy_passes(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 64
 ) -> float:
-    """Share of validation problems whose greedy completion passes the hidden tests."""
+    """Return the share of validation problems whose greedy completion passes the hidden tests."""
     problems = generate(count, seed=0, split="validation")
     prompts = [tokenizer(p.text + "\n")["input_ids"] for p in problems]
     width = max(map(len, prompts))
@@ -152,11 +160,12 @@ def greedy_passes(
 
 INTRODUCTION = """# pyarith policy
 
-A tiny language model for mclabel's built-in domain of functions in Python, trained from arith's
-strong model on generated text by `jobs/train_pyarith.py`, and fine-tuned on functions written under
-misconceptions (a wrong operand, a flipped operation, a skipped step): a few kinds of events it
-misunderstands more often than not, the others seldom. It errs on purpose, consistently, and mostly
-in logic. It still solves problems of arith. A solution is right if it passes the hidden tests."""
+A tiny language model for mclabel's built-in domain of Python functions, trained from arith's strong
+model on generated text by `jobs/train_pyarith.py`. It was fine-tuned on functions written under
+misconceptions (a wrong operand, a flipped operation, a skipped step). It misunderstands a few kinds
+of events in most cases, and all other kinds seldom. So its errors are intended, consistent, and
+mostly errors of logic. It still solves problems of arith. A solution is right if it passes the
+hidden tests."""
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ r"""Train the policy that thinks aloud and corrects itself, from arith's policy,
         --rate 0.003 --processes 2 --seed 1
     python -m jobs.train_traces card --out build/reflective
 
-`train` gives arith's policy the tokens of traces and learns traces that `mclabel.domains.arith.
-traces` writes; the second time at half the rate. The loop is that of `train_arith.py`. `card`
-samples test problems and writes the model's card. Copy the folder to mclabel/domains/arith/models
-to bundle it. On two busy cores training takes half an hour, `card` a minute. It still learns: with
-more steps it would err less.
+`train` adds the tokens of traces to arith's policy, and trains it on traces that
+`mclabel.domains.arith.misconceptions.write_trace` writes. The second command continues the training
+at half the learning rate. The training loop is that of `train_arith.py`. `card` samples test
+problems and writes the model card. Copy the folder to mclabel/domains/arith/models to bundle it. On
+two busy cores the training takes half an hour and `card` a minute. The loss still falls at the end,
+so more steps would give a model with fewer errors.
 """
 
 from __future__ import annotations
@@ -55,13 +56,15 @@ from mclabel.engines.pretrained import load_model, load_tokenizer
 
 STEPS, MUON_LR = 1200, 0.006
 BATCH = 8
-"""Documents a step: they are long, and few updates are affordable on a core."""
+"""Documents per optimizer step. Traces are long, and one core can afford only few updates."""
 DRILLS = 1 / 20
+"""Share of drills in the documents."""
 NUM_STEPS = (6, 10)
-"""Of the problems: shorter ones leave little to check."""
+"""Range of the number of steps of the training problems. Shorter problems leave little to check."""
 CARD_STEPS = ((4, 7), (6, 10))
+"""Ranges of the number of steps of the test problems for the card."""
 MAX_TOKENS = 850
-"""Of a sampled trace; the model takes 1,024 with the problem."""
+"""Maximum tokens of a sampled trace. The model's context of 1,024 tokens includes the problem."""
 
 
 def main() -> None:
@@ -69,8 +72,10 @@ def main() -> None:
     parser.add_argument("task", choices=["train", "card"])
     parser.add_argument("--out", type=Path, required=True, help="model folder")
     parser.add_argument("--start", type=Path, default=bundled_model("policy"))
-    parser.add_argument("--answer-rate", type=float, default=1.0, help="of answers on the way")
-    parser.add_argument("--rate", type=float, default=MUON_LR, help="of Muon")
+    parser.add_argument(
+        "--answer-rate", type=float, default=1.0, help="rate of intermediate answers"
+    )
+    parser.add_argument("--rate", type=float, default=MUON_LR, help="learning rate of Muon")
     add_settings(parser)
     parser.set_defaults(batch=BATCH, processes=1)
     args = parser.parse_args()
@@ -83,7 +88,7 @@ def main() -> None:
 
 
 def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
-    """The model to start from, with rows for the words of traces if it has none yet."""
+    """Load the start model, and add embeddings for the words of traces if they are missing."""
     start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
     model = cast(LlamaForCausalLM, load_model(LlamaForCausalLM, **start, dtype=torch.float32))
     known = load_tokenizer(**start)
@@ -97,7 +102,7 @@ def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenize
 def traces(
     count: int, seed: int, args: argparse.Namespace, rng: random.Random
 ) -> Iterable[tuple[Problem, str]]:
-    """Training problems with a trace each."""
+    """Yield training problems, each with a trace."""
     for problem in generate(count, seed=seed, split="train", num_steps=NUM_STEPS):
         yield (
             problem,
@@ -114,7 +119,7 @@ def traces(
 def documents(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, seed: int, rng: random.Random
 ) -> list[Document]:
-    """Traces, and drills."""
+    """Make traces and drills."""
     num_drills = round(CHUNK * DRILLS)
     made = [drill(rng, tokenizer) for _ in range(num_drills)]
     for problem, text in traces(CHUNK - num_drills, seed, args, rng):
@@ -126,7 +131,7 @@ def documents(
 
 @torch.no_grad()
 def likeness(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 40) -> float:
-    """Share of the tokens of traces on validation problems that are the model's greedy choice."""
+    """Return the share of tokens in validation traces that are the model's greedy choice."""
     rng, right, total = random.Random(0), 0, 0
     for problem in generate(count, seed=0, split="validation", num_steps=NUM_STEPS):
         program = Program.from_json(problem.meta["program"])
@@ -139,7 +144,7 @@ def likeness(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count:
 
 
 def write_card(args: argparse.Namespace) -> None:
-    """Measure a model on test problems, beside the texts that it learned from; write its card."""
+    """Measure a model's traces beside generated traces of the same problems, and write its card."""
     rows = {}
     for low, high in CARD_STEPS:
         problems = generate(100, seed=99, split="test", num_steps=(low, high))
@@ -152,7 +157,7 @@ def write_card(args: argparse.Namespace) -> None:
         rows[f"{low} to {high}, sampled"] = _figures(
             asyncio.run(sample(args.out, problems, 0.8, MAX_TOKENS))
         )
-        rows[f"{low} to {high}, texts as it learned"] = _figures(written)
+        rows[f"{low} to {high}, generated like its training data"] = _figures(written)
     head = " | ".join(("steps of the problem", *FIGURES))
     table = "\n".join(f"| {name} | {' | '.join(found)} |" for name, found in rows.items())
     card = CARD.format(head=head, line="|---" * (len(FIGURES) + 1) + "|", table=table)
@@ -166,9 +171,9 @@ FIGURES = (
     "errors repaired",
     "first errors repaired",
     "lines",
-    "answers on the way",
+    "intermediate answers",
     "sound / error / carried / recovered",
-    "no step",
+    "no statement",
     "right by luck",
 )
 
@@ -217,19 +222,20 @@ pipeline_tag: text-generation
 # arith reflective
 
 A tiny language model for mclabel's built-in domain of multi-step word problems, trained from
-`arith:policy` on traces written by `mclabel.domains.arith.misconceptions`, by
-`jobs/train_traces.py`. It thinks aloud before it answers: misreads events, states answers
-on its way, checks steps, and repairs some of its errors.
+`arith:policy` by `jobs/train_traces.py`, on traces written by
+`mclabel.domains.arith.misconceptions`. It thinks aloud before it answers: it misreads events,
+states intermediate answers, checks steps, and repairs some of its errors.
 
-Llama, width 128, 6 layers, bfloat16. It knows nothing but this domain.
+The model is a Llama of width 128 with 6 layers in bfloat16. It was trained only on this domain.
 
 | {head} |
 {line}
 {table}
 
-100 test problems in each row, none of them in training, four traces each, at temperature 0.8, of
-at most 850 tokens. States are exact (`mclabel.domains.arith.verify`); "no step" is the share of
-lines that state nothing, and "right by luck" that of right answers while an error stands.
+Each row is measured on 100 test problems that are not in the training data, with four traces per
+problem at temperature 0.8 and with at most 850 tokens. States of steps are exact
+(`mclabel.domains.arith.verify`). "no statement" is the share of lines that state nothing. "right by
+luck" is the share of right answers whose last step is an error or depends on one.
 """
 
 

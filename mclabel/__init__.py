@@ -6,16 +6,16 @@
     for solution in run:
         print(solution.first_error)
 
-Importing the package is light: engines, torch and Ray are loaded where they are used, and so are
-the verbs (`label`, `train`, `score`, `grade`) and the readers when they are first named. It is also
-the first that a command does, before it can answer a Ctrl-C.
+Importing the package loads little. Engines, torch and Ray are imported when they are used.
+Functions such as `label` and `train` are imported when their names are first accessed. The import
+must be quick: a command imports the package before it can handle a Ctrl-C.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mclabel.core.errors import ConfigError, DataError, EngineError, MclabelError, ShardError
-from mclabel.core.extras import explained
+from mclabel.core.extras import explain_missing_package
 from mclabel.core.records import (
     Completion,
     Counts,
@@ -69,7 +69,7 @@ _LAZY = {
     "train": "mclabel.api",
     "write_report": "mclabel.report.page.report",
 }
-"""Name: module that is imported when the name is first used."""
+"""Modules of the public names that are imported when a name is first accessed, by name."""
 
 __all__ = [
     "PRM",
@@ -113,7 +113,7 @@ def __getattr__(name: str) -> Any:
 
         found: Any = version("mclabel")
     elif name in _LAZY:
-        with explained():
+        with explain_missing_package():
             found = getattr(import_module(_LAZY[name]), name)
     else:
         raise AttributeError(f"module 'mclabel' has no attribute {name!r}")

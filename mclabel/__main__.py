@@ -1,7 +1,7 @@
-"""The `mclabel` command, and the same as `python -m mclabel`.
+"""The `mclabel` command, which `python -m mclabel` runs, too.
 
-What is imported here comes before a Ctrl-C is answered in order, so it is little: the command with
-all its verbs is imported once the signals are handled.
+This module imports little, because its imports run before a Ctrl-C is handled. It imports the
+command with all verbs after it has installed the signal handlers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from mclabel.core.stop import Stopped, stop_signals
 
 
 def main() -> None:
-    """Run the command; a signal ends it with one line, also while it is being imported."""
-    # By default OpenMP's threads spin while they wait, which wastes most of the time of cores that
-    # other programs use, too. PyTorch reads this when it is imported; other processes inherit it.
+    """Run the command. A signal ends it with a one-line message, even during its import."""
+    # By default, OpenMP threads spin while they wait. This wastes time of cores that other programs
+    # use, too. PyTorch reads these variables at its import, and child processes inherit them.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("KMP_BLOCKTIME", "0")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Python's own would answer a Ctrl-C while the interpreter ends with a traceback.
+        # Python's own handler would print a traceback for a Ctrl-C while the interpreter exits.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     with stop_signals():
         try:

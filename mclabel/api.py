@@ -1,4 +1,4 @@
-"""mclabel from Python: `mc.label`, `mc.train`, `mc.score` and others, without a YAML file.
+"""The Python API: `mc.label`, `mc.train`, `mc.score` and other functions, without a YAML file.
 
     import mclabel as mc
 
@@ -6,7 +6,7 @@
     for solution in run:
         print(solution.first_error)
 
-Their arguments are the keys of the jobs' configurations (`mclabel label --keys`).
+The arguments of these functions are the keys of the jobs' configurations (`mclabel label --keys`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mclabel.core.errors import ConfigError, DataError
-from mclabel.core.extras import explained
+from mclabel.core.extras import explain_missing_package
 from mclabel.core.records import LabeledSolution, Problem
 from mclabel.core.settings import Settings
 from mclabel.data.given import (
@@ -31,7 +31,7 @@ from mclabel.data.given import (
     joined_steps,
     place_of,
     row_of,
-    shown,
+    shorten_value,
     text_of,
 )
 from mclabel.data.readers.problem_rows import PROBLEM_COLUMNS
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Place = str | PathLike[str]
-"""A folder, a file, a URL, or a run of `label`."""
+"""Location of data: a folder, a file, a URL, or a run that `label` returned."""
 Rows = Mapping[str, Any] | Iterable[Any]
-"""Mappings or dataclass instances with `problem` and `answer`, records, a `datasets.Dataset` or a
-data frame of pandas; a mapping that has a problem is one row."""
+"""Rows of data: mappings or dataclass instances with `problem` and `answer`, records of mclabel, a
+`datasets.Dataset` or a pandas data frame. A single mapping with a `problem` is one row."""
 
 
 def label(
@@ -75,19 +75,23 @@ def label(
     starts engines on this machine, `"auto"` joins a cluster.
 
     Args:
-        problems: rows, records, a data set, a data frame, a file or URL, `hf:NAME`, or the keys of
-            `problems` in a configuration: `{"source": "arith", "limit": 20}`.
-        policy: a model's folder or name, `arith:policy`, or the keys of `policy`.
-        estimator: a name, the keys of `estimator` with `kind`, settings, or an estimator's class.
-        solutions: the keys of `solutions` (`{"per_problem": 8}`), a file, or rows to be labelled,
-            each with `problem_id` or `problem`, and `solution` or `steps`.
-        checker: a name, the keys of `checker` with `kind`, settings, a checker's class, or a
-            function of `completion` and `gold` that returns True, False or None for unknown.
-        out: folder or URL of the run, where the same call resumes; None takes a temporary folder,
-            which is removed with the returned object.
-        accept_changes: continue although problems changed since the run began, as
-            `mclabel label --accept-changes` does.
-        on_state: called often with the state of the job, in its thread.
+        problems: rows of data (`Rows`), a file or URL, `hf:NAME`, or the `problems` section of a
+            configuration, such as `{"source": "arith", "limit": 20}`.
+        policy: folder or name of a model, such as `arith:policy`, or the `policy` section of a
+            configuration.
+        estimator: name of an estimator, its settings, its class, or the `estimator` section of a
+            configuration, which has the name as `kind`.
+        solutions: the `solutions` section of a configuration, such as `{"per_problem": 8}`, a file
+            of solutions, or rows to label. Each row has `problem_id` or `problem`, and `solution`
+            or `steps`. None samples solutions with the default settings.
+        checker: name of a checker, its settings, its class, the `checker` section of a
+            configuration, or a function. The function gets `completion` and `gold`, and returns
+            True, False, or None for unknown.
+        out: folder or URL of the run. The same call with the same `out` resumes. None uses a
+            temporary folder, which is deleted with the returned object.
+        accept_changes: continue even if problems changed since the run began, like
+            `mclabel label --accept-changes`.
+        on_state: function that is called often with the state of the job, in the job's thread.
         progress: whether to show a progress bar in a terminal or a notebook.
         keys: other keys of a labelling configuration, such as `seed=1` or `block_problems=4`.
 
@@ -95,7 +99,7 @@ def label(
         ConfigError: arguments are invalid; the message lists all faults.
         DataError: a row has the wrong type, or holds a text that is not valid Unicode.
     """
-    with explained():
+    with explain_missing_package():
         from mclabel.core.config.load import check_config
         from mclabel.labeling.background import LabelRun
         from mclabel.labeling.config import LabelConfig
@@ -108,13 +112,13 @@ def label(
             "ray": {"address": "none"},
             **keys,
             "out": place_of(out, "out") if out is not None else str(inputs / "run"),
-            "problems": _problems(problems, inputs / "problems.jsonl"),
-            "policy": _policy(policy),
-            "estimator": _component("estimators", estimator),
-            "checker": _component("checkers", checker),
+            "problems": _problems_section(problems, inputs / "problems.jsonl"),
+            "policy": _policy_section(policy),
+            "estimator": _component_section("estimators", estimator),
+            "checker": _component_section("checkers", checker),
         }
         if solutions is not None:
-            content["solutions"] = _solutions(solutions, inputs / "solutions.jsonl")
+            content["solutions"] = _solutions_section(solutions, inputs / "solutions.jsonl")
         config = check_config(LabelConfig, content)
     except BaseException:
         folder.cleanup()
@@ -136,9 +140,10 @@ def train(
 
     Args:
         labels: one or several runs of `label`, given as objects, folders or URLs.
-        base: causal language model to start from: folder, name, `arith:policy`.
+        base: folder or name of the causal language model to start from, such as `arith:policy`.
         out: folder for checkpoints, log and model.
-        on_progress: called with the optimizer steps done, their total, and the loss as text.
+        on_progress: function that is called with the number of finished optimizer steps, their
+            total, and the loss as text.
         keys: other keys of a training configuration (`mclabel train --keys`), such as
             `target="soft"`.
 
@@ -148,7 +153,7 @@ def train(
     Raises:
         ConfigError: arguments are invalid; the message lists all faults.
     """
-    with explained():
+    with explain_missing_package():
         from mclabel.core.config.load import check_config
         from mclabel.labeling.background import LabelRun
         from mclabel.prm.config import TrainConfig
@@ -171,7 +176,7 @@ def train(
 
 
 def judge_solutions(solutions: Place, *, out: Place, **keys: Any) -> JobReport:
-    """Ask a judge for its opinion on the first error of solutions. The same call resumes.
+    """Get a judge's opinions on the first error of solutions. The same call resumes the job.
 
     Args:
         solutions: a run of `label`, or a file of solutions.
@@ -182,7 +187,7 @@ def judge_solutions(solutions: Place, *, out: Place, **keys: Any) -> JobReport:
     Raises:
         ConfigError: arguments are invalid; the message lists all faults.
     """
-    with explained():
+    with explain_missing_package():
         from mclabel.core.config.load import check_config
         from mclabel.judge.job import JudgeConfig, judge
 
@@ -200,9 +205,9 @@ def search_answers(
     The problems need no gold answers. The same call resumes an interrupted search.
 
     Args:
-        problems: as for `label`; a row needs only `problem`.
-        policy: a model's folder or name, or the keys of `policy`.
-        prm: folder of the PRM that chooses.
+        problems: problems in any form that `label` accepts; a row needs only `problem`.
+        policy: folder or name of a model, or the `policy` section of a configuration.
+        prm: folder of the PRM that chooses the answers.
         out: folder or URL of the run.
         keys: other keys of the job (`mclabel search --keys`); by default the search is
             `{"kind": "best_of_n", "n": 16}`.
@@ -213,7 +218,7 @@ def search_answers(
     Raises:
         ConfigError: arguments are invalid; the message lists all faults.
     """
-    with explained():
+    with explain_missing_package():
         from mclabel.core.config.load import check_config
         from mclabel.search.config import SearchConfig
         from mclabel.search.job import chosen_answers, search
@@ -225,8 +230,8 @@ def search_answers(
             **keys,
             "scorer": {"kind": "prm", "prm": place_of(prm, "prm")},
             "out": place_of(out, "out"),
-            "policy": _policy(policy),
-            "problems": _problems(problems, Path(inputs) / "problems.jsonl"),
+            "policy": _policy_section(policy),
+            "problems": _problems_section(problems, Path(inputs) / "problems.jsonl"),
         }
         config = check_config(SearchConfig, content)
         _outside_loop(lambda: search(config))
@@ -240,15 +245,15 @@ def select_solutions(
 
     Args:
         solutions: a run of `label`, or a file of solutions.
-        out: manifest to write, a file that ends in .parquet; `label` takes it as `solutions`.
+        out: path of the manifest, which must end in .parquet; `label` accepts it as `solutions`.
         rule: `uniform`, `convincing`, `uncertain` or `module:function`.
-        budget: number of solutions.
+        budget: number of solutions to select.
         keys: other keys of the job (`mclabel select --keys`), such as `prm="runs/prm"`.
 
     Raises:
         ConfigError: arguments are invalid; the message lists all faults.
     """
-    with explained():
+    with explain_missing_package():
         from mclabel.core.config.load import check_config
         from mclabel.select.job import SelectConfig, select
 
@@ -281,14 +286,14 @@ def score(
     Args:
         prm: folder of a trained PRM (`train(…).model`), or a PRM returned by `PRM.load` or
             `load_prm`.
-        solutions: labelled solutions, or rows with `problem` and either `solution` (one step per
-            line) or `steps`; as mappings, dataclass instances, a dataset or a data frame.
-        device: PyTorch device for a PRM that is loaded from a folder; `auto` takes cuda where there
-            is a GPU.
-        trust_remote_code: allow Python code that comes with the PRM to run.
+        solutions: labelled solutions, or rows of data with `problem` and either `solution` (one
+            step per line) or `steps`.
+        device: PyTorch device for a PRM that is loaded from a folder. `auto` takes cuda if the
+            machine has a GPU.
+        trust_remote_code: allow Python code from the PRM's folder to run.
 
     Returns:
-        For each solution, one score in [0, 1] per step, in order; None for a solution of which a
+        For each solution, one score in [0, 1] per step, in order. None for a solution on which a
         generative PRM gives no verdict.
 
     Raises:
@@ -299,33 +304,34 @@ def score(
         _scoring_row(item, f"solution {number}")
         for number, item in enumerate(given_items(solutions, "solutions"))
     ]
-    scorer: Scorer = _scorer(prm, device, trust_remote_code=trust_remote_code)
+    scorer: Scorer = _load_scorer(prm, device, trust_remote_code=trust_remote_code)
     scores_or_errors = scorer.score([problem for problem, _ in rows], [steps for _, steps in rows])
     return [None if isinstance(scores, Exception) else scores for scores in scores_or_errors]
 
 
-def _scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
+def _load_scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
     if not isinstance(prm, str | PathLike):
         if isinstance(prm, type) or not callable(getattr(prm, "score", None)):
             raise ConfigError(
-                f"prm={shown(prm)}: must be the folder of a trained PRM or a loaded one, is a "
-                f"{type(prm).__name__}. Give mc.train(…).model or mc.PRM.load(folder)"
+                f"prm={shorten_value(prm)}: must be the folder of a trained PRM or a loaded PRM, "
+                f"is a {type(prm).__name__}. Give mc.train(…).model or mc.PRM.load(folder)"
             )
         return prm
     if not isinstance(device, str):
         raise ConfigError(
-            f"device={shown(device)}: must be the name of a torch device, is a "
+            f"device={shorten_value(device)}: must be the name of a torch device, is a "
             f"{type(device).__name__}. Give 'cpu' or 'cuda:0'"
         )
-    with explained():
+    with explain_missing_package():
         from mclabel.prm.scoring.score import PRM
 
     return PRM.load(place_of(prm, "prm"), device=device, trust_remote_code=trust_remote_code)
 
 
 def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
-    """Return the problem and the solution of a row: the solution as one text, or as steps that join
-    to it.
+    """Return the problem and the solution of a row.
+
+    The solution is one text, or a list of steps whose concatenation is the whole text.
     """
     if isinstance(item, LabeledSolution):
         texts = [step.text for step in item.solution.steps]
@@ -333,14 +339,18 @@ def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
     row = row_of(item, place)
     solution = row.get("steps") or row.get("solution")
     if not isinstance(row.get("problem"), str) or not solution:
-        raise DataError(f"{place}: needs problem, and solution or steps; has {', '.join(row)}")
+        raise DataError(
+            f"{place}: needs problem, and solution or steps; has {', '.join(row)}. Add the missing "
+            "columns"
+        )
     if isinstance(solution, str):
         return row["problem"], solution
     steps: list[Any] = solution if isinstance(solution, list) else [solution]
     steps = [step.get("text") if isinstance(step, Mapping) else step for step in steps]
     if not all(isinstance(step, str) for step in steps):
         raise DataError(
-            f"{place}: steps={shown(solution)}: must be a list of texts. Give each step as a text"
+            f"{place}: steps={shorten_value(solution)}: must be a list of texts. Give each step as "
+            "a text"
         )
     separator = None if row.get("step_separator") is None else str(row["step_separator"])
     whole = row.get("solution")
@@ -348,14 +358,14 @@ def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
 
 
 def load_steps(run: Place) -> datasets.Dataset:
-    """Load the steps of a run's labelled solutions, one row a step, into memory.
+    """Load the steps of a run's labelled solutions into memory, with one row for each step.
 
-    `value`, `low` and `high` are the step's value and the ends of its interval, `hard` is whether
-    it is labelled sound, and `first_error` whether it is the first one labelled wrong. Unknown
-    values are None.
+    `value`, `low` and `high` are the step's value and the ends of its interval. `hard` is True if
+    the step is labelled sound, False if it is labelled wrong. `first_error` is True only for the
+    first wrong step of a solution. Unknown values are None.
 
     Args:
-        run: folder or URL of a run. Of a job under way, the committed rows are loaded.
+        run: folder or URL of a run. If its job is still running, only committed rows are loaded.
 
     Raises:
         ShardError: the run does not exist, or a shard is damaged.
@@ -393,13 +403,13 @@ def grade(
 ) -> Grade:
     """Grade the answer of a completion as right, wrong or unknown, with the reason.
 
-    `mclabel check --file` grades many at once.
+    To grade many completions at once, use `mclabel check --file`.
 
     Args:
-        completion: a whole solution, or an answer alone.
-        gold: the right answer in any form that data sets have (docs/answers.md), a list of
-            acceptable ones, or what the checker needs.
-        checker: a checker, as `label` takes it.
+        completion: a whole solution, or only an answer.
+        gold: the right answer in any form of docs/answers.md, a list of acceptable answers, or the
+            data that the checker needs.
+        checker: checker in any form that `label` accepts.
 
     Raises:
         ConfigError: there is no such checker, or its settings are wrong.
@@ -407,7 +417,7 @@ def grade(
     """
     from mclabel.checkers import GradeItem, chosen_settings, make_checker
 
-    chosen = make_checker(chosen_settings(_component("checkers", checker)))
+    chosen = make_checker(chosen_settings(_component_section("checkers", checker)))
     gold_form = gold_of(gold)
     problem = Problem(id="", text="", answer=gold_form.answer, answer_is_json=gold_form.is_json)
     item = GradeItem(problem=problem, completion=text_of(completion, "completion"))
@@ -419,7 +429,10 @@ def grade(
 
 
 def _outside_loop(work: Callable[[], T]) -> T:
-    """Run a job that starts an event loop; in a thread if one runs here, as in a notebook."""
+    """Run a function that starts an event loop, and return its result.
+
+    If this thread already runs an event loop, as in a notebook, the function gets its own thread.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -432,15 +445,18 @@ async def _grade_item(checker: Checker, item: GradeItem) -> Sequence[Grade]:
     return await checker.grade([item])
 
 
-def _policy(policy: Any) -> Any:
-    """Return the value of `policy` in the configuration."""
+def _policy_section(policy: Any) -> Any:
+    """Convert the argument `policy` to the section of the configuration."""
     if isinstance(policy, str | PathLike):
         return {"model": place_of(policy, "policy")}
     return policy
 
 
-def _problems(problems: Any, path: Path) -> Any:
-    """Return the value of `problems` in the configuration; rows are written to a file."""
+def _problems_section(problems: Any, path: Path) -> Any:
+    """Convert the argument `problems` to the section of the configuration.
+
+    Rows of data are written to a file at `path`.
+    """
     if isinstance(problems, str | PathLike):
         return {"source": place_of(problems, "problems")}
     if isinstance(problems, Settings) or _is_configuration(problems, PROBLEM_COLUMNS):
@@ -448,8 +464,11 @@ def _problems(problems: Any, path: Path) -> Any:
     return {"source": _write_rows(problems, path, "problems")}
 
 
-def _solutions(solutions: Any, path: Path) -> Any:
-    """Return the value of `solutions` in the configuration; rows are written to a file."""
+def _solutions_section(solutions: Any, path: Path) -> Any:
+    """Convert the argument `solutions` to the section of the configuration.
+
+    Rows of data are written to a file at `path`.
+    """
     if isinstance(solutions, str | PathLike):
         return {"path": place_of(solutions, "solutions")}
     if isinstance(solutions, Settings) or _is_configuration(solutions, ("solution", "steps")):
@@ -458,14 +477,14 @@ def _solutions(solutions: Any, path: Path) -> Any:
 
 
 def _is_configuration(value: Any, columns: Iterable[str]) -> bool:
-    """Return whether a mapping holds keys of a configuration, and not the columns of one row."""
+    """Return whether a value is a section of a configuration, not a row with these columns."""
     if not isinstance(value, Mapping) or hasattr(value, "column_names"):
         return False
     return not any(column in value for column in columns)
 
 
 def _write_rows(rows: Any, path: Path, argument: str) -> str:
-    """Write rows as JSON Lines, and return the file's name."""
+    """Write rows as JSON Lines to `path`, and return the path as text."""
     with path.open("w", encoding="utf-8") as file:
         for number, item in enumerate(given_items(rows, argument)):
             row = row_of(item, f"{argument}[{number}]")
@@ -473,16 +492,19 @@ def _write_rows(rows: Any, path: Path, argument: str) -> str:
     return str(path)
 
 
-def _component(kind: str, chosen: Any) -> Any:
-    """Return the value of a component's key; a class or a function is named by its import path."""
+def _component_section(kind: str, chosen: Any) -> Any:
+    """Convert a component argument to the section of the configuration.
+
+    A class or a function is replaced by its import path.
+    """
     if not callable(chosen):
         return chosen
     from mclabel.core.components import component_name
 
     if not hasattr(chosen, "__qualname__"):
         raise ConfigError(
-            f"{shown(chosen)}: must be a class or a function with a name by which engines can "
-            f"import it, is a {type(chosen).__name__}. Write a function that calls it"
+            f"{shorten_value(chosen)}: must be a class or a function that engines can import by "
+            f"name, is a {type(chosen).__name__}. Write a function that calls it"
         )
     if "<" in chosen.__qualname__:
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""Every job as a function of its checked configuration, for scripts that run several of them.
+"""All jobs as functions of their checked configurations, for scripts that run several jobs.
 
-The command line imports the job it runs from its own room, so that it loads nothing else.
+The command line does not use this module: it imports only the package of the job that it runs.
 """
 
 from mclabel.data.exchange.job import (
@@ -11,7 +11,6 @@ from mclabel.data.exchange.job import (
     import_file,
 )
 from mclabel.evaluate.best_of_n.job import best_of_n
-from mclabel.evaluate.search.job import eval_search
 from mclabel.judge.combine import combine
 from mclabel.judge.job import judge
 from mclabel.labeling.forecast import forecast, run_pilot
@@ -28,7 +27,6 @@ __all__ = [
     "TablesReport",
     "best_of_n",
     "combine",
-    "eval_search",
     "export_run",
     "export_tables",
     "forecast",

@@ -5,16 +5,16 @@
 # [tool.uv.sources]
 # mclabel = { path = ".." }
 # ///
-"""Label problems of a Hugging Face data set, or of a file, and publish the labels as a data set.
+"""Label the problems of a Hugging Face data set or a file, and publish the labels as a data set.
 
     uv run recipes/label_hub.py hf:openai/gsm8k --subset main --split train --limit 100 \
         --model Qwen/Qwen2.5-Math-1.5B-Instruct --out runs/gsm8k --push NAME/gsm8k-labels
 
-A run that was interrupted resumes by the same command. The labels are written to OUT-parquet, whose
-README.md is the data set's card; `--push` uploads that folder (log in by `hf auth login` before).
+The same command resumes an interrupted run. The labels are written to the folder OUT-parquet, with
+the data set card as README.md. `--push` uploads that folder; log in with `hf auth login` before.
 
-On a local file and a bundled model it runs in the tests, and ran by uv. With a data set of the hub
-and `--push`: planned, not run.
+The tests run this script on a local file with a bundled model. It was also run with uv. With a data
+set of the hub and with `--push`: planned, not run.
 """
 
 from __future__ import annotations
@@ -58,15 +58,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("source", help="hf:NAME, or a .jsonl, .parquet or .csv file or its URL")
     parser.add_argument("--model", required=True, help="folder or Hugging Face name of the policy")
     parser.add_argument("--out", required=True, help="folder of the run")
-    parser.add_argument("--subset", help="of the data set (hf: only)")
-    parser.add_argument("--split", help="of the data set (hf: only)")
-    parser.add_argument("--limit", type=int, help="number of problems")
+    parser.add_argument("--subset", help="subset of the data set (only for hf:)")
+    parser.add_argument("--split", help="split of the data set (only for hf:)")
+    parser.add_argument("--limit", type=int, help="maximum number of problems")
     parser.add_argument("--system", help="system prompt of a chat model")
-    parser.add_argument("--max-tokens", type=int, default=1024, help="of a solution")
+    parser.add_argument("--max-tokens", type=int, default=1024, help="maximum per solution")
     parser.add_argument("--engine", default="hf", help="hf (CPU or one GPU) or vllm")
-    parser.add_argument("--per-problem", type=int, default=8, help="solutions to each problem")
-    parser.add_argument("--rollouts", type=int, default=64, help="at most, for each solution")
-    parser.add_argument("--push", metavar="NAME", help="data set of the hub to upload to")
+    parser.add_argument("--per-problem", type=int, default=8, help="solutions per problem")
+    parser.add_argument("--rollouts", type=int, default=64, help="maximum per prefix")
+    parser.add_argument(
+        "--push", metavar="NAME", help="data set on the hub to which the labels are uploaded"
+    )
     return parser.parse_args()
 
 

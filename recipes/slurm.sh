@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Labels on a Slurm cluster, by a chain of jobs: each queues the next one, which goes on where it ends.
+# A labelling run on a Slurm cluster as a chain of jobs: each job queues the next job, which resumes the run.
 # Usage, with mclabel on the PATH: sbatch recipes/slurm.sh CONFIG out=/shared/runs/mine [KEY=VALUE ...]
 # To end the chain: scancel --name=mclabel-chain
 #
-# Ran on one node, with Slurm 22.05 and a bundled model. On several nodes, and with GPUs: planned, not run.
+# This script ran on one node, with Slurm 22.05 and a bundled model. On several nodes, and with GPUs: planned, not run.
 #
-# Give options here, for the next job reads only these, or in variables such as SBATCH_PARTITION,
-# SBATCH_ACCOUNT and SBATCH_TIMELIMIT. `out` and the files must lie on a file system of all nodes.
+# Set options of sbatch in this file, or in variables such as SBATCH_PARTITION, SBATCH_ACCOUNT and
+# SBATCH_TIMELIMIT, because the next job does not get the options of the command line. `out` and the
+# input files must be on a file system that all nodes share.
 #SBATCH --job-name=mclabel-chain
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -20,7 +21,7 @@
 set -euo pipefail
 type mclabel ray >/dev/null # a job without them must not queue another one
 
-# The most jobs that this chain may still have, this one included.
+# Maximum number of jobs that are left in this chain, including this job.
 links=${LINKS:-20}
 next=''
 if ((links > 1)); then
@@ -28,11 +29,12 @@ if ((links > 1)); then
     next=${next%%;*}
 fi
 
-# A time limit or a person ends this script by SIGTERM: the driver gets it, and writes its journals.
+# At the time limit, or when a user cancels the job, this script receives SIGTERM. It passes the signal
+# to the driver, which then writes its journals.
 driver=''
 trap '[[ -z $driver ]] || kill -TERM "$driver" 2>/dev/null || true' TERM
 
-# One Ray over all nodes, whose token lies in the home folder. It ends with the job.
+# Start one Ray cluster on all nodes, with its token in the home folder. The cluster ends with the job.
 export RAY_AUTH_MODE=token
 ray get-auth-token --generate >/dev/null
 head=$(hostname):$((20000 + SLURM_JOB_ID % 10000))
@@ -58,7 +60,8 @@ while kill -0 "$driver" 2>/dev/null; do # the signal ended `wait` before the dri
     wait "$driver" || code=$?
 done
 
-# Whoever was stopped by a signal has more to do. Otherwise the run is done, or a person must look.
+# If a signal stopped the driver, the next job continues the run. Otherwise the run is finished, or it
+# failed and a user must look at the log, so the next job is cancelled.
 if ((code <= 128)) && [[ -n $next ]]; then
     scancel "$next"
 fi

@@ -1,10 +1,10 @@
-"""What a machine with one GPU says of mclabel: tests, sampling and training beside their limits.
+"""Test mclabel on a machine with one GPU, and compare its speed with the limits of the device.
 
-    scripts/gpu_check.sh [--tiny] OUT    # which also installs what the machine lacks
+    scripts/gpu_check.sh [--tiny] OUT    # also installs missing packages
 
-The steps (`gpu_steps`) run one after another in a process of their own. Where one fails or takes
-too long, its process ends, and the next step begins in a new one. OUT/gpu_check.json is written
-after every step.
+The steps (`gpu_steps`) run one after another in a child process. If a step fails or exceeds its
+time limit, the child process ends, and the next step runs in a new child process.
+OUT/gpu_check.json is written after every step.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ from typing import Any
 from scripts.gpu_steps import FULL, TINY, Figures, Step, find_place, steps_of
 
 TOTAL_S = 500.0
-"""For all steps; with the installation before them, nine minutes."""
+"""Maximum seconds for all steps. The installation before them and all steps take at most nine
+minutes."""
 LEAST_S = 5.0
-"""Seconds without which no step is begun."""
+"""Minimum seconds left to start a step."""
 REPORT = "gpu_check.json"
 Report = dict[str, Figures]
 
 
 def main() -> None:
-    """Run all steps, print the table, and end with 1 if one failed."""
+    """Run all steps and print the table. The exit code is 1 if a step failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("out", type=Path, help="folder for the figures and the table")
-    parser.add_argument("--tiny", action="store_true", help="small shapes; the CPU without a GPU")
+    parser.add_argument(
+        "--tiny", action="store_true", help="use small shapes, and the CPU if there is no GPU"
+    )
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -64,7 +67,7 @@ def main() -> None:
 
 
 def read_report(path: Path) -> Report:
-    """The figures of all steps, by name."""
+    """Read the figures of all steps, by the step's name."""
     report: Report = json.loads(path.read_text(encoding="utf-8"))
     return report
 
@@ -76,14 +79,14 @@ def _save(path: Path, report: Report) -> None:
 def run_steps(
     steps: Mapping[str, Step], path: Path, scratch: Path, *, tiny: bool, until: float
 ) -> None:
-    """Run the steps that wait, in this process, until one fails.
+    """Run the waiting steps in this process, until a step fails.
 
     Args:
-        steps: by name.
-        path: of the report.
+        steps: steps by name.
+        path: path of the report.
         scratch: folder that the steps share.
-        tiny: take small shapes.
-        until: by `time.time`; what waits then has failed.
+        tiny: True uses small shapes.
+        until: time limit, as a value of `time.time`. Steps that are still waiting then fail.
     """
     report = read_report(path)
     for name, (limit_s, step) in steps.items():
@@ -97,11 +100,11 @@ def run_steps(
         print(f"== {name}", flush=True)
         report[name] = {"status": "running", "limit_s": seconds}
         _save(path, report)
-        signal.setitimer(signal.ITIMER_REAL, seconds)  # which ends the process, whatever it does
+        signal.setitimer(signal.ITIMER_REAL, seconds)  # ends the process even if it hangs
         started = time.monotonic()
         try:
             found = {"status": "ok", **step(find_place(scratch / "model", tiny=tiny))}
-        except Exception as error:  # whatever fails is reported, and nothing goes on beside it
+        except Exception as error:  # every failure is reported, and this process runs no more steps
             traceback.print_exc()
             found = {"status": "failed", "error": f"{type(error).__name__}: {error}"}
             found["trace"] = traceback.format_exc()
@@ -114,7 +117,7 @@ def run_steps(
 
 
 def _free() -> None:
-    """Give the device's memory back before the next step."""
+    """Free the device's memory before the next step."""
     import torch
 
     gc.collect()
@@ -124,11 +127,13 @@ def _free() -> None:
 
 
 def close_running(path: Path, code: int) -> None:
-    """Mark the step that ran when its process ended; if none ran, the first that waits.
+    """Mark the step that was running when the child process ended as failed.
+
+    If no step was running and the exit code is not 0, the first waiting step is marked instead.
 
     Args:
-        path: of the report.
-        code: with which the process ended.
+        path: path of the report.
+        code: exit code of the child process.
     """
     report = read_report(path)
     running = [name for name, step in report.items() if step["status"] == "running"]
@@ -144,7 +149,7 @@ def close_running(path: Path, code: int) -> None:
 
 
 def add_limits(report: Report) -> None:
-    """Add what the device's rates would allow to the steps that were measured, in place."""
+    """Add each measured step's share of the limit that the device's rates set, in place."""
     device = report["device"]
     if device["status"] != "ok":
         return
@@ -160,16 +165,17 @@ def add_limits(report: Report) -> None:
 
 
 def table(report: Report) -> str:
-    """The figures for a reader."""
+    """Return the figures as a text table."""
     lines = [
         "step          result",
         *(f"{name:<13} {_line(step)}" for name, step in report.items()),
     ]
     lines += [
         "",
-        "all: tokens a second with the contexts' own computation. step: one token of every",
-        "completion, without it. roofline: bytes of weights, keys and values that a step must",
-        "read, over the rate of copying. The model is random, in the shape of Qwen2.5-1.5B.",
+        "all: tokens per second, including the computation of the contexts. step: time for one",
+        "token of every completion, without the contexts. roofline: limit from the bytes of",
+        "weights, keys and values that a step must read, and the measured copy rate.",
+        "The model has random weights and the shape of Qwen2.5-1.5B.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -188,7 +194,7 @@ def _line(step: Mapping[str, Any]) -> str:
     if "num_parameters" in step:
         return f"{step['num_parameters']:,} parameters"
     share = step.get("roofline_share", step.get("matmul_share"))
-    of_limit = "limit not known" if share is None else f"{share:.1%} of"
+    of_limit = "limit unknown" if share is None else f"{share:.1%} of"
     if "flop" in step:
         limit = "" if share is None else " the matmul rate"
         return (

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Check mclabel on a machine with one GPU, Python 3.12, torch, transformers and no network.
 #
-#     scripts/gpu_check.sh --prepare [NAME ...]   # where there is a network: wheels to .gpu_wheels/
-#     scripts/gpu_check.sh [--tiny] OUT           # on that machine: at most 9 minutes
+#     scripts/gpu_check.sh --prepare [NAME ...]   # with a network: download wheels to .gpu_wheels/
+#     scripts/gpu_check.sh [--tiny] OUT           # on the machine with the GPU: at most 9 minutes
 #
-# OUT/gpu_check.json has every figure, OUT/gpu_check.txt the table. --tiny takes small shapes, and
-# the CPU where there is no GPU. PYTHON names the interpreter (default: python3).
+# OUT/gpu_check.json has all figures, and OUT/gpu_check.txt has the table. --tiny uses small shapes,
+# and the CPU if there is no GPU. PYTHON is the interpreter (default: python3).
 #
-# Of the wheels, only those are installed whose package the machine lacks. They are what the checks
-# import beyond torch, transformers and what these require. Of that, pyarrow is left out, as it is
-# five times as large as the rest: where the machine lacks it, `--prepare pyarrow` takes it along.
+# The wheels are packages that the checks import besides torch, transformers and their requirements.
+# Only packages that the machine lacks are installed. pyarrow is not downloaded by default, because
+# it is five times as large as all other wheels. If the machine lacks it, use `--prepare pyarrow`.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
@@ -22,8 +22,8 @@ prepare() {
     for glibc in 28 27 24 17; do take+=(--platform "manylinux_2_${glibc}_x86_64"); done
     take+=(--platform manylinux2014_x86_64 --platform manylinux1_x86_64)
     rm -rf "$wheels"
-    # With what they need in turn, as pydantic needs one version of its core. Not so those that
-    # need torch or numpy, which the machine has.
+    # The first packages are downloaded with their requirements, because pydantic requires one exact
+    # version of its core. accelerate and peft require torch and numpy, which the machine has.
     "${take[@]}" pydantic obstore psutil pytest pytest-xdist hypothesis
     "${take[@]}" --no-deps accelerate peft "$@"
     rm -f "$wheels"/{packaging,pygments,typing_extensions}-* # transformers requires them, too
@@ -31,12 +31,12 @@ prepare() {
     mib=$(du --summarize --block-size=1MiB "$wheels" | cut -f1)
     echo "$wheels: $(find "$wheels" -name '*.whl' | wc -l) wheels, $mib MiB"
     if ((mib > 64)); then
-        echo "error: $mib MiB of wheels: must be at most 64. Leave out some of: $*" >&2
+        echo "error: $mib MiB of wheels: must be at most 64 MiB. Leave out some of these packages: $*" >&2
         exit 2
     fi
 }
 
-# Wheels of packages that this Python lacks.
+# Print the wheels of the packages that this Python lacks.
 missing() {
     "$python" - "$wheels" <<'CODE'
 import sys

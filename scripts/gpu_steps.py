@@ -1,7 +1,8 @@
-"""The steps of `gpu_check`: tests, sampling and training on a device, and what limits them there.
+"""Steps of `gpu_check`: tests, sampling and training on a device, and the limits of the device.
 
-Weights are random, in the shape of Qwen2.5-1.5B, so rollouts of one context part at their first
-token: they share their context's keys and values, but never a lane, as a sure model's would.
+The model has random weights and the shape of Qwen2.5-1.5B. So the rollouts from one context differ
+from their first token on. They share the keys and values of their context, but never a lane of the
+engine. Rollouts of a confident model would often share one.
 """
 
 from __future__ import annotations
@@ -26,31 +27,33 @@ Result = TypeVar("Result")
 Figures = dict[str, Any]
 Contexts = list[tuple[int, ...]]
 Step = tuple[float, "Callable[[Place], Figures]"]
-"""The most seconds that a step may take, and what it does."""
+"""Maximum seconds of a step, and the function that runs it."""
 REPEATS, ENOUGH_S = 3, 15.0
-"""Timings of a sampler, and the seconds after which none is added."""
+"""Maximum number of timings of a sampler, and the seconds after which no further timing starts."""
 PER_CONTEXT = 8
-"""Rollouts of one context."""
+"""Number of rollouts from each context."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Shapes and amounts."""
+    """Model shape and amounts of work."""
 
     shape: Mapping[str, int]
-    """Of the Qwen2 model."""
+    """Fields of the Qwen2 model's configuration."""
     live: tuple[int, int] = (64, 256)
-    """Completions that are sampled together."""
+    """Numbers of completions that are sampled concurrently, one for each measurement."""
     num_context: int = 256
+    """Tokens of each context."""
     num_sampled: int = 128
-    """Tokens of each context, and of each completion."""
+    """Tokens of each completion."""
     solutions: tuple[int, int] = (8, 512)
-    """Solutions of an optimizer step, and tokens of each."""
+    """Number of solutions in an optimizer step, and number of tokens of each solution."""
     num_steps: int = 10
+    """Number of optimizer steps."""
     copied: int = 1 << 31
     """Bytes of one copy."""
     square: int = 8192
-    """Rows of the matrices that are multiplied."""
+    """Number of rows and columns of the matrices that are multiplied."""
 
 
 FULL = Size(
@@ -72,15 +75,17 @@ TINY = Size(
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a step runs, and with what."""
+    """Device, size and model of a step."""
 
     size: Size
     device: str
     folder: Path
-    """Of the random model."""
+    """Folder of the random model."""
 
     def timed(self, run: Callable[[], Result]) -> tuple[float, Result]:
-        """Seconds of a call, with all that it has the device do, and what it returned."""
+        """Return the seconds of a call, including all work that it starts on the device, and its
+        result.
+        """
         self.wait()
         started = time.perf_counter()
         result = run()
@@ -88,14 +93,14 @@ class Place:
         return time.perf_counter() - started, result
 
     def wait(self) -> None:
-        """Wait until the device is done."""
+        """Wait until the device has finished all work."""
         if self.device == "cuda":
             import torch
 
             torch.cuda.synchronize()
 
     def contexts(self, live: int, seed: int) -> Contexts:
-        """One context for each completion; each stands there `PER_CONTEXT` times."""
+        """Return one random context per completion; each context occurs `PER_CONTEXT` times."""
         rng, size = random.Random(seed), self.size
         tokens = range(10, size.shape["vocab_size"])
         count = live // PER_CONTEXT
@@ -107,17 +112,19 @@ class Place:
 
 
 def find_place(folder: Path, *, tiny: bool) -> Place:
-    """The GPU; with `tiny` and without a GPU, the CPU."""
+    """Return the GPU as the place to run on, or the CPU if there is no GPU and `tiny` is True."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not tiny:
-        raise RuntimeError("PyTorch finds no GPU: run it on a machine with one, or give --tiny")
+        raise RuntimeError(
+            "PyTorch finds no GPU. Run this check on a machine with a GPU, or give --tiny"
+        )
     return Place(size=TINY if tiny else FULL, device=device, folder=folder)
 
 
 def device_step(place: Place) -> Figures:
-    """What the device is, and its rates of copying and of multiplying."""
+    """Return the name of the device, and its rates of copying and of matrix multiplication."""
     import torch
     import transformers
 
@@ -150,11 +157,11 @@ def _matmul_s(place: Place) -> float:
 
 
 def tests_step(place: Place, limit_s: float) -> Figures:
-    """The tests marked `gpu`; without a GPU, the same ones on the CPU."""
+    """Run the tests marked `gpu`; without a GPU, run the same tests on the CPU."""
     root, report = Path(__file__).parents[1], place.folder.parent / "tests.xml"
     marked = "gpu" if place.device == "cuda" else "not gpu"
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q"]
-    # All files under tests/ import more than the machine has.
+    # Only this file is collected: other files under tests/ import packages that the machine lacks.
     command += ["-o", "addopts=--import-mode=importlib", "-m", marked, f"--junitxml={report}"]
     command += ["tests/test_on_gpu.py"]
     ended = subprocess.run(command, cwd=root, timeout=limit_s - 5, check=False)
@@ -183,7 +190,7 @@ def weights_step(place: Place) -> Figures:
 
 
 def engine_step(place: Place, live: int) -> Figures:
-    """The embedded engine's speed."""
+    """Measure the sampling speed of the embedded engine `hf`."""
     from mclabel.engines import PolicySettings
     from mclabel.engines.hf import HfEngine
 
@@ -209,12 +216,12 @@ def engine_step(place: Place, live: int) -> Figures:
             speed = _speed(place, live, lambda *given: runner.run(sample(*given)))
         finally:
             runner.run(engine.close())
-    # Its lanes read the keys and values of their context together.
+    # The engine's lanes with the same context read its keys and values only once per step.
     return {**speed, **_read_per_step(place, live, num_contexts=live // PER_CONTEXT)}
 
 
 def generate_step(place: Place, live: int) -> Figures:
-    """The speed of transformers' `generate` on the same contexts in one batch."""
+    """Measure the speed of transformers' `generate` on the same contexts in one batch."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -233,8 +240,8 @@ def generate_step(place: Place, live: int) -> Figures:
 
 
 def _speed(place: Place, live: int, sample: Callable[[Contexts, int], int]) -> Figures:
-    """Tokens a second with the contexts' computation, and seconds of a step without it."""
-    sample(place.contexts(live, seed=0), 2)  # warm
+    """Return tokens per second including the contexts, and seconds per step without them."""
+    sample(place.contexts(live, seed=0), 2)  # warm-up
     most, speeds, steps = place.size.num_sampled, [], []
     since = time.perf_counter()
     for repeat in range(1, REPEATS + 1):
@@ -255,7 +262,10 @@ def _speed(place: Place, live: int, sample: Callable[[Contexts, int], int]) -> F
 
 
 def _read_per_step(place: Place, live: int, *, num_contexts: int) -> Figures:
-    """Bytes that a step must read: the weights, and keys and values, halfway through."""
+    """Return the bytes that a sampling step must read: the weights, and the keys and values.
+
+    The keys and values are those at half of the completions' length.
+    """
     size, shape = place.size, place.size.shape
     head_size = shape["hidden_size"] // shape["num_attention_heads"]
     per_token = 2 * 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head_size
@@ -265,7 +275,7 @@ def _read_per_step(place: Place, live: int, *, num_contexts: int) -> Figures:
 
 
 def training_step(place: Place) -> Figures:
-    """Optimizer steps of a scorer with LoRA adapters in bfloat16, by the trainer."""
+    """Measure optimizer steps of a scorer with LoRA adapters in bfloat16, run by the trainer."""
     import torch
 
     from mclabel.prm.model.network import add_adapters, is_adapter, start_step_model
@@ -292,7 +302,7 @@ def training_step(place: Place) -> Figures:
         train_step_model(
             model, _examples(place), [], Path(out), settings=settings, on_progress=ended
         )
-    step_s = median(b - a for a, b in pairwise(ends[1:]))  # the first warm up
+    step_s = median(b - a for a, b in pairwise(ends[1:]))  # the first steps warm up
     linear = {
         adapter: sum(
             p.numel()
@@ -303,8 +313,9 @@ def training_step(place: Place) -> Figures:
     }
     num_tokens = size.solutions[0] * size.solutions[1]
     width = size.shape["hidden_size"] * size.shape["num_hidden_layers"]
-    # Two per weight and token forwards, two for the gradient of the input, two for the weight's
-    # own where it is trained. Attention: causal, so half of its square, and twice that backwards.
+    # FLOP per weight and token: two in the forward pass, two for the gradient of the input, and two
+    # for the gradient of the weight if the weight is trained. Causal attention computes half of the
+    # square of positions in the forward pass, and twice as much in the backward pass.
     flop = num_tokens * (4 * linear[False] + 6 * linear[True] + 6 * size.solutions[1] * width)
     peak = torch.cuda.max_memory_allocated() if place.device == "cuda" else None
     return {"step_s": step_s, "tokens_per_s": num_tokens / step_s, "flop": flop,
@@ -312,7 +323,7 @@ def training_step(place: Place) -> Figures:
 
 
 def _examples(place: Place) -> list[Any]:
-    """Solutions of random ids, of four steps each."""
+    """Make solutions of random token ids with four steps each."""
     from mclabel.prm.examples.encode import EncodedSolution, Example
 
     count, length = place.size.solutions
@@ -333,7 +344,7 @@ def _examples(place: Place) -> list[Any]:
 
 
 def steps_of(size: Size) -> dict[str, Step]:
-    """Steps by name, in their order."""
+    """Return the steps by name, in the order in which they run."""
     steps: dict[str, Step] = {
         "device": (60, device_step),
         "tests": (120, partial(tests_step, limit_s=120)),

@@ -1,4 +1,4 @@
-"""Writes docs/keys.md, the reference of every configuration key, from the settings' declarations.
+"""Write docs/keys.md, the reference of all configuration keys, from the declarations of settings.
 
 python scripts/keys.py
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 from mclabel.core.config.keys import Key, configuration_keys
 from mclabel.core.settings import Settings
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
@@ -35,7 +34,6 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel rl": RLConfig,
     "mclabel serve-rewards": ServeRewardsConfig,
     "mclabel eval best-of-n": BestOfNConfig,
-    "mclabel eval search": SearchEvalConfig,
     "mclabel quickstart": QuickstartConfig,
 }
 HEAD = """# Every key
@@ -73,11 +71,12 @@ OFTEN_SET = {
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A line of a table. Keys that differ only in component, type or default are one row."""
+    """A row of a table. Keys that differ only in component, type or default share a row."""
 
     name: str
-    """Without the prefix of its section, if it is compared to rows of others."""
+    """Name of the key. In comparisons with rows of other sections, it has no section prefix."""
     components: tuple[str, ...]
+    """Values of `kind` that have the key; empty if all have it."""
     type: str
     default: str
     meaning: str
@@ -87,29 +86,30 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """Keys with one prefix that the page has already."""
+    """Keys with a common prefix that an earlier section of the page describes."""
 
     title: str
-    """Heading that they stand under."""
+    """Heading of the section."""
     prefix: str
     rows: dict[str, Row]
-    """By their names without the prefix."""
+    """Rows by the name of the key without the prefix."""
 
 
 LONG = 8
-"""Number of words from which a single meaning is written once."""
+"""Minimum number of words of a key's meaning from which a repeated key becomes a reference."""
 TESTS_ONLY = ("scripted",)
-"""Components that only tests use; `--keys` prints their keys."""
+"""Components that only tests use. The page leaves out their keys; `--keys` prints them."""
 MIN_SHARED = 3
-"""Number of keys under one prefix from which a reference is shorter than their rows."""
+"""Minimum number of keys with a common prefix from which a reference replaces their rows."""
 ALIKE = re.compile(r"`[\w.]+`: as \[(\w+): (\w+)\](\(#[\w-]+\))")
-"""A reference to the section of another verb that nothing is added to."""
+"""Pattern of a reference to a section of another verb without further remarks."""
 MIN_LIKENESS = 0.51
-"""Share of keys that two sections have alike from which the later one refers to the earlier."""
+"""Minimum share of equal keys of two sections from which the later section refers to the earlier
+one."""
 
 
 def page() -> str:
-    """The whole page. Keys that an earlier section has under another prefix are not repeated."""
+    """Return the page. Keys that an earlier section has under another prefix become references."""
     parts, written, once = [HEAD, _often_set()], list[Written](), dict[Row, str]()
     for verb, configuration in CONFIGURATIONS.items():
         parts.append(f"## {verb}\n\n{_line(configuration.__doc__)}\n")
@@ -128,13 +128,16 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _once(rows: list[Row], title: str, once: dict[Row, str]) -> tuple[list[Row], list[str]]:
-    """The rows of a section that no earlier one has, and references for the others.
+def _replace_repeated(
+    rows: list[Row], title: str, once: dict[Row, str]
+) -> tuple[list[Row], list[str]]:
+    """Return the rows that no earlier section has, and references in place of the other rows.
 
     Args:
-        rows: of the section.
-        title: of the section.
-        once: the title under which each row stands, whatever its prefix; it is extended.
+        rows: rows of the section.
+        title: title of the section.
+        once: title of the section that has each row, by the row without its prefix. The function
+            adds the rows of this section.
     """
     bare = {row: replace(row, name=row.name.rpartition(".")[2], components=()) for row in rows}
     earlier: dict[str, list[Row]] = {}
@@ -144,7 +147,7 @@ def _once(rows: list[Row], title: str, once: dict[Row, str]) -> tuple[list[Row],
     references, repeated = list[str](), list[Row]()
     for place, found in earlier.items():
         if len(found) >= MIN_SHARED or any(len(one.meaning.split()) >= LONG for one in found):
-            names = ", ".join(f"`{one.name}`{one.mark}{_of(one)}" for one in found)
+            names = ", ".join(f"`{one.name}`{one.mark}{_component_note(one)}" for one in found)
             references.append(f"{names}: as in {_link(place)}")
             repeated += found
     return [row for row in rows if row not in repeated], references
@@ -153,7 +156,7 @@ def _once(rows: list[Row], title: str, once: dict[Row, str]) -> tuple[list[Row],
 def _section(
     rows: list[Row], group: str, title: str, written: list[Written], once: dict[Row, str]
 ) -> str:
-    """A table, and references for the prefixes within it that stand elsewhere."""
+    """Return a section's table, and references for prefixes that earlier sections describe."""
     shared, differing, left = list[str](), list[Row](), rows
     found = [Written(title=title, prefix=group, rows=_relative(group, rows))]
     parents = {row.name.rpartition(".")[0] for row in rows}
@@ -169,7 +172,7 @@ def _section(
         else:
             found.append(Written(title=title, prefix=prefix, rows=_relative(prefix, below)))
     written += found
-    left, references = _once(left, title, once)
+    left, references = _replace_repeated(left, title, once)
     shared = references + shared
     return _table(left) + (f"\n{_shared(shared, differing)}" if shared else "")
 
@@ -177,7 +180,11 @@ def _section(
 def _reference(
     prefix: str, rows: list[Row], written: list[Written]
 ) -> tuple[str, list[Row]] | None:
-    """A link to keys that these repeat under their prefix, and the rows that differ from those."""
+    """Return a reference to an earlier section with similar rows, and the rows that differ.
+
+    Returns:
+        None if no earlier section is similar enough.
+    """
     own = _relative(prefix, rows)
 
     def likeness(one: Written) -> float:
@@ -208,7 +215,7 @@ def _link(title: str) -> str:
 
 
 def _marks(own: dict[str, Row], before: dict[str, Row]) -> str:
-    """Which keys have a mark, where that is not as before."""
+    """Return which keys may change when a run is resumed; empty if they are the same as before."""
     if all(row.mark == before[name].mark for name, row in own.items() if name in before):
         return ""
     marked = [f"`{name}`" for name, row in own.items() if row.mark]
@@ -228,7 +235,7 @@ def _shared(references: Iterable[str], differing: list[Row], heading: str = "") 
 
 
 def _relative(prefix: str, rows: Iterable[Row]) -> dict[str, Row]:
-    """Rows as they would stand under any prefix, and whatever component has the whole of them."""
+    """Return the rows by name without the prefix, and without components that have all the rows."""
     rows = list(rows)
     kinds = {row.name.removesuffix("kind") for row in rows if row.name.endswith("kind")}
     relative = {}
@@ -241,7 +248,7 @@ def _relative(prefix: str, rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def _rows(keys: Iterable[Key]) -> list[Row]:
-    """A row for each name and meaning."""
+    """Return one row for each pair of name and meaning."""
     alike: dict[tuple[str, str, bool], list[Key]] = {}
     for key in keys:
         alike.setdefault((key.name, key.sentence, key.is_operational), []).append(key)
@@ -249,8 +256,8 @@ def _rows(keys: Iterable[Key]) -> list[Row]:
         Row(
             name=name,
             components=tuple(one for key in same for one in key.components),
-            type=_each(same, [_type(key) for key in same]),
-            default=_each(
+            type=_join_by_component(same, [_type(key) for key in same]),
+            default=_join_by_component(
                 same, ["required" if key.default is None else f"`{key.default}`" for key in same]
             ),
             meaning=sentence,
@@ -261,7 +268,10 @@ def _rows(keys: Iterable[Key]) -> list[Row]:
 
 
 def _shown(keys: list[Key]) -> Iterator[Key]:
-    """The keys of what people use; those of all values of `kind` name none of them."""
+    """Yield the keys without those that only tests use.
+
+    A key that all values of `kind` have gets no components.
+    """
     kinds: dict[str, set[str]] = {}
     for key in keys:
         for one in key.components:
@@ -279,8 +289,8 @@ def _shown(keys: list[Key]) -> Iterator[Key]:
             yield replace(key, components=() if is_all else components)
 
 
-def _each(keys: list[Key], texts: list[str]) -> str:
-    """What all keys have, or what each has, with its components."""
+def _join_by_component(keys: list[Key], texts: list[str]) -> str:
+    """Return the common text of all keys, or the different texts, each with its components."""
     if len(set(texts)) == 1:
         return texts[0]
     pairs = zip(keys, texts, strict=True)
@@ -288,7 +298,7 @@ def _each(keys: list[Key], texts: list[str]) -> str:
 
 
 def _type(key: Key) -> str:
-    """A type with its range in short. That null is allowed follows from a default of null."""
+    """Return a type with its range in short. A default of null shows that null is allowed."""
     text = re.sub(r">= (\S+), <= (\S+)", _range, key.type)
     text = re.sub(r"> (\S+), <= (\S+)", lambda m: m[0] if float(m[2]) < 1e3 else f"> {m[1]}", text)
     text = re.sub(r">= (\d+)$|>= (\d+)(?= or )", lambda m: f"{m[1] or m[2]}..", text)
@@ -304,7 +314,7 @@ def _range(found: re.Match[str]) -> str:
 
 
 def _often_set() -> str:
-    """A line for each key of `OFTEN_SET`: an example, and the first sentence of its meaning."""
+    """Return a table of `OFTEN_SET`, with the first sentence of the meaning of each key."""
     known = {key.name: key for key in reversed(configuration_keys(LabelConfig, built_in=True))}
     rows = ["| key and example value | default | meaning |", "|---|---|---|"]
     for name, example in OFTEN_SET.items():
@@ -312,12 +322,12 @@ def _often_set() -> str:
         default = "required" if key.default is None else f"`{key.default}`"
         meaning = key.sentence.partition(". ")[0].removesuffix(".")
         rows.append(f"| `{name}={example}` | {default} | {meaning}. |")
-    text = "Of a labelling job:"
+    text = "These keys of `mclabel label` are set most often:"
     return "\n".join(["## The ten keys that people set\n", text, "", *rows, ""])
 
 
 def _short(verb: str) -> str:
-    """The last word of a verb, or the last two where the last one is a verb itself."""
+    """Return the last word of a verb, or its last two words if the last one is a verb itself."""
     *_, group, last = verb.split()
     is_verb = group != "mclabel" and f"mclabel {last}" in CONFIGURATIONS
     return f"{group} {last}" if is_verb else last
@@ -336,12 +346,12 @@ def _cells(row: Row) -> str:
     has_one = row.default.startswith("`") and row.default.count("`") == 2
     name = f"`{row.name}={row.default[1:]}" if has_one else f"`{row.name}`"
     more = "" if has_one else f", {row.default}"
-    cells = (f"{name}{row.mark}{_of(row)}{more}", row.type, row.meaning)
+    cells = (f"{name}{row.mark}{_component_note(row)}{more}", row.type, row.meaning)
     return f"| {' | '.join(_line(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _of(row: Row) -> str:
-    is_said = "; " in row.type + row.default  # with what each component takes
+def _component_note(row: Row) -> str:
+    is_said = "; " in row.type + row.default  # type or default already has the components
     return f" ({', '.join(row.components)})" if row.components and not is_said else ""
 
 

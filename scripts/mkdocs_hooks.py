@@ -1,9 +1,9 @@
-"""What `mkdocs build` does beside rendering docs/.
+"""Hooks for `mkdocs build`.
 
-- A page of API reference for each room of the package, so that none can be forgotten.
-- The pages `docs/extending-*.md` stand under *Extending*, whichever there are.
-- Links from a page to a file of the repository outside docs/ are checked, and shown as its path:
-  the site holds no copy of it.
+- Each module and package directly under `mclabel` gets a page of API reference.
+- All pages `docs/extending-*.md` are added to the section *Extending*.
+- Links from a page to a file of the repository outside docs/ are checked, and shown as the path of
+  the file, because the site does not contain the file.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mclabel"
 LEFT_OUT = {"__init__", "__main__", "cli"}
-"""Rooms without a reference: the command line has `--help`."""
+"""Modules and packages without a page of reference. The command line has `--help`."""
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Complete the navigation."""
+    """Add the pages on extending and the API reference to the navigation."""
     assert config.nav is not None
     sections: dict[str, Any] = {name: part for one in config.nav for name, part in one.items()}
     for path in sorted(Path(config.docs_dir).glob("extending-*.md")):
@@ -37,12 +37,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the reference."""
+    """Add the pages of the API reference."""
     rows = "".join(f"| [`mclabel.{room}`]({room}.md) | {_summary(room)} |\n" for room in _rooms())
     overview = (
         "# API\n\n```python\nimport mclabel as mc\n```\n\n::: mclabel\n"
         "    options:\n      show_submodules: false\n\n"
-        f"## Rooms\n\n| | |\n|---|---|\n{rows}"
+        f"## Modules\n\n| | |\n|---|---|\n{rows}"
     )
     pages = {"index": overview, **{room: f"# {room}\n\n::: mclabel.{room}\n" for room in _rooms()}}
     for name, content in pages.items():
@@ -54,7 +54,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Show links to files outside docs/ as paths.
 
     Raises:
-        PluginError: there is no such file.
+        PluginError: a linked file does not exist.
     """
 
     def shown(link: re.Match[str]) -> str:
@@ -63,13 +63,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if place.is_relative_to(config.docs_dir):
             return link[0]
         if not place.exists():
-            raise PluginError(f"{page.file.src_uri}: {target} leads nowhere")
+            raise PluginError(f"{page.file.src_uri}: the linked file {target} does not exist")
         return f"{text} (`{place.relative_to(ROOT)}`)"
 
     return OUTSIDE.sub(shown, markdown)
 
 
 def _rooms() -> list[str]:
+    """Return the names of the modules and packages that have a page of reference."""
     found = {path.stem for path in PACKAGE.glob("*.py")}
     found |= {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     return sorted(found - LEFT_OUT)

@@ -1,9 +1,10 @@
-"""Refresh the JavaScript that lies in the package: KaTeX, and axe-core for the tests.
+"""Download the vendored JavaScript: KaTeX for the package, and axe-core for the tests.
 
     python scripts/vendor.py
 
-takes the pinned versions from the npm registry, compares their checksums, and writes what is used
-of them with its licences, and a SHA256SUMS that a test compares with what lies there.
+This command downloads the pinned versions from the npm registry and compares their checksums. It
+writes the files that are used, with their licences. It also writes a SHA256SUMS, which a test
+compares with the files.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ TESTS = ROOT / "tests" / "report" / "vendor"
 
 @dataclass(frozen=True, kw_only=True)
 class Vendored:
-    """What is taken of an npm package."""
+    """Pinned version and used files of an npm package."""
 
     name: str
     version: str
     integrity: str
-    """As the registry gives it: sha512, base64."""
+    """SHA-512 of the package in base64, as in the registry."""
     target: Path
     files: tuple[str, ...]
-    """Patterns of paths within the package; a leading `dist` is dropped."""
+    """Patterns of the used paths in the package; files are written without a leading `dist/`."""
 
 
 VENDORED = (
@@ -68,7 +69,7 @@ def main() -> None:
 
 
 def sums(folder: Path) -> list[str]:
-    """Checksum and name of every vendored file under a folder, by name."""
+    """Return one line per vendored file under a folder, with its checksum and path, by path."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "SHA256SUMS")
     return [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(folder)}" for p in files]
 

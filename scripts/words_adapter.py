@@ -1,7 +1,8 @@
-"""Make the LoRA adapter of `smollm2:words`: SmolLM2-135M learns to work out word problems.
+"""Train the LoRA adapter of `smollm2:words`, with which SmolLM2-135M solves word problems.
 
-Trains on worked solutions of the templates `TRAINED`, never on those of `HELD_OUT`. The one in the
-package had some 420 steps, about half a million tokens, the first hundred on eight templates.
+The adapter is trained on worked solutions of the templates `TRAINED`, never on those of `HELD_OUT`.
+The adapter in the package was trained for about 420 steps, on about half a million tokens. The
+first hundred steps used eight templates.
 
 Usage: python scripts/words_adapter.py OUT.safetensors [--minutes 40] [--seed 1] [--start ADAPTER]
 """
@@ -26,7 +27,7 @@ RATE, BATCH = 2e-3, 8
 
 
 def encoded(tokenizer: Any, item: Worked) -> tuple[list[int], int]:
-    """Ids of the chat, and where the solution begins."""
+    """Return the token ids of the chat, and the 0-based position at which the solution begins."""
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": item.problem}], add_generation_prompt=True
     )["input_ids"]
@@ -39,7 +40,7 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--minutes", type=float, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--start", help="an adapter to go on from")
+    parser.add_argument("--start", help="adapter file from which training continues")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     rng = Random(args.seed)
@@ -65,7 +66,8 @@ def main() -> None:
         for row, (own, start) in enumerate(rows):
             labels[row, start : len(own)] = ids[row, start : len(own)]
         with torch.autocast("cpu", torch.bfloat16):
-            # Logits of the solutions alone: a vocabulary of 49 thousand costs a third of a pass.
+            # Logits are computed only for solutions, because those over a vocabulary of 49 thousand
+            # tokens cost a third of a pass.
             hidden = model.base_model.model.model(input_ids=ids).last_hidden_state[:, :-1]
             kept = labels[:, 1:] != -100
             logits = model.base_model.model.lm_head(hidden[kept])

@@ -1,4 +1,4 @@
-"""Fixtures that several tests share."""
+"""Fixtures and hooks that all tests share."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-"""Two threads of torch that share a core with anything else wait for each other."""
+"""With two threads, torch threads that share a core with other work would wait for each other."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hide GPUs from all but their own tests: figures of the others are those of a CPU."""
+    """Hide GPUs from all tests but those of GPUs, whose expected figures are those of a CPU."""
     if "not gpu" in config.option.markexpr:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two at a time of the default selection; what it leaves out wants the machine for itself."""
+    """Run two workers for the default selection only; other tests need the whole machine."""
     return 2 if "not vllm and not ray" in config.option.markexpr else 0
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With one rare mark alone, import no test file in which its name does not stand."""
+    """With one rare mark alone, skip the import of test files that do not contain its name."""
     asked = re.fullmatch(r"(ray|slow|vllm|browser|azure)( and not \w+)*", config.option.markexpr)
     if asked is None or collection_path.suffix != ".py":
         return None
@@ -39,7 +39,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
-"""An example that takes long shows a busy machine, and nothing of the code."""
+"""A slow example shows only that the machine is busy, and nothing about the code."""
 
 
 DATA = "MCLABEL_TEST_DATA"
@@ -48,7 +48,7 @@ DATA = "MCLABEL_TEST_DATA"
 
 @pytest.fixture(scope="session")
 def public_data() -> Path:
-    """Folder of public data sets, `../shared/data` by default; tests on them skip without it."""
+    """Return the folder of public data sets, `../shared/data` by default, or skip the test."""
     beside = Path(__file__).parents[2] / "shared" / "data"
     folder = Path(os.environ.get(DATA, beside)).absolute()
     if not folder.is_dir():
@@ -57,7 +57,7 @@ def public_data() -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name what was not run for want of something, however quiet pytest is."""
+    """Print the reasons of all skipped tests, even if pytest is quiet."""
     reasons = Counter(
         str(report.longrepr[2]).removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", [])
@@ -71,9 +71,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_cluster_left() -> Iterator[None]:
-    """Let all jobs of this process share a cluster, as starting one costs more than most of them.
+    """Let all jobs of this process share a cluster, because a start costs more than most jobs.
 
-    It is left when the session ends.
+    The process leaves the cluster when the session ends.
     """
     yield
     _leave_cluster()
@@ -81,9 +81,9 @@ def no_cluster_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_cluster_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that starts Ray without being marked so.
+    """Fail a test that starts Ray without the mark `ray`.
 
-    A process that holds a cluster ends with it: Ray ends it a minute after it lost the head.
+    The cluster is shut down, because Ray would end this process a minute after losing the head.
     """
     yield
     if request.node.get_closest_marker("ray") is None and "ray" in sys.modules:
@@ -96,7 +96,7 @@ def no_cluster_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def shared_cluster() -> str:
-    """Address of the cluster of this process, for tasks, and for jobs in other processes."""
+    """Return the address of this process's cluster, for tasks and for jobs in other processes."""
     from mclabel.run.ray_cluster import connect
 
     connect("local")
@@ -107,7 +107,7 @@ def shared_cluster() -> str:
 
 @pytest.fixture
 def own_cluster() -> Iterator[None]:
-    """Give a test a cluster of its own, as it starts one itself or spoils it for others."""
+    """Give a test its own cluster, because it starts one or damages it for other tests."""
     _leave_cluster()
     yield
     _leave_cluster()

@@ -7,13 +7,10 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-import datasets
-import pandas as pd
 import pytest
 
 import mclabel as mc
@@ -25,19 +22,11 @@ ROWS = [
 SCRIPTED = {"engine": "scripted"}
 
 
-@dataclass
-class Attempt:
-    """A solution in a class of a user's own."""
-
-    problem: str
-    steps: list[str]
-
-
 class OwnEstimator(FixedEstimator):
-    """Rolls out as `fixed` does, half as often."""
+    """An estimator like `fixed` with half as many rollouts."""
 
     class Settings(FixedEstimator.Settings):
-        """As of `fixed`."""
+        """The settings of `fixed`."""
 
 
 def label(problems: Any, **keys: Any) -> mc.LabelRun:
@@ -46,7 +35,7 @@ def label(problems: Any, **keys: Any) -> mc.LabelRun:
 
 
 def test_solutions_are_read_while_the_job_goes_on() -> None:
-    """The job waits, at its first committed block, for the first solution to be read."""
+    """The job waits at its first committed block until the first solution is read."""
     was_read = threading.Event()
 
     def on_state(state: Any) -> None:
@@ -59,7 +48,7 @@ def test_solutions_are_read_while_the_job_goes_on() -> None:
     assert first.steps and not run.is_done
     was_read.set()
     assert run.wait().num_items == 66
-    assert len(list(run)) == 4 * 66  # again, from the beginning
+    assert len(list(run)) == 4 * 66  # a second iteration starts from the beginning
     assert "done" in repr(run)
 
 
@@ -105,39 +94,22 @@ def test_train_and_score(tmp_path: Path) -> None:
         policy={"model": "arith:policy", "max_tokens": 160},
         estimator={"kind": "fixed", "rollouts": 2},
     )
-    report = mc.train(
-        run,
-        base="arith:strong",
-        out=tmp_path / "prm",
-        head="likelihood",
-        backbone_lr=0,
-        epochs=1,
-        batch_size=4,
-        validation=0,
-    )
+    keys = {"head": "likelihood", "backbone_lr": 0, "epochs": 1, "batch_size": 4, "validation": 0}
+    report = mc.train(run, base="arith:strong", out=tmp_path / "prm", **keys)
     labelled = [s for s in run if s.solution.steps][:3]
     scores = mc.score(report.model, labelled)
     assert [len(one) for one in scores] == [len(s.steps) for s in labelled]
     assert all(0 <= score <= 1 for one in scores for score in one)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"problem": s.problem.text, "steps": [step.text for step in s.solution.steps]}
         for s in labelled
     ]
-    prm = mc.PRM.load(report.model)
-    flat = pytest.approx([score for one in scores for score in one], abs=1e-6)
-    assert [score for one in mc.score(prm, rows) for score in one] == flat
     texts = [{"problem": s.problem.text, "solution": s.solution.text} for s in labelled]
-    assert [score for one in mc.score(prm, texts) for score in one] == flat
     own = {s.solution.id for s in labelled}
-    tables = [
-        pd.DataFrame(rows),
-        datasets.Dataset.from_list(rows),
-        [Attempt(**row) for row in rows],
-        (row for row in rows),
-        mc.load_labels(run).filter(lambda row: row["solution_id"] in own),
-    ]
-    for table in tables:
-        found = [score for one in sorted(mc.score(prm, table)) for score in one]
+    loaded = mc.load_labels(run).filter(lambda row: row["solution_id"] in own)
+    prm = mc.PRM.load(report.model)
+    for given in (rows, texts, loaded):
+        found = [score for one in sorted(mc.score(prm, given)) for score in one]
         assert found == pytest.approx([s for one in sorted(scores) for s in one], abs=1e-6)
     assert mc.score(prm, rows[0])[0] == pytest.approx(scores[0], abs=1e-6)
     with pytest.raises(mc.DataError, match="solution 1: needs problem, and solution or steps"):
@@ -147,12 +119,13 @@ def test_train_and_score(tmp_path: Path) -> None:
 
 
 def test_grade() -> None:
-    assert mc.grade("0.5", r"\frac{1}{2}").verdict is mc.Verdict.RIGHT
     found = mc.grade("So it is 3.\nThe answer is 3.", "4")
     assert (found.answer, found.verdict) == ("3", mc.Verdict.WRONG)
-    strict = {"kind": "math", "units_optional": False}
-    assert mc.grade("5", "5 cm").verdict is mc.Verdict.RIGHT
-    assert mc.grade("5", "5 cm", checker=strict).verdict is mc.Verdict.WRONG
+    for checker, verdict in (
+        ("math", mc.Verdict.RIGHT),
+        ({"kind": "math", "units_optional": False}, mc.Verdict.WRONG),
+    ):
+        assert mc.grade("5", "5 cm", checker=checker).verdict is verdict
     with pytest.raises(
         mc.ConfigError, match=r"checker.unit_optional: .*did you mean checker.units_optional"
     ):
@@ -163,7 +136,10 @@ def test_grade() -> None:
     "checker", ["math", {"kind": "math", "units_optional": False}], ids=["name", "keys"]
 )
 def test_a_grade_of_numbers_takes_few_calls(checker: Any) -> None:
-    """Of Python functions; a class of settings made anew, or an event loop, takes thousands."""
+    """The test counts calls of Python functions.
+
+    A new settings class or an event loop would take thousands of calls.
+    """
     calls = 0
 
     def count(*event: Any) -> None:
@@ -200,7 +176,7 @@ def test_a_grade_that_needs_a_worker_comes_in_threads_loops_and_forks() -> None:
 
 def test_all_names_are_there() -> None:
     assert dir(mc) == sorted([*mc.__all__, "__version__"])
-    # The import of a package would put it in the place of a function of the same name.
+    # An imported submodule would replace a function of the same name.
     assert not {module.name for module in iter_modules(mc.__path__)} & set(mc.__all__)
     assert all(getattr(mc, name) is not None for name in mc.__all__)
     with pytest.raises(AttributeError, match="no attribute 'labels_of'"):

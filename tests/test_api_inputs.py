@@ -1,4 +1,4 @@
-"""What the verbs of `mclabel` take in Python, and that all else is refused in words of ours."""
+"""Inputs that the Python functions of `mclabel` accept, and clear refusals of all others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SURROGATE = "half \ud800 a pair"
 
 @dataclass
 class Exercise:
-    """A problem in a class of a user's own."""
+    """A problem in a user's own class."""
 
     id: str
     problem: str
@@ -34,7 +34,7 @@ class Exercise:
 
 @dataclass
 class Attempt:
-    """A solution in a class of a user's own."""
+    """A solution in a user's own class."""
 
     problem_id: str
     problem: str
@@ -117,7 +117,7 @@ def test_a_structured_gold_of_a_record_stays_one() -> None:
 
 
 def equals_x(completion: str, gold: Any) -> bool:
-    """Grades by a gold that is an object."""
+    """Grade by a gold that is an object."""
     return str(gold["x"]) in completion
 
 
@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "estimator": (
         lambda: label(ROWS, estimator=5),
         mc.ConfigError,
-        "estimator: must be a name, or keys with kind among them, is a number",
+        "estimator: must be a name, or keys with values that include kind, is a number",
     ),
     "settings of another kind": (
         lambda: label(ROWS, estimator=MathChecker.Settings()),
@@ -184,7 +184,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a checker without a name": (
         lambda: mc.grade("1", "1", checker=partial(equals_x, gold=1)),
         mc.ConfigError,
-        "must be a class or a function with a name .* is a partial",
+        "must be a class or a function that engines can import by name, is a partial",
     ),
     "no run": (lambda: mc.load_labels(5), mc.ConfigError, "run=5: must be a text or a path"),  # type: ignore[arg-type]
     "no run of rollouts": (lambda: mc.load_rollouts(None), mc.ConfigError, "run=None: must be"),  # type: ignore[arg-type]
@@ -209,11 +209,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         mc.DataError,
         "gold: a text is not valid Unicode",
     ),
-    "no gold": (lambda: mc.grade("1", None), mc.DataError, "gold=None: a gold must be an answer"),
+    "no gold": (lambda: mc.grade("1", None), mc.DataError, "gold=None: must be an answer"),
     "NaN as a gold": (
         lambda: mc.grade("1", np.nan),
         mc.DataError,
-        "gold=nan: a gold must be an answer",
+        "gold=nan: must be an answer",
     ),
     "a set as a gold": (
         lambda: mc.grade("1", {1}),
@@ -309,14 +309,14 @@ run.wait()
 del run
 left()
 """
-"""A key is refused, a row is refused, the job fails, the job has ended."""
+"""A script in which a key and a row are refused, the job fails, and the job has ended."""
 AT_THE_END = """
 failed = label([{'problem': 'no answer'}])
 label(ROWS[:4])
 run = label(ROWS)
 next(iter(run))
 """
-"""A job has failed and nobody looks, nobody keeps one, and one is under way."""
+"""A script with a failed job whose error is never read, a dropped job and a running job."""
 
 
 @pytest.mark.slow

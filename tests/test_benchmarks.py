@@ -1,4 +1,4 @@
-"""Every benchmark can be run at its smallest size, and the runner sees what is wrong with one."""
+"""Every benchmark runs at its smallest size, and the runner detects faults of a benchmark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import smoke
-from tests.benchmarks.sizes import DISCLAIMER, NOT_RUN, BenchmarkSize, SizedParser, need
+from tests.benchmarks.sizes import NOT_RUN
 from tests.benchmarks.smoke import Verdict, benchmarks, recorded_keys, run
 
 WITHOUT_PROGRAM = {
@@ -41,8 +41,8 @@ WITHOUT_PROGRAM = {
     "sizes",
     "smoke",
 }
-"""Files of the folder that are no benchmarks."""
-OTHER_KEYS = "the keys of its last line are not those of keys.json"
+"""Names of the folder's files that are not benchmarks."""
+OTHER_KEYS = "the keys of its last line differ from keys.json"
 
 
 @pytest.mark.parametrize("name", benchmarks())
@@ -74,7 +74,7 @@ def test_the_runner_knows_every_file_and_the_keys_of_every_benchmark() -> None:
         (
             "print('{\"a\": 1}')",
             Verdict.FAILED,
-            "the keys of its last line are not those of keys.json: missing ['b'], new []",
+            "the keys of its last line differ from keys.json: missing ['b'], new []",
         ),
         (
             'print(\'{"a": 1, "b": 1, "c": 1}\')',
@@ -104,18 +104,6 @@ def test_a_benchmark_that_hangs_is_ended() -> None:
     assert (ended.verdict, ended.reason) == (Verdict.FAILED, "it has not ended within 2 s")
 
 
-@pytest.mark.slow
-def test_a_benchmark_that_fails_beside_a_pool_ends_like_a_program() -> None:
-    code = (
-        "import atexit; from concurrent.futures import ProcessPoolExecutor; "
-        "atexit.register(print, 'the end'); pool = ProcessPoolExecutor(1); "
-        "pool.submit(int).result(); raise ValueError('of mine')"
-    )
-    ended = run(partial(exec, code), [])
-    assert (ended.verdict, ended.reason) == (Verdict.FAILED, "it ended with exit code 1")
-    assert "the end" in ended.output and "of mine" in ended.output
-
-
 @pytest.mark.parametrize("must_run", [False, True])
 def test_what_is_not_run_is_named_and_fails_where_all_must_run(
     must_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,30 +117,3 @@ def test_what_is_not_run_is_named_and_fails_where_all_must_run(
         smoke.main()
     assert ended.value.code == int(must_run)
     assert names.read_text() == "peers\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "size", "count"),
-    [
-        ([], BenchmarkSize.FULL, 3),
-        (["--quick"], BenchmarkSize.QUICK, 2),
-        (["--smoke"], BenchmarkSize.SMOKE, 1),
-    ],
-)
-def test_sizes(
-    arguments: list[str], size: str, count: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = SizedParser("A benchmark.").read(arguments).size
-    assert found is BenchmarkSize(size) and found.pick(smoke=1, quick=2, full=3) == count
-    assert (DISCLAIMER in capsys.readouterr().out) == (size == "smoke")
-
-
-def test_a_missing_package_is_one_line_and_a_code_of_its_own(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    need("json", remedy="nothing")
-    with pytest.raises(SystemExit, match=str(NOT_RUN)):
-        need("no_such_package", remedy="pip install it")
-    assert capsys.readouterr().out == (
-        "The package no_such_package is not installed. Install it with pip install it\n"
-    )

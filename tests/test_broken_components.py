@@ -1,4 +1,4 @@
-"""Broken components of one's own: the fault is named by its place, and a mended one goes on."""
+"""Faults in a user's components are located in messages, and a repaired component continues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mclabel.cli import main
-from mclabel.core.boundary import misfit
+from mclabel.core.boundary import find_misfit
 from mclabel.judge.base import Opinion
 from mclabel.labeling.estimators.base import Judgement
 from mclabel.labeling.estimators.paths import Probe
@@ -28,7 +28,7 @@ Mclabel = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Writes the module `own` anew; a process that has it forgets what it was."""
+    """Return a function that rewrites the module `own` and removes it from `sys.modules`."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(source: str) -> None:
@@ -43,7 +43,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Mclabel:
-    """The command as a user gives it: its exit code, and what it printed on stderr."""
+    """Return a function that runs a command as a user does: its exit code and its stderr."""
 
     def command(*arguments: str | Path) -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:
@@ -56,13 +56,11 @@ def run(capfd: pytest.CaptureFixture[str]) -> Mclabel:
 
 def assert_told(ended: tuple[int, str], case: Case, name: str = "own") -> None:
     code, printed = ended
-    assert code == 2, printed
+    assert code == 2 and "Traceback" not in printed, printed
     last = printed.strip().splitlines()[-1]
-    assert name in last, last
-    for word in case.words:
+    for word in (name, *case.words):
         assert word in last, last
-    assert "Traceback" not in printed
-    assert "Correct it" in last or "must" in last or "Mend it" in last
+    assert "Correct it" in last or "must" in last or "Fix the checker" in last
 
 
 def label(folder: Path, *overrides: str) -> Sequence[str]:
@@ -114,7 +112,7 @@ KINDS = (
     (export, table.FORMAT, table.FORMATS, "own:Own"),
     (import_rows, table.FORMAT, table.READ_FORMATS, "own:Own"),
 )
-"""A command, a sound component for it, faults of one, and how a message names it."""
+"""A command, a sound component for it, the component's faults, and its name in messages."""
 
 
 @pytest.mark.parametrize(
@@ -136,7 +134,7 @@ def test_a_broken_component_is_named_and_a_mended_one_goes_on(
     module: Callable[[str], None],
     run: Mclabel,
 ) -> None:
-    """It goes on after a fault of whatever part: of several in one part, after the first."""
+    """The repair follows a fault of any part; for several faults in one part, the first."""
     module(broken(sound, case))
     command = job(tmp_path)
     assert_told(run(*command), case, name)
@@ -251,5 +249,5 @@ def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> N
     ],
 )
 def test_a_value_is_told_by_its_place(found: object, must: Any, fault: str | None) -> None:
-    told = misfit(found, must)
+    told = find_misfit(found, must)
     assert told is None if fault is None else (told or "").startswith(fault)

@@ -1,6 +1,6 @@
-"""Every verb, given broken inputs: one message, exit code 2, never a traceback.
+"""Every verb with broken inputs gives one message and exit code 2, never a traceback.
 
-A verb or a parameter of one that is not in `VERBS` fails the first test.
+A verb or a parameter that is missing in `VERBS` fails the first test.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from tests.support.commands import run_verb
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 BUSY = "busy"
-"""Stands for a port that another socket listens on."""
+"""A placeholder for a port on which another socket listens."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A place of a command into which broken values are put."""
+    """A place in a command into which broken values are inserted."""
 
     values: str | tuple[str, ...]
-    """A kind of `_values`, or the values themselves."""
+    """Name of a kind of broken values in `_values`, or the values themselves."""
     command: Callable[[World, str, str], list[str]]
-    """Arguments, from the world, a broken value and a name for new output."""
+    """Function to the arguments, from the world, a broken value and a name for new output."""
     may_pass: Callable[[str], bool] = field(default=lambda name: False)
-    """Of which broken values, by name, the verb may make something."""
+    """Function from the name of a broken value to whether the verb may accept it."""
 
 
 def _unread(name: str) -> bool:
-    """Damage to a part of a run that not every verb reads."""
-    return name.startswith(("rollouts-", "run-", "merged-"))
+    """Return whether the damage is in a part of a run that not every verb reads."""
+    return name.startswith(("rollouts-", "run-"))
 
 
 def _always(name: str) -> bool:
@@ -55,12 +55,12 @@ def _always(name: str) -> bool:
 
 
 def _rows_are_optional(name: str) -> bool:
-    """Files that hold no row: a CSV file of one line, or an empty file."""
+    """Return whether a file has no row: a CSV file of one line, or an empty file."""
     return name.endswith("-empty") or name.startswith("csv-")
 
 
 def _damaged_or_new(name: str) -> bool:
-    """An output that is new, or resumed without all of it being read."""
+    """Return whether an output is new, or resumed without reading all of it."""
     return name in ("missing", "empty", "url") or "-" in name
 
 
@@ -85,14 +85,6 @@ def _best(*changes: str) -> Callable[[World, str, str], list[str]]:
     def command(w: World, value: str, out: str) -> list[str]:
         filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
         return ["eval", "best-of-n", w["best.yaml"], f"out={out}", f"run={w['run']}", *filled]
-
-    return command
-
-
-def _searches(*changes: str) -> Callable[[World, str, str], list[str]]:
-    def command(w: World, value: str, out: str) -> list[str]:
-        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
-        return ["eval", "search", w["searches.yaml"], f"out={out}", *filled]
 
     return command
 
@@ -172,10 +164,6 @@ VERBS: dict[str, dict[str, Slot]] = {
             (NOBODY, "x y", "", "ftp://x", "http://", "http://[::1", "http://127.0.0.1:99999"),
             lambda w, v, out: _submit(w, v),
         ),
-    },
-    "compact": {
-        "run": Slot("run", lambda w, v, out: ["compact", v], _unread),
-        "rows": Slot(("0", "-1", "x"), lambda w, v, out: ["compact", w["run"], "--rows", v]),
     },
     "regrade": {
         "run": Slot("run", lambda w, v, out: ["regrade", v, "-o", out], _unread),
@@ -388,15 +376,6 @@ VERBS: dict[str, dict[str, Slot]] = {
         "overrides: trust_remote_code": Slot(("x", ""), _best("trust_remote_code=[VALUE]")),
         "overrides: out": Slot("output", _best("out=VALUE")),
     },
-    "eval search": {
-        "config": Slot("document", lambda w, v, out: ["eval", "search", v, f"out={out}"]),
-        "overrides": Slot(OVERRIDES, lambda w, v, out: ["eval", "search", w["searches.yaml"], v]),
-        "overrides: methods": Slot(("", "x", "../x"), _searches("methods={VALUE: x}")),
-        "overrides: problems.source": Slot("rows", _searches("problems={source: VALUE}")),
-        "overrides: scorer.prm": Slot("run", _searches("scorer.kind=prm", "scorer.prm=VALUE")),
-        "overrides: out": Slot("output", _searches("out=VALUE")),
-        "allow": Slot(BAD_NAMES, lambda w, v, out: [*_searches()(w, v, out), "--allow", v]),
-    },
     "eval labels": {
         "shards": Slot("run", lambda w, v, out: ["eval", "labels", v], _unread),
         "truth": Slot("rows", lambda w, v, out: ["eval", "labels", w["arith"], "--truth",
@@ -507,19 +486,19 @@ HARMLESS = {
     ),
     *(("show", "problem"), ("show", "wrong")),
     *(("eval best-of-n", "shape"), ("eval labels", "shape"), ("eval processbench", "shape")),
-    *(("eval search", "shape"), ("eval search", "keys")),
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
     *(("label", "keys"), ("submit label", "keys"), ("train", "keys"), ("eval best-of-n", "keys")),
     ("completion", "shell"),
     *(("serve-search", "keys"), ("serve-search", "name")),
     *(("serve-rewards", "keys"), ("rl", "keys"), ("rl", "dry_run")),
 }
-"""Flags, choices that click checks, and ids that are looked for: no value can break them."""
+"""Flags, choices that click checks, and ids that are searched for, which no value can break."""
 
 
 def test_every_parameter_of_every_verb_has_a_case() -> None:
     there = {(verb, str(p.name)) for verb, command in verbs(main) for p in command.params}
-    there = {(verb, name) for verb, name in there if name != "as_json"}  # a flag of nearly all
+    # a flag of nearly all verbs
+    there = {(verb, name) for verb, name in there if name != "as_json"}
     tried = {(verb, name.split(":")[0].split(",")[0]) for verb in VERBS for name in VERBS[verb]}
     assert there == tried | HARMLESS
 
@@ -548,7 +527,7 @@ def _values(kind: str, world: World, folder: Path) -> dict[str, str]:
 
 
 def _fault(result: Result, *, may_pass: bool) -> str | None:
-    """What is wrong with how a command ended."""
+    """Return what is wrong with the end of a command, or None."""
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return f"{type(result.exception).__name__}: {str(result.exception)[:150]}"
     if "Traceback" in result.output:
@@ -564,7 +543,7 @@ def _fault(result: Result, *, may_pass: bool) -> str | None:
 @pytest.mark.parametrize(
     ("verb", "name"),
     [
-        # each verb's first slot in the plain run
+        # the plain run has the first slot of each verb
         pytest.param(verb, name, marks=[pytest.mark.slow] if number else [])
         for verb, slots in VERBS.items()
         for number, name in enumerate(slots)
@@ -575,9 +554,9 @@ def test_a_broken_input_is_one_message(
 ) -> None:
     slot = VERBS[verb][name]
     monkeypatch.chdir(tmp_path)
-    for user in ("report.viewer.server", "serving.access"):  # it serves for ever
+    for user in ("report.viewer.server", "serving.access"):  # these would serve forever
         monkeypatch.setattr(f"mclabel.{user}.serve_page", lambda *arguments: None)
-    for server in ("search.serve", "rl.serve"):  # so do these
+    for server in ("search.serve", "rl.serve"):  # these would, too
         monkeypatch.setattr(f"mclabel.{server}._run", _served)
     values = (
         {value: value for value in slot.values}
@@ -598,7 +577,7 @@ def test_a_broken_input_is_one_message(
 def test_a_real_fault_keeps_its_traceback_and_asks_to_be_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(store: object, must_be_whole: bool = True) -> None:
+    def broken(store: object, require_complete: bool = True) -> None:
         raise KeyError("a mistake of ours")
 
     monkeypatch.setattr("mclabel.run.shards.labels.read_catalog", broken)
@@ -620,7 +599,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
 
 @pytest.mark.slow
 def test_an_upload_without_a_network_is_one_message(world: World, tmp_path: Path) -> None:
-    """In a process of its own, as the hub's client reads its environment once."""
+    """The test needs its own process, because the hub's client reads its environment once."""
     environment = {**os.environ, "HF_ENDPOINT": NOBODY, "HF_HUB_OFFLINE": "0", "HF_TOKEN": "hf_x"}
     out = str(tmp_path / "out")
     command = ["export", world["arith"], "--to", "trl", "-o", out, "--push-to-hub", "a/b"]
@@ -633,7 +612,7 @@ def test_an_upload_without_a_network_is_one_message(world: World, tmp_path: Path
     )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert f"--push-to-hub a/b: [Errno 111] Connection refused. The files lie in {out}" in (
+    assert f"--push-to-hub a/b: [Errno 111] Connection refused. The files are in {out}" in (
         done.stderr
     )
     assert (tmp_path / "out" / "data.jsonl").is_file()

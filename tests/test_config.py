@@ -8,8 +8,8 @@ import pytest
 from mclabel.core.config.document import parse_document
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.settings import Settings
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.policy import with_examples
@@ -35,16 +35,12 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
         "judge": ["solutions=runs/labels"],
         "search": ["scorer.prm=runs/prm"],
     }
-    folder = path.parent.name
-    kind = kinds[folder]
-    if path.read_text().startswith("# mclabel eval search "):
-        folder, kind = "search", SearchEvalConfig
-    served = path.read_text().startswith("# mclabel serve-rewards ")
-    if served:
-        kind = ServeRewardsConfig
-    out = [] if served else ["out=somewhere"]
-    load_config(kind, path, [*out, *given.get(folder, [])])
-    assert path.read_text().startswith("# mclabel ")
+    folder, text = path.parent.name, path.read_text()
+    assert text.startswith("# mclabel ")
+    if text.startswith("# mclabel serve-rewards "):
+        load_config(ServeRewardsConfig, path, [])
+    else:
+        load_config(kinds[folder], path, ["out=somewhere", *given.get(folder, [])])
 
 
 def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None:
@@ -52,16 +48,15 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
         load_config(
             LabelConfig, None, ["estimator.rolouts=3", "policy.max_token=1", "estimator.batch=0"]
         )
-    message = str(caught.value)
-    assert (
-        "estimator.rolouts: not a setting of kind=posterior; did you mean estimator.rollouts?"
-        in (message)
-    )
+    for fault in (
+        "estimator.rolouts: not a setting of kind=posterior; did you mean estimator.rollouts?",
+        "policy.max_token: unknown key; did you mean policy.max_tokens?",
+        "estimator.batch=0: must be at least 1",
+        "out: required",
+    ):
+        assert fault in str(caught.value)
     with pytest.raises(ConfigError, match=r"rollouts: .* did you mean estimator\.rollouts\?"):
         load_config(LabelConfig, None, ["out=x", "rollouts=8"])
-    assert "policy.max_token: unknown key; did you mean policy.max_tokens?" in message
-    assert "estimator.batch=0: must be at least 1" in message
-    assert "out: required" in message
 
 
 @pytest.mark.parametrize(
@@ -85,7 +80,7 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
         ),
         (
             ["policy.engine=vllm", "policy.engine.engine_args={seed: 3}"],
-            "policy.engine: engine_args must not hold seed (set seed)",
+            "policy.engine: engine_args must not contain seed (set seed)",
         ),
         (
             ["policy.engine=vllm", "policy.engine.engine_args={hf_token: x}"],
@@ -135,9 +130,7 @@ def test_examples_are_read_from_a_file_and_known_by_their_content(tmp_path: Path
         with_examples(read.policy)
 
 
-def test_missing_and_broken_files(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such configuration file"):
-        load_config(LabelConfig, tmp_path / "no.yaml")
+def test_broken_files(tmp_path: Path) -> None:
     for text, fault in (("a: [1", "not a valid YAML file"), ("- 1", "must hold keys and values")):
         assert fault in config_fault(tmp_path / "broken.yaml", text)
 
@@ -152,8 +145,8 @@ def config_fault(path: Path, text: str) -> str:
 def test_equal_keys_are_refused_with_both_lines(tmp_path: Path) -> None:
     text = "out: a\npolicy:\n  top_k: 1\n  top_p: 0.5\n  top_k: 2\n"
     message = config_fault(tmp_path / "x.yaml", text)
-    assert "line 5, column 3: the key 'top_k' a second time, first in line 3" in message
-    with pytest.raises(ConfigError, match="the key 'top_k' a second time"):
+    assert "line 5, column 3: the key 'top_k' is repeated; it is first set in line 3" in message
+    with pytest.raises(ConfigError, match="the key 'top_k' is repeated"):
         load_config(LabelConfig, None, ["out=x", "policy={top_k: 1, top_k: 2}"])
 
 
@@ -181,7 +174,7 @@ def test_yaml_that_is_too_deep_or_grows_is_refused(tmp_path: Path) -> None:
         ("keys", "".join(" " * i + "a:\n" for i in range(200)), "nested deeper than 32"),
         ("chain", chain, "nested deeper than 32"),
         ("aliases", aliases, "more than 100,000 values"),
-        ("cycle", "a: &a [*a]\n", "an alias inside of itself"),
+        ("cycle", "a: &a [*a]\n", "an alias that contains itself"),
         ("long", "# " + "x" * 2**20, "larger than 1,048,576 bytes"),
         ("date", "a: !!timestamp 2001-99-99\n", "month must be in 1..12"),
         ("object", "a: !!python/object/apply:os.system [id]\n", "could not determine a constr"),
@@ -300,29 +293,42 @@ def test_keys_that_no_override_has_made_wrong_are_faults(
     assert capsys.readouterr().err == ""
 
 
-def test_a_missing_configuration_is_named_as_it_was_given() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(LabelConfig, "configs/label/quikstart.yaml")
-    message = str(caught.value)
-    assert message.startswith("configs/label/quikstart.yaml: no such configuration file")
-    assert "did you mean configs/label/quickstart.yaml?" in message
-    assert str(Path(__file__).parents[1]) not in message
-
-
-def test_a_key_in_the_place_of_the_configuration_is_explained() -> None:
-    with pytest.raises(ConfigError, match="first argument is the configuration, and KEY=VALUE"):
-        load_config(LabelConfig, "problems.limit=3")
-
-
-def test_a_colon_without_a_space_is_explained() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(BestOfNConfig, None, ["out=x", "scorers={prm:runs/prm}"])
-    assert "Write a space after the colon: scorers='{prm: runs/prm}'" in str(caught.value)
+@pytest.mark.parametrize(
+    ("kind", "path", "overrides", "said"),
+    [
+        (
+            LabelConfig,
+            "configs/label/quikstart.yaml",
+            [],
+            r"^configs/label/quikstart\.yaml: no such configuration file.*"
+            r"did you mean configs/label/quickstart\.yaml\?",
+        ),
+        (
+            LabelConfig,
+            "problems.limit=3",
+            [],
+            "first argument is the configuration, and KEY=VALUE",
+        ),
+        (
+            BestOfNConfig,
+            None,
+            ["out=x", "scorers={prm:runs/prm}"],
+            "Write a space after the colon: scorers='{prm: runs/prm}'",
+        ),
+    ],
+)
+def test_a_missing_configuration_is_named_as_it_was_given(
+    kind: type[Settings], path: str | None, overrides: list[str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        load_config(kind, path, overrides)
 
 
 def test_a_component_that_may_be_left_out_may_be_null() -> None:
     unset = load_config(RLConfig, None, ["out=x"])
     assert load_config(RLConfig, None, ["out=x", "measured=null"]) == unset
     assert unset.measured is None and unset.model_dump()["measured"] is None
-    with pytest.raises(ConfigError, match="problems: must be a name, or keys with kind"):
+    with pytest.raises(
+        ConfigError, match="problems: must be a name, or keys with values that include kind"
+    ):
         load_config(RLConfig, None, ["out=x", "problems=null"])

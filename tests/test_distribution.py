@@ -1,4 +1,4 @@
-"""What a release would upload: a wheel that holds the package and its files, and no more."""
+"""Files of a release: a wheel with the package and its files, and nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def members(wheel: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_wheel_and_sdist_hold_every_file_and_nothing_else(tmp_path: Path) -> None:
-    """Both are built from the tracked files by the declared backend, which pip fetches."""
+    """The declared backend, which pip downloads, builds both from the tracked files."""
     source, tools, built = tmp_path / "source", tmp_path / "tools", tmp_path / "built"
     for name in tracked():
         (source / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The examples of docs/extending*.md work as they stand there."""
+"""The examples of docs/extending*.md work exactly as printed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NAMES = [f"shown_{page.replace('-', '_')}" for page in PAGES]
 
 @pytest.fixture(autouse=True)
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The Python of each page as a module."""
+    """Write the Python code of each page as an importable module."""
     for page, name in zip(PAGES, NAMES, strict=True):
         text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
         blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -49,19 +49,18 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-def verdict(text: str, gold: str, checker: object) -> str:
-    return mc.grade(text, gold, checker=checker).verdict.value
-
-
 def test_the_checkers() -> None:
     same_time = "shown_extending_checker:same_time"
-    assert verdict("It takes 90 min.", "1.5 h", same_time) == "right"
-    assert verdict("It takes 2 h.", "1.5 h", same_time) == "wrong"
-    assert verdict("It takes long.", "1.5 h", same_time) == "unknown"
     within = {"kind": "shown_extending_checker:Within", "share": 0.05}
-    assert verdict("about 98", "100", within) == "right"
-    assert verdict("about 90", "100", within) == "wrong"
-    assert verdict("about none", "100", within) == "unknown"
+    for checker, gold, text, expected in (
+        (same_time, "1.5 h", "It takes 90 min.", "right"),
+        (same_time, "1.5 h", "It takes 2 h.", "wrong"),
+        (same_time, "1.5 h", "It takes long.", "unknown"),
+        (within, "100", "about 98", "right"),
+        (within, "100", "about 90", "wrong"),
+        (within, "100", "about none", "unknown"),
+    ):
+        assert mc.grade(text, gold, checker=checker).verdict.value == expected
 
 
 def test_the_readers(tmp_path: Path) -> None:

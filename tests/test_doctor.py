@@ -1,4 +1,4 @@
-"""`mclabel doctor`: what is here, and what is missing for what."""
+"""`mclabel doctor`: installed parts, and the missing parts with the verbs that need them."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ def test_what_is_missing_in_the_base_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert lines["devices"].startswith("torch is not installed; ")
     assert lines["ray"] == "127.0.0.1:1: answers: False"
     assert lines["checker"] == "its workers start"
-    assert lines["missing"].startswith("run (whatever labels, trains, ")
+    assert lines["missing"].startswith("run (labelling, training, ")

@@ -1,4 +1,4 @@
-"""The registry of built-in domains: each problem's truth is that of its own domain."""
+"""The registry of built-in domains: each problem's truth comes from its own domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples run, on the bundled models."""
+"""The example scripts run, on the bundled models."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ PRINTED = {
     "own_checker.py": r"1\.5 h\. +right\n.+wrong\n.+unknown\n.+90 min -> right\n.+33 min -> wrong",
     "own_estimator.py": r"fixed.+0\.\d\d of first .+\nuntil both.+0\.\d\d of first errors found",
 }
-"""What each script's output must hold."""
+"""Regular expression for each script's output."""
 VERIFIER = "train_verifier.py"
-"""A script that needs arguments, and has a test of its own."""
+"""A script that needs arguments, and has its own test."""
 LEARNING = "learning_estimator.py"
-"""A module of estimators, which has a test of its own."""
+"""A module of estimators, which has its own test."""
 
 
 def test_every_script_is_run_here() -> None:
@@ -39,7 +39,7 @@ def test_every_script_is_run_here() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_scripts_run(name: str, tmp_path: Path) -> None:
-    """As a user runs them, from a folder of their own."""
+    """Each script runs as a user runs it, in its own folder."""
     script = Forked(EXAMPLES / name, folder=tmp_path, COLUMNS="200")
     output, _ = script.communicate()
     assert script.returncode == 0, output
@@ -64,7 +64,7 @@ assert solutions[0]._repr_html_().count("<tr") == len(solutions[0].steps)
 assert "40 of 40" in run._repr_html_()
 assert report.num_rows > 100 and len(answers) == 20 and num_right > 4
 """
-"""Added to the notebook, to see what its cells have made."""
+"""Code appended to the notebook to check the results of its cells."""
 
 
 @pytest.mark.slow
@@ -87,7 +87,10 @@ def test_the_notebook_holds_no_outputs() -> None:
 def test_a_verifier_is_trained_on_the_chains_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On exported chains, whole and by LoRA; what is saved loads, and a thought is opened once."""
+    """The script trains on exported chains, fully and by LoRA.
+
+    The saved model loads, and the prompt opens a thought only once.
+    """
     pytest.importorskip("trl")
     rows = arith_rows(16, per_problem=1)
     labels = write_run(tmp_path / "labels", rows)

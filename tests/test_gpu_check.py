@@ -1,4 +1,4 @@
-"""The check of a machine with a GPU, in its small shapes; a step that fails hides no other."""
+"""The check of a machine with a GPU, at small sizes; a failed step hides no other step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_steps_that_fail_are_named_and_the_others_are_measured(tmp_path: Path) -
     steps["tests"] = (60.0, refused)
     path = tmp_path / REPORT
     path.write_text(json.dumps({name: {"status": "waiting"} for name in [*steps, "lost"]}))
-    for _ in range(2):  # the first ends with the failure
+    for _ in range(2):  # the first call ends with the failure
         run_steps(steps, path, tmp_path, tiny=True, until=1e12)
     report = read_report(path)
     assert report["tests"]["error"] == "ValueError: no cpu today" or torch.cuda.is_available()

@@ -1,9 +1,10 @@
-"""Every verb that takes a model, given hostile ones, and "y" as the answer to whatever is asked."""
+"""Verbs that take a model, given hostile models, with "y" as the answer to every question."""
 
 from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from transformers import AutoModelForCausalLM
 
 import mclabel as package
 from mclabel.cli import main
@@ -18,7 +20,6 @@ from mclabel.core.errors import EngineError
 from mclabel.engines import chat
 from mclabel.engines.pretrained import load_model, load_model_config, load_tokenizer
 from tests.support.broken_inputs import World
-from tests.support.commands import run_verb
 from tests.support.hostile_models import BOMBS, hostile_models
 
 Command = Callable[[World, str, str], list[str]]
@@ -35,7 +36,7 @@ PRM_VERBS: dict[str, Command] = {
         *("eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", m, "--threshold", "0.5")
     ],
 }
-"""Verbs that take what `mclabel train` wrote."""
+"""Verbs that take a model trained by `mclabel train`."""
 MODEL_VERBS: dict[str, Command] = {
     "score --format trl": lambda w, m, out: [
         *("score", m, w["solutions.jsonl"], "--format", "trl")
@@ -77,7 +78,7 @@ UNUSED = {
         for name in ("weights-lack-one", "config-of-a-giant", "config-of-many-layers")
     },
 }
-"""What a verb does not look at: it may end well, or find another fault."""
+"""Parts of a model that a verb ignores, so that it may succeed or find another fault."""
 
 
 class Hostile:
@@ -130,7 +131,7 @@ def test_hostile_models_are_refused_in_one_message(
 
 
 def test_code_that_is_not_needed_does_not_run(hostile: Hostile, tmp_path: Path) -> None:
-    """A known architecture that brings code for itself is loaded by the library's own."""
+    """The library's own code loads a known architecture, not the code in the model's folder."""
     folder = tmp_path / "model"
     shutil.copytree(hostile.world["model"], folder)
     (folder / "evil.py").write_text(f"open({str(hostile.marker)!r}, 'w').close()\n")
@@ -155,7 +156,7 @@ def test_code_that_is_not_needed_does_not_run(hostile: Hostile, tmp_path: Path) 
 def test_code_runs_where_the_user_says_so_for_this_model(
     verb: str, permission: str, said: str, hostile: Hostile, tmp_path: Path
 ) -> None:
-    folder = tmp_path / f"model-of-{len(verb)}"  # a module that has run is not run again
+    folder = tmp_path / f"model-of-{len(verb)}"  # Python does not import the same module twice
     shutil.copytree(hostile.models["auto-map-of-an-unknown-model"], folder)
     with (folder / "evil.py").open("a") as file:
         file.write(f"verb = {verb!r}\n")
@@ -167,33 +168,19 @@ def test_code_runs_where_the_user_says_so_for_this_model(
     hostile.marker.unlink()
 
 
-def test_a_permission_is_recorded_beside_the_output(hostile: Hostile, tmp_path: Path) -> None:
-    w = hostile.world
-    out = tmp_path / "prm"
-    run_verb(
-        [
-            *("train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}", "validation=0"),
-            *("base=arith:strong", "trust_remote_code=true"),
-        ]
-    )
-    assert json.loads((out / "train.json").read_text())["config"]["trust_remote_code"] is True
-
-
 def test_messages_name_the_setting_and_the_remedy(hostile: Hostile) -> None:
     for name, message in {
         "pickle": "its weights are pickles (pytorch_model.bin), which can run code",
         "weights-cut": "not a complete safetensors file",
-        "weights-lack-one": "its files lack 1 weights that its configuration asks for",
-        "config-of-a-giant": "parameters, its files hold",
-        "config-of-many-layers": "asks for 1,000,000,000 layers",
+        "weights-lack-one": "its files lack 1 weights that its configuration requires",
+        "config-of-a-giant": "parameters, but its files hold",
+        "config-of-many-layers": "describes 1,000,000,000 layers",
         "adapter": "holds an adapter (adapter_config.json)",
         "kernel": "config.json names 'evil/repo' as its attention",
         "kernel-of-a-revision": "names 'paged|evil/repo@v1:forward' as its attention",
         "kernel-of-a-mapping": "names 'kernels-community/a' as its attention",
     }.items():
-        with pytest.raises(EngineError) as caught:
-            from transformers import AutoModelForCausalLM
-
+        with pytest.raises(EngineError, match=re.escape(message)):
             load_model(
                 AutoModelForCausalLM,
                 str(hostile.models[name]),
@@ -201,7 +188,6 @@ def test_messages_name_the_setting_and_the_remedy(hostile: Hostile) -> None:
                 key="base",
                 dtype=torch.float32,
             )
-        assert message in str(caught.value)
 
 
 def test_chats_are_rendered_as_transformers_renders_them(hostile: Hostile) -> None:
@@ -245,11 +231,11 @@ def test_a_configuration_is_read_without_its_weights(hostile: Hostile) -> None:
 LOADERS = {"from_pretrained", "torch.load", "pickle.load", "pickle.loads", "safe_open"}
 LOADING = "engines/pretrained.py"
 OF_A_KNOWN_FILE = "domains/words/smollm2.py"
-"""Loads one file, whose SHA-256 it has compared."""
+"""A module that loads a single file, after comparing its SHA-256."""
 
 
 def test_no_other_module_loads_a_model() -> None:
-    """One place to look at: a loader elsewhere could leave `trust_remote_code` to a prompt."""
+    """Loaders in other modules could leave `trust_remote_code` to a prompt."""
     root = Path(package.__file__).parent
     found = set()
     for path in root.rglob("*.py"):
@@ -265,5 +251,5 @@ def test_trust_is_given_to_every_loader_that_knows_it() -> None:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("from_pretrained"):
             given = {keyword.arg for keyword in node.keywords}
-            # A generation configuration holds numbers; its class takes no code.
+            # GenerationConfig only holds numbers, and it runs no foreign code.
             assert "trust_remote_code" in given or "GenerationConfig" in ast.unparse(node.func)

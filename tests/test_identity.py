@@ -1,4 +1,4 @@
-"""Identity of a run: what enters it, and what a later release may add without changing it."""
+"""Identity of a run: its contents, and additions by later releases that keep it the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOLDEN = {
     "policy={temperature: 0.7, template: 'Q: {problem}'}": "3a3a1be569a1459b",
     "split={by: step, max_steps: 12}": "92556d9a0cefd584",
 }
-"""Ids of configurations. One that changes orphans all runs with it: readers resume by these."""
+"""Ids of configurations. A changed id orphans all its runs, because runs are resumed by id."""
 
 
 def config(*overrides: str) -> LabelConfig:
@@ -39,7 +39,7 @@ def test_a_setting_at_its_default_is_not_part_of_the_identity() -> None:
     written = semantic_config(config("estimator={kind: bisect, rollouts: 16, batch: 4}", "seed=0"))
     assert plain.identity == written.identity
     assert plain.identity["estimator"] == {"kind": "bisect"}
-    assert plain.config["estimator"]["batch"] == 4  # on record all the same
+    assert plain.config["estimator"]["batch"] == 4  # recorded, but not part of the identity
 
 
 @pytest.mark.parametrize(

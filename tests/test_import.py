@@ -1,4 +1,4 @@
-"""`import mclabel` is light: engines, torch and Ray load only where they are used."""
+"""`import mclabel` is light: engines, torch and Ray are only loaded where they are used."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_run_with_nothing_left_to_do_loads_no_engine(tmp_path: Path) -> None:
 BASE = (
     f"import sys; sys.modules |= dict.fromkeys({[m for e in EXTRAS.values() for m in e.modules]!r})"
 )
-"""Makes a process in which what the extras bring cannot be imported."""
+"""Code that makes the modules of the extras impossible to import in a process."""
 
 
 def base_alone(code: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -98,7 +98,7 @@ def test_a_verb_whose_part_is_missing_names_the_extra(words: tuple[str, ...]) ->
 
 
 def test_a_folder_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tracked_runs").mkdir()  # as trackers leave one, named as themselves
+    (tmp_path / "tracked_runs").mkdir()  # trackers create folders with their own names
     monkeypatch.syspath_prepend(str(tmp_path))
     assert is_installed("numpy") and not is_installed("tracked_runs")
 

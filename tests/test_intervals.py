@@ -1,11 +1,18 @@
-"""Intervals and means over a pool, against literals by hand and by exact enumeration."""
+"""Intervals and means over a pool, compared with literals by hand and exact enumeration."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from mclabel.core.stats.intervals import Boundary, clopper_pearson, first_success, repeated_interval
+from mclabel.core.stats.intervals import (
+    ERRORS_AT_95,
+    Boundary,
+    _calibrated_error,
+    clopper_pearson,
+    first_success,
+    repeated_interval,
+)
 from mclabel.core.stats.pool import pool_mean
 from mclabel.select.pool import choose
 
@@ -19,15 +26,15 @@ def test_repeated_interval_is_clopper_pearson_at_horizon_one_and_wider_after() -
         repeated_interval(0, 9, horizon=8)
 
 
-@pytest.mark.parametrize("p", [0.02, 0.1, 0.25, 0.5, 0.77])
-def test_all_looks_are_covered_at_once(p: float) -> None:
-    horizon = 32
+@pytest.mark.parametrize("horizon", [32, 300])
+@pytest.mark.parametrize("p", [0.004, 0.02, 0.1, 0.25, 0.5, 0.77])
+def test_all_looks_are_covered_at_once(p: float, horizon: int) -> None:
     alive, missed = np.zeros(horizon + 2), 0.0
     alive[0] = 1.0
     for n in range(1, horizon + 1):
         alive[1:] = alive[1:] * (1 - p) + alive[:-1] * p
         alive[0] *= 1 - p
-        for k in range(n + 1):
+        for k in np.flatnonzero(alive[: n + 1] > 1e-12).tolist():
             low, high = repeated_interval(k, n, horizon=horizon)
             if not low <= p <= high:
                 missed += alive[k]
@@ -35,23 +42,29 @@ def test_all_looks_are_covered_at_once(p: float) -> None:
     assert 0.0 < missed <= 0.05
 
 
+def test_a_long_horizon_widens_intervals_a_little() -> None:
+    bounds = [repeated_interval(50, 100, horizon=horizon) for horizon in (128, 256, 1024)]
+    widths = [high - low for low, high in bounds]
+    assert widths == sorted(widths) and widths[-1] < 1.2 * widths[0]
+    assert ERRORS_AT_95[256] == pytest.approx(_calibrated_error(256, 0.95), rel=1e-4)
+
+
 def test_first_success_by_hand() -> None:
     rule = first_success(batch=2, cap=4)
     assert rule == Boundary(looks=(2, 4), low=(-1, -1), high=(1, 1))
-    assert rule.stops(1, 2) and not rule.stops(0, 2) and rule.stops(0, 4)
-    # Three ways to succeed in the first batch; after a failed one nothing of it counts.
-    assert rule.value(1, 2) == 0.5
-    assert rule.value(2, 2) == 1.0
-    assert rule.value(1, 4) == rule.value(2, 4) == rule.value(0, 4) == 0.0
+    assert [rule.stops(k, n) for k, n in ((1, 2), (0, 2), (0, 4))] == [True, False, True]
     assert not rule.ends_at(0, 2) and not rule.ends_at(3, 4)
+    # The first batch has three ways to succeed. After a failed batch, its draws no longer count.
+    points = ((1, 2), (2, 2), (1, 4), (2, 4), (0, 4))
+    assert [rule.value(*point) for point in points] == [0.5, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_path_counting_by_hand() -> None:
-    # Stop at two successes or two failures: (2, 2), (0, 2) in one way; (2, 3) in 2 ways, one of
-    # which began with a success; the same for (1, 3).
+    # The rule stops at two successes or two failures. (2, 2) and (0, 2) have one way each. (2, 3)
+    # has 2 ways, one of which begins with a success, and so has (1, 3).
     rule = Boundary(looks=(1, 2, 3), low=(-1, 0, 1), high=(2, 2, 2))
-    assert rule.value(2, 2) == 1.0 and rule.value(0, 2) == 0.0
-    assert rule.value(2, 3) == 0.5 and rule.value(1, 3) == 0.5
+    points = ((2, 2), (0, 2), (2, 3), (1, 3))
+    assert [rule.value(*point) for point in points] == [1.0, 0.0, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +92,7 @@ def _holds(bounds: tuple[float, float], p: float) -> bool:
 
 
 def _chances(rule: Boundary, p: float) -> dict[tuple[int, int], float]:
-    """Chance of each stopping point, trial by trial."""
+    """Return the chance of each stopping point, computed trial by trial."""
     alive, found, n = {0: 1.0}, {}, 0
     while alive:
         n += 1
@@ -98,17 +111,17 @@ SIZE, BUDGET, SHARE = 3000, 400, 0.25
 
 
 def test_by_hand() -> None:
-    # two certain ones; four others, of which two are drawn: (5 + 1 + 4 * (0 + 3) / 2) / 6
+    # two certain ones, and two drawn of four others: (5 + 1 + 4 * (0 + 3) / 2) / 6
     found = pool_mean([5, 1, 0, 3], [1, 1, 0.5, 0.5], num_pool=6, num_certain=2)
     assert found.mean == 2.0 and found.low < 2 < found.high and found.num_drawn == 2
-    # one of the drawn has no label: the other stands for all four
+    # one drawn solution has no label, so the other represents all four
     assert pool_mean([5, 1, 3], [1, 1, 0.5], num_pool=6, num_certain=2).mean == 3.0
     whole = pool_mean([1, 0, 0], [1, 1, 1], num_pool=3, num_certain=3)
     assert (whole.mean, whole.low, whole.high) == (1 / 3, 1 / 3, 1 / 3)
 
 
 def test_wilson_for_shares() -> None:
-    # 0 of 10 drawn of nearly infinitely many: t(9) = 2.262, 2.262² / (10 + 2.262²) = 0.3385
+    # 0 of 10 drawn from a nearly infinite pool: t(9) = 2.262, 2.262² / (10 + 2.262²) = 0.3385
     found = pool_mean([0.0] * 10, [1e-9] * 10, num_pool=10**10, num_certain=0)
     assert (found.mean, found.low) == (0.0, 0.0) and found.high == pytest.approx(0.3385, abs=1e-4)
 
@@ -116,13 +129,13 @@ def test_wilson_for_shares() -> None:
 @pytest.mark.parametrize(
     ("values", "probabilities", "certain", "said"),
     [
-        ([1, 2], [1, 1], 2, "of the pool's 10 solutions could not be chosen"),
-        ([1, 2], [0.5, 0.25], 0, "must be one number, that of one selection"),
-        ([1, 2], [0.1, 0.1], 0, "2 values with probability 0.1: more than were drawn of 10"),
-        ([1, 2], [0.5, 0.5], 3, "num_certain=3: none of these has a value"),
-        ([1, float("nan")], [0.5, 0.5], 0, "must be finite. Leave solutions without a value out"),
+        ([1, 2], [1, 1], 2, "of the pool's 10 solutions are not represented"),
+        ([1, 2], [0.5, 0.25], 0, "must all be equal, because one selection"),
+        ([1, 2], [0.1, 0.1], 0, "2 values with probability 0.1: more than were drawn from 10"),
+        ([1, 2], [0.5, 0.5], 3, "num_certain=3: no solution with probability 1 has a value"),
+        ([1, float("nan")], [0.5, 0.5], 0, "must be finite. Omit solutions without a value"),
         ([1], [0.0], 0, r"must be in \(0, 1\]"),
-        ([1], [0.5, 0.5], 0, "need one of each"),
+        ([1], [0.5, 0.5], 0, "both must be lists of the same length"),
     ],
 )
 def test_what_is_no_estimate(
@@ -143,7 +156,7 @@ def pools() -> dict[str, np.ndarray]:
 
 
 def covered(values: np.ndarray, seeds: range) -> tuple[float, float]:
-    """Share of selections whose interval holds the mean, and the mean error in widths."""
+    """Return the coverage of the mean, and the mean error as a share of the interval's width."""
     ids, truth = [str(place) for place in range(SIZE)], values.mean()
     keys = values + np.random.default_rng(0).normal(0, values.std(), SIZE)  # a PRM, roughly
     hits, errors, widths = 0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""`--json`: verbs that end with figures print them as one object."""
+"""With `--json`, verbs that end with figures print them as one JSON object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.broken_inputs import World, verbs
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"annotate", "doctor", "quickstart"}
-"""Verbs whose results are read where they themselves are tested."""
+"""Verbs whose JSON results are tested with the verbs themselves."""
 WITHOUT = {"completion", "submit label", "serve", "serve-search", "serve-rewards", "view"}
 """Verbs that end without figures: a script, the log of another machine, servers."""
 NOISY = """
@@ -49,7 +49,6 @@ COMMANDS: dict[str, Callable[[World, str], list[str]]] = {
     "label --dry-run": lambda w, out: [
         *("label", w["label.yaml"], f"out={out}", "--dry-run", "--pilot", "2")
     ],
-    "compact": lambda w, out: ["compact", w["run"]],
     "regrade": lambda w, out: ["regrade", w["run"], "-o", out],
     "train": lambda w, out: [
         *("train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}", "validation=0"),
@@ -79,7 +78,6 @@ COMMANDS: dict[str, Callable[[World, str], list[str]]] = {
         *("eval", "best-of-n", w["best.yaml"], f"out={out}", f"run={w['arith']}"),
         *("samples=2", "scorers={prm: " + w["prm"] + "}"),
     ],
-    "eval search": lambda w, out: ["eval", "search", w["searches.yaml"], f"out={out}", NO_RAY],
     "eval labels": lambda w, out: ["eval", "labels", w["arith"]],
     "eval processbench": lambda w, out: [
         *("eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", w["prm"]),
@@ -152,7 +150,7 @@ def test_a_verb_that_ends_with_a_code_prints_its_result_all_the_same(
 
 
 def test_what_else_is_printed_goes_to_standard_error(tmp_path: Path) -> None:
-    """Also what child processes print, and what is printed after the result."""
+    """Output of child processes and output after the result also go to standard error."""
     (tmp_path / "noisy.py").write_text(NOISY)
     done = subprocess.run(
         [sys.executable, tmp_path / "noisy.py", "--json"],

@@ -1,4 +1,4 @@
-"""`mclabel.load_labels` and `mclabel export --to parquet`: the same rows at any time of a run."""
+"""`mclabel.load_labels` and `mclabel export --to parquet` give the same rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 import mclabel
 from mclabel.core.errors import ConfigError
 from mclabel.data.exchange.job import export_tables
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.run.shards.store import Store
@@ -33,10 +32,9 @@ def rows(data: datasets.Dataset) -> list[dict[str, Any]]:
     return sorted(data.to_list(), key=lambda row: json.dumps(row, sort_keys=True))
 
 
-def test_before_while_and_after_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_rollouts_and_steps_of_a_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     label(tmp_path, run)
-    store = Store(str(run))
     labels = mclabel.load_labels(run, cache_dir=tmp_path)
     rollouts = mclabel.load_rollouts(run, cache_dir=tmp_path)
     assert labels.column_names == LABELS_SCHEMA.names and labels.num_rows == 48
@@ -51,21 +49,6 @@ def test_before_while_and_after_a_merge(tmp_path: Path, monkeypatch: pytest.Monk
     assert mine.text.tolist() == [step.text for step in one.solution.steps]
     head, *lines = repr(one).splitlines()
     assert f"first error: {one.first_error}" in head and len(lines) == len(one.steps)
-    read, merged = Store.read, False
-
-    def overtaken(self: Store, name: str) -> bytes | None:
-        nonlocal merged
-        if name == second and not merged:
-            merged = True
-            compact(Store(str(run)), rows=1000)
-        return read(self, name)
-
-    second = store.names("labels")[1]
-    monkeypatch.setattr(Store, "read", overtaken)
-    assert rows(mclabel.load_labels(run, cache_dir=tmp_path)) == rows(labels)
-    assert merged and store.names("labels") == []
-    assert rows(mclabel.load_labels(run, cache_dir=tmp_path)) == rows(labels)
-    assert rows(mclabel.load_rollouts(run, cache_dir=tmp_path)) == rows(rollouts)
     assert rows(labels.filter(lambda row: row["outcome"] == "right", num_proc=2))
 
 
@@ -97,7 +80,6 @@ def test_memory_is_bounded_by_a_shard(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_export_to_parquet_is_what_any_reader_reads(tmp_path: Path) -> None:
     run, out = tmp_path / "run", tmp_path / "plain"
     label(tmp_path, run)
-    compact(Store(str(run)), rows=1000)
     out.mkdir()
     (out / "labels-00007.parquet").write_bytes(b"of an earlier export")
     result = run_verb(["export", str(run), "--to", "parquet", "-o", str(out)])

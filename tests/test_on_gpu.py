@@ -1,4 +1,4 @@
-"""What another device may change: the engine's tokens, and what training adapters in bf16 does."""
+"""Results that depend on the device: sampled tokens, and training of adapters in bf16."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_TOKENS = 40
 
 @on_each_device
 def test_greedy_tokens_are_those_of_transformers(device: str) -> None:
-    """In float32, of completions that share a prefix and of others, sampled together."""
+    """Completions with and without a shared prefix are sampled together in float32."""
     engine = HfEngine(
         PolicySettings(
             model="arith:policy",
@@ -72,7 +72,7 @@ def test_greedy_tokens_are_those_of_transformers(device: str) -> None:
 
 @on_each_device
 def test_training_adapters_in_bfloat16_lowers_the_loss(device: str, tmp_path: Path) -> None:
-    """The head hardly moves, so that it is the adapters that fit."""
+    """The head hardly changes, so the adapters must fit the labels."""
     rng = random.Random(0)
     examples = [
         Example(
@@ -92,7 +92,8 @@ def test_training_adapters_in_bfloat16_lowers_the_loss(device: str, tmp_path: Pa
     )
     add_adapters(model.network, rank=4, alpha=32)
     model.to(device)
-    body = {n: p.clone() for n, p in model.named_parameters() if p in set(model.parts()[0])}
+    of_body = set(model.body_and_head_parameters()[0])
+    body = {n: p.clone() for n, p in model.named_parameters() if p in of_body}
     settings = TrainerSettings(
         max_steps=20, batch_size=8, backbone_lr=1e-2, head_lr=1e-9, bf16=True, save_steps=10**6
     )

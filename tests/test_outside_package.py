@@ -1,4 +1,4 @@
-"""Components of a package that pip installed: found by their entry points, and used in a job."""
+"""Components of a package that pip installed, found by their entry points and used in a job."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ box = mclabel_outside.checker:BoxChecker
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip has installed the package."""
+    """Return a folder into which pip has installed the package."""
     folder = tmp_path_factory.mktemp("outside")
     return install_package(folder, "mclabel_outside", PACKAGE, ENTRY_POINTS)
 
@@ -141,7 +141,7 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
     assert shown.exit_code == 0, shown.output
     again = mclabel_here(installed, "regrade", run, "-o", str(tmp_path / "again"))
     assert again.exit_code == 0, again.output
-    assert "0 other outcomes, 0 other first errors" in " ".join(again.output.split())
+    assert "0 changed outcomes, 0 changed first errors" in " ".join(again.output.split())
 
 
 def test_a_failure_in_a_component_is_one_line_that_names_it(

@@ -1,4 +1,4 @@
-"""The code on docs/own-model.md writes problems that are read, and a truth that labels meet."""
+"""The code in docs/own-model.md writes readable problems and a truth for measuring labels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_page_writes_problems_and_a_truth_to_fill_in(
     rows = [json.loads(line) for line in Path("truth.jsonl").read_text().splitlines()]
     assert len(rows) == 3 and {row["label"] for row in rows} == {None}
     by_end = [row["final_answer_correct"] for row in rows]
-    rows[by_end.index(True)]["label"] = -1  # the others are left as they are
+    rows[by_end.index(True)]["label"] = -1  # the other labels stay as they are
     Path("truth.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = ["eval", "labels", "runs/small", "--truth", "truth.jsonl", "--json"]
     result = run_verb(command)

@@ -1,4 +1,4 @@
-"""AGENTS.md and docs/llms.txt: short, and as the pages are."""
+"""AGENTS.md and docs/llms.txt are short and agree with the pages."""
 
 from __future__ import annotations
 

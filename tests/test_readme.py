@@ -1,4 +1,4 @@
-"""What the README, the pages and the configurations tell a user to type exists."""
+"""The commands and names in the README, the pages and the configurations exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pytest
 from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
-from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
@@ -39,17 +38,17 @@ PAGES = {
 }
 MAX_WORDS = 950
 ANY = re.compile(r"\bCONFIG\b")
-"""A configuration of the reader's; one of ours stands for it."""
+"""A placeholder for a reader's configuration, for which the test uses a bundled one."""
 
 
 def blocks(text: str, *languages: str) -> str:
-    """The text inside of fenced blocks of some languages; none is a shell's."""
+    """Return the text of fenced blocks in some languages; "" means blocks without a language."""
     found = re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
     return "\n".join(body for language, body in found if language in languages)
 
 
 def commands() -> list[tuple[str, list[str]]]:
-    """Page and words of every `mclabel …` line, continuation lines joined."""
+    """Return page and words of every `mclabel …` line, with continuation lines joined."""
     found = []
     for page, text in PAGES.items():
         shell = text if page.endswith(".yaml") else blocks(text, "", "sh", "bash")
@@ -72,7 +71,6 @@ def test_there_are_commands_to_check() -> None:
 def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> None:
     verb, *arguments = words
     command: click.Command = main.commands[verb]
-    is_evaluation = verb == "eval"
     while isinstance(command, click.Group):
         verb = arguments.pop(0)
         command = command.commands[verb]
@@ -86,7 +84,7 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
         "train": TrainConfig,
         "best-of-n": BestOfNConfig,
         "judge": JudgeConfig,
-        "search": SearchEvalConfig if is_evaluation else SearchConfig,
+        "search": SearchConfig,
     }
     given = context.params
     places = [f"{name}={given[name]}" for name in ("solutions", "out") if verb == "judge"]
@@ -108,7 +106,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_who_has_no_clone_is_not_sent_to_the_tests() -> None:
-    """`tests/` is not installed: a page that names a part of it says that it is in a clone."""
+    """`tests/` is not installed, so a page that names a file in it must mention a clone."""
     for page, text in PAGES.items():
         if page.startswith("docs/") and re.search(r"\btests[./]\w", text):
             assert re.search(r"\bin\s+a\s+clone\b", text, flags=re.IGNORECASE), page
@@ -119,10 +117,10 @@ def test_links_lead_somewhere() -> None:
         (path, link)
         for path in TEXTS
         for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", path.read_text())
-        if not link.startswith("api/")  # made when the pages are built
+        if not link.startswith("api/")  # generated when the pages are built
     }
     assert [one for one in links if not (one[0].parent / one[1]).exists()] == []
-    installed = (ROOT / "docs", ROOT / "configs")  # side by side in the package, too
+    installed = (ROOT / "docs", ROOT / "configs")  # both are side by side in the package, too
     outside = [
         (page, link)
         for page, link in links
@@ -133,7 +131,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """What headings are called in links, on GitHub and on the built pages."""
+    """Return the anchors of headings, on GitHub and on the built pages."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -150,7 +148,7 @@ def test_places_on_the_map_exist() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     places = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.py)`", text))
     assert len(places) > 40
-    # parts of a room are named within its row
+    # the row of a package also names the package's files
     parts = {str(path.relative_to(package)) for path in package.rglob("*")}
     for place in places - {"mclabel/"}:
         place = place.replace("NAME.py", "")
@@ -224,7 +222,7 @@ def test_scripts_that_make_runs_exist() -> None:
 
 
 def test_extras_are_installed_from_a_folder() -> None:
-    """The package is on no index: a name alone finds nothing, or somebody else's."""
+    """The package is on no index, so a name alone finds nothing, or a foreign package."""
     installs = {
         (str(path.relative_to(ROOT)), target)
         for folder in ("mclabel", "docs", "configs", "scripts", "examples", ".")

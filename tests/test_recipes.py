@@ -1,4 +1,4 @@
-"""The recipes agree with the package, with each other, and with what their tools take."""
+"""The recipes agree with the package, with each other, and with their tools."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ RAYJOB_FIELDS = {
     "spec.rayClusterSpec.workerGroupSpecs.minReplicas": int,
     "spec.rayClusterSpec.workerGroupSpecs.maxReplicas": int,
 }
-"""What KubeRay 1.7.0 declares in ray-operator/config/crd/bases/ray.io_rayjobs.yaml (`v1`)
-of the fields that the recipe sets. Pods' templates, which are Kubernetes', were checked, too."""
+"""Types of the fields that the recipe sets, as KubeRay 1.7.0 declares them in
+ray-operator/config/crd/bases/ray.io_rayjobs.yaml (`v1`). The pods' templates, which Kubernetes
+defines, were checked separately."""
 
 
 def rayjob() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -48,7 +49,7 @@ def rayjob() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def leaves(content: Any, path: str) -> dict[str, Any]:
-    """Values by their places, without pods' templates."""
+    """Return the values by their paths, without pods' templates."""
     if isinstance(content, list):
         return {k: v for part in content for k, v in leaves(part, path).items()}
     if not isinstance(content, dict):
@@ -67,11 +68,14 @@ def test_every_recipe_is_listed_and_says_at_its_head_what_was_not_run() -> None:
             assert re.search("planned, not run", head, re.IGNORECASE), path.name
 
 
-def test_the_rayjob_has_only_fields_that_kuberay_declares() -> None:
+def test_the_rayjob_has_only_fields_that_kuberay_declares_and_the_ray_of_the_image() -> None:
     job, _ = rayjob()
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
     found = leaves(job["spec"], "spec")
     assert {place: type(value) for place, value in found.items()} == RAYJOB_FIELDS
+    dockerfile = (RECIPES / "Dockerfile").read_text()
+    versions = re.findall(r"^ARG RAY=(\S+)", dockerfile, re.MULTILINE)
+    assert versions == [found["spec.rayClusterSpec.rayVersion"]]
 
 
 def test_the_rayjob_runs_a_command_that_loads_and_asks_for_the_nodes_it_may_have(
@@ -89,13 +93,6 @@ def test_the_rayjob_runs_a_command_that_loads_and_asks_for_the_nodes_it_may_have
     (workers,) = cluster["workerGroupSpecs"]
     assert config.ray.address == "auto" and config.ray.max_engines == workers["maxReplicas"]
     assert config.out.startswith("s3://"), "a new cluster finds nothing on the disk of an old one"
-
-
-def test_image_and_rayjob_name_one_version_of_ray() -> None:
-    job, _ = rayjob()
-    dockerfile = (RECIPES / "Dockerfile").read_text()
-    (version,) = re.findall(r"^ARG RAY=(\S+)", dockerfile, re.MULTILINE)
-    assert job["spec"]["rayClusterSpec"]["rayVersion"] == version
 
 
 def test_the_image_copies_what_a_wheel_is_built_from_and_runs_as_no_root() -> None:
@@ -117,7 +114,10 @@ def test_the_script_for_slurm_parses() -> None:
 
 
 def test_the_script_for_uv_and_the_image_install_extras_that_exist() -> None:
-    """As PEP 723 reads it; the package is on no index, so that uv takes it from the clone."""
+    """The script's header is read as PEP 723 defines.
+
+    The package is on no index, so uv takes it from the clone.
+    """
     text = (RECIPES / "label_hub.py").read_text()
     (block,) = re.findall(r"^# /// script\n((?:#(?: .*)?\n)+)# ///$", text, re.MULTILINE)
     declared = tomllib.loads(re.sub(r"^# ?", "", block, flags=re.MULTILINE))
@@ -139,7 +139,7 @@ def test_the_script_for_uv_labels_a_file_and_writes_a_data_set(tmp_path: Path) -
     problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = [RECIPES / "label_hub.py", problems, "--out", "run", "--model", "arith:policy"]
     command += ["--max-tokens", "200", "--per-problem", "2", "--rollouts", "8"]
-    for _ in range(2):  # the second time it resumes what is done
+    for _ in range(2):  # the second call resumes the finished blocks
         script = Forked(*command, folder=tmp_path)
         output, _ = script.communicate()
         assert script.returncode == 0, output

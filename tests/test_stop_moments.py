@@ -1,4 +1,4 @@
-"""A Ctrl-C at chosen moments of a command: it ends with 130 and one line, whatever is under way."""
+"""A Ctrl-C at chosen moments ends a command with exit code 130 and one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HANG_S = 240
-"""Guards against a hang; nothing is measured by it."""
+"""Seconds after which a command counts as hanging; the limit measures nothing else."""
 
 HOOK = """
 import os, signal, sys
@@ -102,7 +102,7 @@ def act():
 
 
 def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess[str]:
-    """Label one problem, with something done in the process when a module is first imported."""
+    """Label one problem, and run `act` when a module is first imported."""
     (folder / "sitecustomize.py").write_text(HOOK.format(module=module) + act)
     (folder / "job.yaml").write_text("ray: {address: none}\n")
     words = ["problems.source=arith", "problems.limit=1", "policy.model=arith:policy"]

@@ -1,4 +1,4 @@
-"""Trainings side by side in processes of their own: how they end, and what is left of them."""
+"""Trainings side by side in separate processes: how they end, and their outputs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_one_that_is_killed_is_named_and_all_are_trained_then(
     configs = {"a": long, "b": config(tmp_path / "b", given, max_steps=3, seed=1)}
     seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
     train_beside(configs, lambda name, step, total: seen[name].append((step, total)))
-    assert seen["a"][0][0] > 1  # it goes on
+    assert seen["a"][0][0] > 1  # the resumed training starts after step 1
     assert {name: steps[-1] for name, steps in seen.items()} == {"a": (15, 15), "b": (3, 3)}
     for name in configs:
         assert (tmp_path / name / "model" / "prm.json").is_file()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from mclabel.core.records import Counts
@@ -20,26 +22,30 @@ from mclabel.core.stats.values import (
 COUNTS = Counts(num_right=3, num_wrong=5, num_truncated=2, num_ungraded=7, num_tokens=99)
 
 
-def test_truncated_rollouts_count_as_wrong_or_not_at_all() -> None:
-    assert num_trials(COUNTS) == 10
-    assert value(COUNTS) == pytest.approx(0.3)
-    assert num_trials(COUNTS, truncated="exclude") == 8
-    assert value(COUNTS, truncated="exclude") == pytest.approx(0.375)
-
-
-def test_no_evidence_has_no_value() -> None:
-    assert value(Counts(num_ungraded=4)) is None
-    assert value(Counts(num_truncated=4), truncated="exclude") is None
-    assert value(Counts(num_truncated=4)) == 0.0
+@pytest.mark.parametrize(
+    ("counts", "truncated", "trials", "expected"),
+    [
+        (COUNTS, "wrong", 10, pytest.approx(0.3)),
+        (COUNTS, "exclude", 8, pytest.approx(0.375)),
+        (Counts(num_ungraded=4), "wrong", 0, None),
+        (Counts(num_truncated=4), "exclude", 0, None),
+        (Counts(num_truncated=4), "wrong", 4, 0.0),
+    ],
+)
+def test_truncated_rollouts_count_as_wrong_or_not_at_all(
+    counts: Counts, truncated: Literal["wrong", "exclude"], trials: int, expected: object
+) -> None:
+    assert num_trials(counts, truncated=truncated) == trials
+    assert value(counts, truncated=truncated) == expected
 
 
 @pytest.mark.parametrize(
     ("num_right", "num_trials", "low", "high"),
     [
-        # 0 of n: the upper bound is 1 - 0.025 ** (1 / n).
+        # For 0 of n, the upper bound is 1 - 0.025 ** (1 / n).
         (0, 16, 0.0, 0.205907),
         (16, 16, 0.794093, 1.0),
-        # Clopper and Pearson's published example and the textbook value for 8 of 10.
+        # Clopper and Pearson's published example, and the textbook value for 8 of 10.
         (8, 10, 0.443905, 0.974789),
         (1, 1, 0.025, 1.0),
     ],
@@ -51,7 +57,7 @@ def test_clopper_pearson_literals(num_right: int, num_trials: int, low: float, h
 def test_clopper_pearson_refuses_impossible_counts() -> None:
     with pytest.raises(ValueError, match="num_right=3, num_trials=2"):
         clopper_pearson(3, 2)
-    with pytest.raises(ValueError, match="n >= 1"):
+    with pytest.raises(ValueError, match="num_trials must be at least 1"):
         clopper_pearson(0, 0)
 
 
@@ -63,7 +69,7 @@ def test_clopper_pearson_refuses_impossible_counts() -> None:
         (1, 15, 0.0, True),
         (4, 0, 0.5, None),  # four right guesses have a chance of 1/16
         (0, 16, 0.5, False),
-        (11, 5, 0.5, False),  # at least as many by guessing: .105
+        (11, 5, 0.5, False),  # the chance of at least as many by guessing is .105
         (12, 4, 0.5, True),  # .038
         (1, 15, 0.01, False),  # .149
         (2, 14, 0.01, True),  # .011
@@ -97,8 +103,8 @@ def test_estimates_by_rule() -> None:
     assert estimate_fixed(Counts(num_ungraded=3)).low is None
     rule = first_success(batch=1, cap=4)
     stopped = estimate_stopped(Counts(num_right=1, num_wrong=1), rule)
-    assert stopped.value == 0.0  # the first draw, which alone is unbiased
-    # Two or more draws were needed: 1 - p >= .025; at most two: 1 - (1 - p) ** 2 >= .025.
+    assert stopped.value == 0.0  # the first draw, because only it is unbiased
+    # Two or more draws were needed: 1 - p >= .025. At most two: 1 - (1 - p) ** 2 >= .025.
     assert (stopped.low, stopped.high) == pytest.approx((0.012579, 0.975), abs=1e-3)
     assert estimate_stopped(Counts(num_right=1, num_wrong=1), rule, soft=False).value is None
     off = estimate_stopped(Counts(num_right=1, num_wrong=1, num_ungraded=1), rule)

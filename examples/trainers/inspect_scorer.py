@@ -2,8 +2,8 @@
 
     inspect eval examples/trainers/inspect_scorer.py --model MODEL
 
-In the environment of inspect_ai `pip install .` in a clone of mclabel adds the grader and changes
-no version.
+To install the grader, run `pip install .` in a clone of mclabel, in the environment of inspect_ai.
+This changes no version of another package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from mclabel.core.records import Verdict
 
 @scorer(metrics=[accuracy(), stderr()])
 def right_answer() -> Scorer:
-    """Grades the final answer against any of the targets; the undecided counts in no metric."""
+    """Grade the final answer, which is right if it equals any of the targets.
+
+    An answer with an unknown verdict counts in no metric.
+    """
 
     async def score(state: TaskState, target: Target) -> Score:
         text = state.output.completion
@@ -35,7 +38,7 @@ def right_answer() -> Scorer:
 
 @task
 def answers() -> Task:
-    """Two problems; put yours here."""
+    """Return a task of two problems. Replace them by your own problems."""
     return Task(
         dataset=[
             Sample(input="What is 2 + 3? Put the answer in \\boxed{}.", target="5"),

@@ -2,8 +2,9 @@
 
     python examples/trainers/trl_reward.py Qwen/Qwen2.5-0.5B-Instruct
 
-In the environment of TRL `pip install .` in a clone of mclabel adds the grader and changes no
-version. No server is needed; for rewards of a PRM see docs/rl-trainers.md.
+To install the grader, run `pip install .` in a clone of mclabel, in the environment of TRL. This
+changes no version of another package. The grader needs no server. docs/rl-trainers.md explains
+rewards from a PRM.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ REWARDS = {Verdict.RIGHT: 1.0, Verdict.WRONG: 0.0, Verdict.UNKNOWN: None}
 def right_answer(
     completions: Sequence[Any], answer: Sequence[Any], **columns: Any
 ) -> list[float | None]:
-    """Rewards of texts or conversations; `answer` is the data set's column of golds.
+    """Return the rewards of completions, which are texts or conversations.
 
-    TRL leaves a completion with None out of means and advantages.
+    `answer` is the column of gold answers in the data set. If a reward is None, TRL leaves the
+    completion out of means and advantages.
     """
     return [
         REWARDS[verdict_on(text_of(completion), gold)]

@@ -2,8 +2,8 @@
 
     PYTHONPATH=examples/trainers vf-eval verifiers_rubric --model MODEL -n 2
 
-verifiers 0.4 has no rubrics: see verifiers_task.py. In the environment of verifiers `pip install .`
-in a clone of mclabel adds the grader and changes no version.
+verifiers 0.4 has no rubrics; use verifiers_task.py. To install the grader, run `pip install .` in a
+clone of mclabel, in the environment of verifiers. This changes no version of another package.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ async def right_answer(completion: Any, answer: Any, parser: vf.Parser) -> float
 
 
 async def unknown(completion: Any, answer: Any, parser: vf.Parser) -> float:
-    """Whether it could not be decided: a metric, whose weight is 0."""
+    """Return 1 if the verdict is unknown. This is only a metric, with weight 0 in the reward."""
     return float(await _verdict(completion, answer, parser) is Verdict.UNKNOWN)
 
 
 async def _verdict(completion: Any, answer: Any, parser: vf.Parser) -> Verdict:
-    text = parser.parse_answer(completion)  # of the last message, with the rubric's own parser
+    text = parser.parse_answer(completion)  # the rubric's parser reads the last message
     return await asyncio.to_thread(verdict_on, text or "", answer)
 
 
 def load_environment(rows: list[dict[str, str]] = ROWS) -> vf.Environment:
-    """One turn a problem."""
+    """Make an environment in which the model answers each problem in one turn."""
     rubric = vf.Rubric(funcs=[right_answer, unknown], weights=[1.0, 0.0])
     return vf.SingleTurnEnv(dataset=Dataset.from_list(rows), rubric=rubric)

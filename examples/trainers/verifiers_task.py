@@ -2,8 +2,9 @@
 
     PYTHONPATH=examples/trainers vf-eval verifiers_task --model MODEL -n 2
 
-`ROWS` are its tasks: put yours there. In the environment of verifiers `pip install .` in a clone of
-mclabel adds the grader and changes no version.
+`ROWS` are the tasks of the environment; replace them by your own. To install the grader, run
+`pip install .` in a clone of mclabel, in the environment of verifiers. This changes no version of
+another package.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ ROWS = (
 
 
 class AnswerData(vf.TaskData):
-    """A problem as `prompt`, with its gold."""
+    """A problem, with its text as `prompt` and its gold answer."""
 
     answer: str
 
 
 class AnswerTask(vf.Task[AnswerData]):
-    """Rewards a right final answer."""
+    """Task that rewards a right final answer."""
 
     @vf.reward
     async def right_answer(self, trace: vf.Trace) -> float:
-        """1 for a right answer; else 0, and the metric `unknown` says what was undecided."""
+        """Return 1 for a right answer, else 0. The metric `unknown` is 1 for an unknown verdict."""
         verdict = await asyncio.to_thread(verdict_on, trace.last_reply, self.data.answer)
         trace.record_metric("unknown", float(verdict is Verdict.UNKNOWN))
         return float(verdict is Verdict.RIGHT)
 
 
 class AnswerTaskset(vf.Taskset[AnswerTask, vf.TasksetConfig]):
-    """The rows as tasks."""
+    """Task set with one task per row of `ROWS`."""
 
     def load(self) -> Iterator[AnswerTask]:
-        """One task a row."""
+        """Yield a task for each row."""
         for row in ROWS:
             yield AnswerTask(
                 AnswerData(prompt=row["problem"], answer=row["answer"]), self.config.task

@@ -2,8 +2,9 @@
 
     reward.custom_reward_function.path=examples/trainers/verl_reward.py
 
-In the environment of verl `pip install .` in a clone of mclabel adds the grader and changes no
-version. No server is needed; for rewards of a PRM see docs/rl-trainers.md.
+To install the grader, run `pip install .` in a clone of mclabel, in the environment of verl. This
+changes no version of another package. The grader needs no server. docs/rl-trainers.md explains
+rewards from a PRM.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from mclabel.core.records import Verdict
 def compute_score(
     data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **_: Any
 ) -> dict[str, float]:
-    """Score one completion: `score` is the reward, verl logs the means of the others.
+    """Score one completion. `score` is the reward; verl logs the means of the other values.
 
-    verl takes no None: what is undecided has the reward 0, and its share is `unknown`.
+    verl accepts no None. So an unknown verdict has the reward 0, and `unknown` is then 1.
     """
     verdict = verdict_on(solution_str, ground_truth)
     right = float(verdict is Verdict.RIGHT)

@@ -1,1 +1,1 @@
-"""People label the steps of a run's solutions by hand, in a page of this machine."""
+"""Annotation by hand: people label the steps of a run's solutions on a page served locally."""

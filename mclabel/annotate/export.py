@@ -1,4 +1,4 @@
-"""Exports of what people said in `mclabel annotate`, as PRM800K and as plain Parquet."""
+"""Export of the annotations from `mclabel annotate`, as PRM800K or as plain Parquet."""
 
 from __future__ import annotations
 
@@ -36,43 +36,50 @@ SCHEMA = pa.schema(
         ("is_quality_control_question", pa.bool_()),
     ]
 )
-"""Columns of `--to parquet`, a row for each opinion; docs/annotate.md explains them."""
+"""Columns of `--to parquet`. Each opinion is one row; docs/annotate.md explains the columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """A format that annotations are written in."""
+    """A file format for annotations."""
 
     file: str
+    """Name of the written file."""
     losses: str
+    """Sentence on the data that the format cannot store, for the report and the data set card."""
     write: Callable[[Path, list[dict[str, Any]]], None]
+    """Function that writes rows to a path."""
     row: Callable[[Item, Event], dict[str, Any]]
+    """Function that makes the row of an opinion on an item."""
 
 
 def export_people(
     folder: str, to: str, out: str, *, push_to_hub: str | None = None
 ) -> ExportReport:
-    """Write each person's opinion on each solution, and a data set card.
+    """Write each person's last opinion on each solution, and a data set card.
 
     Args:
         folder: folder of `mclabel annotate`.
         to: name of the format: `prm800k` or `parquet`.
-        out: folder, made if it is missing; what it holds of an earlier export is replaced.
-        push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
+        out: output folder, created if it does not exist. Files of an earlier export are replaced.
+        push_to_hub: data set on the Hugging Face Hub to which the folder is uploaded; None uploads
+            nothing.
 
     Raises:
-        ConfigError: another format, or the upload was refused.
-        DataError: nobody has submitted anything.
+        ConfigError: the format is unknown, or the upload was refused.
+        DataError: the folder contains no opinions.
     """
     if to not in _FORMS:
         raise ConfigError(
-            f"--to {to}: what people said in {folder} can be written as {', '.join(_FORMS)}. Give "
-            f"one of these; `mclabel import --from {PRM800K}` makes a run of the first, for other "
-            "formats"
+            f"--to {to}: the annotations in {folder} can be written as {', '.join(_FORMS)}. Give "
+            f"one of these. For another format, write {PRM800K} first, and turn it into a run with "
+            f"`mclabel import --from {PRM800K}`"
         )
     check_free(out, EXPORT, "-o ")
     annotated, form = Annotated.read(folder), _FORMS[to]
-    opinions = [(item, event) for item in annotated.items for event in annotated.all_said(item)]
+    opinions = [
+        (item, event) for item in annotated.items for event in annotated.last_opinions_on(item)
+    ]
     if not opinions:
         raise DataError(
             f"{folder}: nobody has submitted a solution yet, so there are no rows. Label some on "
@@ -99,11 +106,11 @@ def export_people(
     )
 
 
-def _lines(path: Path, rows: list[dict[str, Any]]) -> None:
+def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def _table(path: Path, rows: list[dict[str, Any]]) -> None:
+def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd")
 
 
@@ -121,7 +128,7 @@ def _prm800k_row(item: Item, event: Event) -> dict[str, Any]:
     steps = [text.removesuffix("\n") for text in item.steps]
     rated = []
     for text, word in zip(steps, event.ratings, strict=True):
-        # who gave up has not said that a step is the first error, and readers would take it so
+        # If the person gave up, a bad rating must not be read as the first error.
         if word is None or (word == "bad" and event.finish in WITH_REASON):
             break
         bad = word == "bad"
@@ -155,20 +162,20 @@ def _prm800k_row(item: Item, event: Event) -> dict[str, Any]:
 
 _RATING_NUMBERS = {"good": 1, "okay": 0, "bad": -1, "unsure": None}
 _LOSSES = (
-    "ratings end at the first bad step: those after it, notes, reasons for giving up and "
-    "probabilities of being drawn are lost"
+    "ratings after the first bad step, notes, reasons for giving up and sampling probabilities are "
+    "lost"
 )
 _FORMS: Mapping[str, _Form] = {
     PRM800K: _Form(
         file="data.jsonl",
         losses=_LOSSES,
-        write=_lines,
+        write=_write_lines,
         row=_prm800k_row,
     ),
     PARQUET: _Form(
         file="data.parquet",
         losses="earlier revisions of an opinion are lost",
-        write=_table,
+        write=_write_table,
         row=_plain_row,
     ),
 }
@@ -181,8 +188,8 @@ configs:
 - config_name: default
   data_files: {form.file}
 ---
-{num_opinions} opinions of {num_people} people on the steps of solutions, in the format of {to},
-collected with `mclabel annotate`.
+{num_opinions} opinions of {num_people} people on the steps of solutions, in the format {to}. They
+were collected with `mclabel annotate`.
 
-What this format cannot hold: {form.losses}.
+Limits of this format: {form.losses}.
 """

@@ -1,6 +1,4 @@
-"""A folder of annotations, read as a whole: who said what, how far people agree, and what they
-take for true.
-"""
+"""Analysis of a folder of annotations: opinions by person, agreement, and first errors as truth."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from mclabel.data.readers.judged import JudgedSolution
 
 @dataclass(frozen=True, kw_only=True)
 class Annotated:
-    """Items, and what people said of them."""
+    """The content of a folder of annotations: its settings, items and opinions."""
 
     settings: Settings
     items: Sequence[Item]
@@ -38,10 +36,10 @@ class Annotated:
 
     @classmethod
     def read(cls, folder: str) -> Annotated:
-        """Read a folder.
+        """Read a folder of annotations.
 
         Raises:
-            DamagedFile: it is not what was written.
+            DamagedFile: a file is missing, or its content was changed.
         """
         stored = read_folder(folder)
         return cls(
@@ -52,30 +50,40 @@ class Annotated:
 
     @cached_property
     def latest(self) -> Mapping[tuple[str, str], Event]:
-        """The last opinion of each person on each item."""
+        """Last opinion of each person on each item, by (person, solution id)."""
         return last_opinions(self.events)
 
     @cached_property
     def firsts(self) -> Mapping[tuple[str, str], Event]:
-        """The first one, which counts on gold."""
+        """First opinion of each person on each item, by (person, solution id).
+
+        Only first opinions count for a person's rate on gold.
+        """
         return first_opinions(self.events)
 
-    def all_said(self, item: Item) -> list[Event]:
-        """The last opinions on an item, the overseer's at the end."""
+    def last_opinions_on(self, item: Item) -> list[Event]:
+        """Return the last opinion of each person on an item, with the overseer's at the end."""
         people = [*item.people, OVERSEER]
         return [e for person in people if (e := self.latest.get((person, item.id))) is not None]
 
-    def said(self, item: Item) -> list[Event]:
-        """Those that count: the overseer's alone where there is one."""
-        events = self.all_said(item)
+    def counting_opinions(self, item: Item) -> list[Event]:
+        """Return the opinions that determine the truth of an item.
+
+        If the overseer has an opinion, it alone is returned; otherwise the last opinion of each
+        person.
+        """
+        events = self.last_opinions_on(item)
         return [event for event in events if event.person == OVERSEER] or events
 
     @property
     def disagreements(self) -> list[tuple[Item, list[Event]]]:
-        """Items on which people differ, gold left out; open ones first."""
+        """Items on which people differ, without gold, each with its opinions.
+
+        Items without an overseer's opinion come first.
+        """
         disagreements = []
         for item in self.items:
-            events = self.all_said(item)
+            events = self.last_opinions_on(item)
             answers = {answer_of(event) for event in events if event.person != OVERSEER}
             if item.gold is None and len(answers) > 1:
                 disagreements.append((item, events))
@@ -83,7 +91,7 @@ class Annotated:
 
 
 def answer_of(event: Event) -> str:
-    """Return what an opinion comes to, in words."""
+    """Return the result of an opinion in words, such as `no error`, `step 3` or `give up`."""
     if not event.is_sure:
         return event.finish.replace("_", " ") if event.finish in WITH_REASON else "unsure"
     return "no error" if event.first_error is None else f"step {event.first_error}"
@@ -91,27 +99,27 @@ def answer_of(event: Event) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonSummary:
-    """Work of one person."""
+    """Progress and quality of one person's work."""
 
     name: str
     num_done: int
+    """Number of solutions that the person has labelled."""
     num_items: int
-    """Solutions to label, done or not."""
+    """Number of solutions that are assigned to the person."""
     num_unsure: int
-    """Number of these without a first error, because the person was unsure, gave up or found
-    the problem bad.
-    """
+    """Number of labelled solutions without a verdict on the first error: the person was unsure,
+    gave up, or marked the problem as bad."""
     median_s: float | None
-    """Median seconds a solution was in sight."""
+    """Median seconds for which a solution was visible; None if none is labelled."""
     hidden: Rate
     """Rate of right first opinions on hidden gold."""
 
     def lines(self) -> Iterator[str]:
-        """Lines to print on a terminal."""
+        """Yield the lines to print on a terminal."""
         pace = "" if self.median_s is None else f", median {self.median_s:.0f} s"
         yield (
             f"{self.name}: {self.num_done} of {self.num_items} solutions{pace}; "
-            f"{self.num_unsure} unsure, given up or bad problems"
+            f"{self.num_unsure} without a verdict (unsure, given up or bad problem)"
         )
         if self.hidden.num:
             yield f"  hidden gold: {self.hidden.shown}"
@@ -119,34 +127,36 @@ class PersonSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """All people, and their agreement on the first error."""
+    """Summary of all people's work, and their agreement on the first error."""
 
     people: tuple[PersonSummary, ...]
     num_items: int
     num_done: int
-    """Solutions that anybody has labelled."""
+    """Number of solutions that at least one person has labelled."""
     num_twice: int
-    """Solutions whose first error two people have said."""
+    """Number of solutions with a verdict on the first error from at least two people, without
+    gold."""
     agreement: Estimate
-    """Share of these where both say the same."""
+    """Share of these `num_twice` solutions on which all verdicts are the same."""
     alpha: Estimate
-    """Krippendorff's alpha of the first error, taken as a name; interval by item."""
+    """Krippendorff's alpha of the first error as a nominal variable; its interval resamples
+    items."""
 
     def lines(self) -> Iterator[str]:
-        """Lines to print on a terminal."""
+        """Yield the lines to print on a terminal."""
         for person in self.people:
             yield from person.lines()
         if not self.num_twice:
-            yield "No solution has a first error by two people yet."
+            yield "No solution has a verdict on the first error by two people yet."
             return
         few = f" (fewer than {FEW_PROBLEMS}: too narrow)" if self.num_twice < FEW_PROBLEMS else ""
-        yield f"Labelled by two people: {self.num_twice} solutions{few}"
-        yield f"  same first error: {_shown(self.agreement)}"
-        yield f"  Krippendorff's alpha: {_shown(self.alpha)}"
+        yield f"Verdicts by at least two people: {self.num_twice} solutions{few}"
+        yield f"  same first error: {_estimate_text(self.agreement)}"
+        yield f"  Krippendorff's alpha: {_estimate_text(self.alpha)}"
 
 
 def summarise(annotated: Annotated) -> Summary:
-    """Count and compare. Agreement is without gold, and without the overseer."""
+    """Summarise the work and the agreement; agreement leaves out gold and the overseer."""
     by_solution: dict[str, list[Hashable]] = defaultdict(list)
     gold = {item.id for item in annotated.items if item.gold is not None}
     for (person, solution), event in sorted(annotated.latest.items()):
@@ -178,7 +188,7 @@ def _person(name: str, annotated: Annotated) -> PersonSummary:
     )
 
 
-def _shown(estimate: Estimate) -> str:
+def _estimate_text(estimate: Estimate) -> str:
     if estimate.value is None:
         return "no variation to measure"
     return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
@@ -186,26 +196,27 @@ def _shown(estimate: Estimate) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PeoplesTruth:
-    """The first errors that people named, and how many solutions have none."""
+    """First errors from annotations, to be used as the truth of drawn solutions."""
 
     judged: tuple[JudgedSolution, ...]
-    """Judged solutions, by item. If two people differ, both first errors are accepted until the
-    overseer settles it; a drawn gold item has the first errors of the gold.
-    """
+    """Drawn solutions with a verdict on the first error, in the order of the items. If two people
+    differ, both first errors are accepted until the overseer decides. A drawn gold item has the
+    first errors of the gold file."""
     num_unsure: int
-    """Solutions that were submitted without a first error: unsure, given up, bad problem."""
+    """Number of drawn solutions that were submitted without a verdict: people were unsure, gave up
+    or marked the problem as bad."""
     num_open: int
-    """Solutions that nobody has submitted yet."""
+    """Number of drawn solutions that nobody has submitted yet."""
 
 
 def peoples_truth(annotated: Annotated) -> PeoplesTruth:
-    """Return what the last opinions of a folder say of the solutions that were drawn."""
+    """Return the first errors of the drawn solutions, from the last opinions in a folder."""
     judged, num_drawn, num_open = [], 0, 0
     for item in annotated.items:
         if item.probability is None:
             continue
         num_drawn += 1
-        events = annotated.said(item)
+        events = annotated.counting_opinions(item)
         num_open += item.gold is None and not events
         errors = [event.first_error for event in events if event.is_sure]
         if item.gold is not None:

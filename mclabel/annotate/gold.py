@@ -1,8 +1,8 @@
-"""Solutions whose first errors are known, mixed into what people label; and rates of right answers.
+"""Gold for annotation: solutions with known first errors, hidden among those that people label.
 
-Each person's queue is a function of items and settings alone. Gold lies at random places in it, and
-nothing on the page says which it is. A person's first opinion on a solution is the one that counts:
-nobody can try twice.
+The module also computes each person's rate of right opinions on gold. Each person's queue depends
+only on items and settings. Gold has random positions in the queue, and the page does not mark it.
+Only a person's first opinion on a gold solution counts, so later corrections do not help.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from mclabel.annotate.events import Event
 from mclabel.annotate.items import GOLD, Item, Settings, item_of
 from mclabel.core.errors import DataError
-from mclabel.core.records import Index, LabeledSolution, Many
+from mclabel.core.records import Index, LabeledSolution, TupleOf
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record
 from mclabel.core.stats.intervals import clopper_pearson
@@ -24,37 +24,38 @@ from mclabel.data.readers.rows import file_rows
 
 @dataclass(frozen=True, kw_only=True)
 class GoldLine:
-    """A line of a file of gold: a solution of the run by its id, or texts of its own."""
+    """A line of a gold file: the id of a solution of the run, or the texts of another solution."""
 
-    first_errors: Many[Index | None] | None
-    """All that are reasonable; None, here or in the list, is that there is none."""
+    first_errors: TupleOf[Index | None] | None
+    """0-based indices of all steps that are acceptable as the first error. None in place of the
+    list, or as an element, means that the solution has no error."""
     solution_id: str = ""
     problem: str = ""
     answer: str = ""
-    steps: Many[str] = ()
+    steps: TupleOf[str] = ()
 
     @property
     def errors(self) -> tuple[int | None, ...]:
-        """All first errors that are reasonable, each once."""
+        """All acceptable first errors without duplicates; an element None means no error."""
         return (None,) if self.first_errors is None else tuple(dict.fromkeys(self.first_errors))
 
     @property
     def fault(self) -> str | None:
-        """Return what is wrong with it, if anything is."""
+        """Return the rule that the line breaks, as a message; None if the line is valid."""
         texts = (self.problem, self.answer, *self.steps)
         own = bool(self.steps) and all(text.strip() for text in texts)
         if not self.errors:
-            return "first_errors=[]: must name a step, or be null"
+            return "first_errors=[]: must have the index of a step, or be null for no error"
         if own if self.solution_id else not own:
-            return "must have solution_id, or problem, answer and steps that are not empty"
+            return "must have either solution_id alone, or non-empty problem, answer and steps"
         return None
 
 
 def read_gold(path: str | Path) -> list[GoldLine]:
-    """The lines of a file of gold.
+    """Read the lines of a gold file.
 
     Raises:
-        DataError: names a line that is none, or two that are the same.
+        DataError: a line is invalid, two lines are about the same solution, or there are no lines.
     """
     gold_lines: dict[object, GoldLine] = {}
     for place, row in file_rows(str(path)):
@@ -64,38 +65,39 @@ def read_gold(path: str | Path) -> list[GoldLine]:
         except ValueError as error:
             fault = str(error)
         if fault is None and (key := line.solution_id or (line.problem, line.steps)) in gold_lines:
-            fault = "is of the same solution as an earlier line. Give each one once"
+            fault = "is about the same solution as an earlier line. Give each solution once"
         if fault is not None:
             raise DataError(f"--gold {place}: {fault}. docs/annotate.md shows lines of gold")
         gold_lines[key] = line
     if not gold_lines:
-        raise DataError(f"--gold {path}: holds no lines. docs/annotate.md shows lines of gold")
+        raise DataError(f"--gold {path}: has no lines. docs/annotate.md shows lines of gold")
     return list(gold_lines.values())
 
 
 def gold_digest(lines: Sequence[GoldLine]) -> str:
-    """Return a digest by which the same gold is recognised."""
+    """Return a digest of the gold, to check that a resumed folder uses the same gold."""
     return content_id("gold", [{**vars(line), "steps": list(line.steps)} for line in lines])
 
 
-def with_gold(
+def add_gold_items(
     items: Sequence[Item],
     lines: Sequence[GoldLine],
     rows: Callable[[], Iterable[LabeledSolution]],
     settings: Settings,
 ) -> list[Item]:
-    """Items with gold among them, and who labels which of it.
+    """Add gold to the drawn items, and assign it to people.
 
-    A drawn solution that is gold keeps its probability, and its gold is its truth.
+    A drawn solution that is also gold keeps its probability, and its first errors in the gold file
+    are its truth.
 
     Args:
-        items: that were drawn.
-        lines: lines of the gold.
-        rows: reads the run.
+        items: items that were drawn from the run.
+        lines: lines of the gold file.
+        rows: function that reads the run.
         settings: settings of the folder.
 
     Raises:
-        DataError: gold is of a solution or step that the run does not have.
+        DataError: a line names a solution or a step that the run does not have.
     """
     drawn = {item.id: item for item in items}
     wanted = {solution_id.solution_id for solution_id in lines}
@@ -105,8 +107,8 @@ def with_gold(
         item = _gold_item(line, drawn, named)
         if bad := [e for e in line.errors if e is not None and e >= len(item.steps)]:
             raise DataError(
-                f"--gold: first_errors of solution {item.id} has step {bad[0]}, and there are "
-                f"steps 0 to {len(item.steps) - 1}. Count steps from 0"
+                f"--gold: first_errors of solution {item.id} has step {bad[0]}, but its steps are "
+                f"0 to {len(item.steps) - 1}. Count steps from 0"
             )
         gold[item.id] = replace(item, gold=line.errors, people=())
     others = [item for item in items if item.id not in gold]
@@ -114,7 +116,7 @@ def with_gold(
     for person in settings.people:
         num_own = sum(person in item.people for item in others)
         num_hidden = round(settings.gold_share / (1 - settings.gold_share) * num_own)
-        for gold_id in _ranked(gold, person, settings)[:num_hidden]:
+        for gold_id in _rank_gold(gold, person, settings)[:num_hidden]:
             given[gold_id].append(person)
     return [*others, *(replace(item, people=tuple(given[item.id])) for item in gold.values())]
 
@@ -125,7 +127,7 @@ def _gold_item(
     if not line.solution_id:
         digest = content_id("annotated", line.problem, list(line.steps))
         return Item(
-            id=_own_id(digest),
+            id=_gold_id(digest),
             problem=line.problem,
             answer=line.answer,
             steps=line.steps,
@@ -140,57 +142,63 @@ def _gold_item(
     row = rows.get(line.solution_id)
     if row is None or not row.steps:
         raise DataError(
-            f"--gold: solution_id={line.solution_id[:80]!r} is no solution of "
-            "the run with steps. Give its id, or problem, answer and steps"
+            f"--gold: solution_id={line.solution_id[:80]!r} is not a solution with steps in the "
+            "run. Give the id of a solution with steps, or give problem, answer and steps"
         )
     return item_of(row, GOLD, None, ())
 
 
 def is_of_run(item: Item) -> bool:
-    """Return whether an item is a solution of the run, and not gold with texts of its own."""
-    return item.id != _own_id(item.digest)
+    """Return whether an item is a solution of the run; else its texts come from the gold file."""
+    return item.id != _gold_id(item.digest)
 
 
-def _own_id(digest: str) -> str:
+def _gold_id(digest: str) -> str:
     return content_id("gold", digest)
 
 
-def _ranked(gold: Iterable[str], person: str, settings: Settings) -> list[str]:
+def _rank_gold(gold: Iterable[str], person: str, settings: Settings) -> list[str]:
     return sorted(gold, key=lambda gold_id: content_id("gold", settings.seed, person, gold_id))
 
 
 def queues(items: Sequence[Item], settings: Settings) -> dict[str, tuple[str, ...]]:
-    """Return the ids of what each person labels, in order."""
+    """Return the solution ids in each person's queue, by the person's name, in order."""
     own: dict[str, list[str]] = {person: [] for person in settings.people}
     gold: dict[str, list[str]] = {person: [] for person in settings.people}
     for item in items:
         for person in item.people:
             (own if item.gold is None else gold)[person].append(item.id)
-    return {person: _mixed(own[person], gold[person], person, settings) for person in own}
+    return {person: _mix_in_gold(own[person], gold[person], person, settings) for person in own}
 
 
-def _mixed(own: list[str], gold: list[str], person: str, settings: Settings) -> tuple[str, ...]:
+def _mix_in_gold(
+    own: list[str], gold: list[str], person: str, settings: Settings
+) -> tuple[str, ...]:
     total = len(own) + len(gold)
     chance = random.Random(content_id("mixed", settings.seed, person))
     places = set(chance.sample(range(total), len(gold)))
-    sources = iter(_ranked(gold, person, settings)), iter(own)
+    sources = iter(_rank_gold(gold, person, settings)), iter(own)
     return tuple(next(sources[place not in places]) for place in range(total))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Share of a person's first opinions on gold that are right, with its Clopper-Pearson
-    interval.
+    """Share of right opinions among a person's first opinions on gold.
+
+    The share has a Clopper-Pearson interval.
     """
 
     num: int
+    """Number of first opinions on gold."""
     num_right: int
     low: float | None = None
+    """Lower end of the 95% interval; None if `num` is 0."""
     high: float | None = None
+    """Upper end of the 95% interval; None if `num` is 0."""
 
     @property
     def shown(self) -> str:
-        """For a terminal."""
+        """The counts and the rate with its interval, as text for a terminal."""
         share = self.num_right / self.num
         return (
             f"{self.num_right} of {self.num} right, {share:.2f} [{self.low:.2f}, {self.high:.2f}]"
@@ -198,11 +206,11 @@ class Rate:
 
 
 def gold_rate(items: Iterable[Item], firsts: Mapping[tuple[str, str], Event], person: str) -> Rate:
-    """Return how often a person's first opinions on gold were right.
+    """Return the rate of a person's right first opinions on gold.
 
     Args:
         items: items of the folder.
-        firsts: first opinions, by person and item.
+        firsts: first opinions, by (person, solution id).
         person: name of the person.
     """
     answers = [

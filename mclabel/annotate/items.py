@@ -1,10 +1,10 @@
-"""Which solutions people label, who labels which, and with what probability each was drawn.
+"""Sampling of the solutions that people label, and their assignment to people.
 
-Solutions are drawn within strata: outcome, labelled error (or none, or undecided), number of steps.
-A stratum gets a share by the square root of its size, so that rare cases are seen often enough, and
-every solution has a known probability above 0 of being drawn. Weights of 1 / probability make
-figures ones of the whole run again. The draw depends on ids and seed alone: not on the order of
-shards.
+Solutions are drawn within strata, which are defined by the outcome, the label (error, no error or
+undecided) and the number of steps. The sample size of a stratum grows with the square root of its
+size, so that rare cases are drawn often enough. Every solution has a known sampling probability
+above 0. Weights of 1 / probability make statistics of the sample estimates for the whole run. The
+draw depends only on ids and seed, not on the order of shards.
 """
 
 from __future__ import annotations
@@ -25,47 +25,49 @@ from mclabel.data.readers.solutions import Selected
 _BUCKETS = ((3, "1 to 3 steps"), (6, "4 to 6 steps"), (12, "7 to 12 steps"))
 _MANY = "over 12 steps"
 GOLD, SELECTED = "gold", "selected"
-"""Strata of gold that was not drawn, and of what a selection names."""
+"""Strata of gold that was not drawn, and of solutions from a manifest of `mclabel select`."""
 OVERSEER = "overseer"
-"""The name of whoever runs the labelling; no person's."""
+"""Reserved name of the user who runs the annotation; no person may have it."""
 MIN_PROBABILITY = 1e-12
-"""A solution drawn with a smaller one would outweigh any run."""
+"""Smallest accepted sampling probability. A smaller one would give a single solution a weight
+larger than any run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A solution that people label, with its texts: the folder can be used without the run."""
+    """A solution that people label, with its texts, so that the folder does not need the run."""
 
     id: str
     """Id of the solution."""
     problem: str
     answer: str
-    """The gold answer."""
+    """Gold answer of the problem."""
     steps: tuple[str, ...]
     prediction: str | None
     digest: str
-    """Hash of the texts of problem and steps."""
+    """Hash of the texts of the problem and the steps."""
     stratum: str
     probability: float | None
-    """Chance of being drawn from the run, in (0, 1]; None of gold that was not drawn."""
+    """Probability of being drawn from the run, in (0, 1]; None for gold that was not drawn."""
     people: tuple[str, ...]
-    """Names of the people who label it."""
+    """Names of the people who label the solution."""
     gold: tuple[int | None, ...] | None = None
-    """The first errors that are known to be reasonable, None for none; None where it is no gold."""
+    """0-based indices of the acceptable first errors if the solution is gold; an element None means
+    no error. None in place of the tuple means that the solution is not gold."""
 
     @property
     def fault(self) -> str | None:
-        """The first field that breaks a rule, with its value and the rule; None if none does."""
+        """The first field that breaks a rule, its value and the rule; None if there is none."""
         if not self.id or not self.steps:
-            return f"id={self.id[:80]!r}: an item must have an id, and one step at least"
+            return f"id={self.id[:80]!r}: an item must have an id and at least one step"
         if self.digest != (wanted := texts_digest(self.problem, self.steps)):
-            return f"digest={self.digest[:80]!r}: its problem and steps have {wanted!r}"
+            return f"digest={self.digest[:80]!r}: must be {wanted!r}, the digest of its texts"
         chance = self.probability
         if chance is not None and not MIN_PROBABILITY <= chance <= 1:
             return f"probability={chance}: must be a probability in [{MIN_PROBABILITY:g}, 1]"
         wrong = [e for e in self.gold or () if e is not None and not 0 <= e < len(self.steps)]
         if wrong or self.gold == ():
-            return f"gold={list(self.gold or ())}: must name steps 0 to {len(self.steps) - 1}"
+            return f"gold={list(self.gold or ())}: must have steps from 0 to {len(self.steps) - 1}"
         if len(set(self.people)) < len(self.people) or OVERSEER in self.people:
             return f"people={list(self.people)}: must be different names, without {OVERSEER}"
         return None
@@ -73,31 +75,32 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The way that a folder of annotations was begun; it goes on with the same."""
+    """Settings with which a folder of annotations was created; they cannot change later."""
 
     id: str
-    """Random id of the folder; browsers keep unsent opinions under it."""
+    """Random id of the folder. Browsers store unsent opinions under this id."""
     run: str
     """Folder or URL of the run."""
     run_id: str
+    """Identity of the run, to detect that another run is given later."""
     people: tuple[str, ...] = ("me",)
     sample: int = 200
     """Number of solutions to draw."""
     seed: int = 0
     overlap: float = 0.1
-    """Share of the solutions that two people label."""
+    """Share of the solutions that two people label, in [0, 1]."""
     guidelines: str | None = None
-    """Text of the rules that people are shown."""
+    """Text of the annotation guidelines on the page; None for none."""
     gold: str | None = None
-    """Digest of the gold that is mixed in; None for none."""
+    """Digest of the gold file; None if there is no gold."""
     gold_share: float = 0.1
-    """Share of each person's solutions that are gold, in [0, 1)."""
+    """Share of gold among each person's solutions, in [0, 1)."""
     select: str | None = None
-    """Digest of the manifest of `mclabel select` that names the solutions; None draws them."""
+    """Digest of the manifest of `mclabel select` that lists the solutions; None draws them."""
 
     @property
     def fault(self) -> str | None:
-        """The first field that breaks a rule, with its value and the rule; None if none does."""
+        """The first field that breaks a rule, its value and the rule; None if there is none."""
         people = list(self.people)
         if not all(people) or len(set(people)) < max(1, len(people)) or OVERSEER in people:
             return f"people={people}: must be different names, at least one, without {OVERSEER}"
@@ -112,16 +115,16 @@ _RANGES = (
     *(("sample", 1, MAX_TOTAL), ("seed", 0, MAX_SEED)),
     *(("overlap", 0, 1), ("gold_share", 0, 1)),
 )
-"""Settings that are numbers, with the least and the largest value of each."""
+"""Name, smallest value and largest value of each numeric setting."""
 
 
 def text_digest(row: LabeledSolution) -> str:
-    """Digest of what people are shown of a solution."""
+    """Return the digest of a solution's texts that people see."""
     return texts_digest(row.problem.text, [step.text for step in row.solution.steps])
 
 
 def texts_digest(problem: str, steps: Sequence[str]) -> str:
-    """Return the digest of the texts of a problem and of a solution's steps."""
+    """Return the digest of a problem's text and the texts of a solution's steps."""
     return content_id("annotated", problem, list(steps))
 
 
@@ -130,22 +133,22 @@ def draw_items(
     settings: Settings,
     selected: Selected | None = None,
 ) -> list[Item]:
-    """The solutions to label, in the order in which they are shown.
+    """Draw the solutions to label, and return them in the order of the page.
 
     Args:
-        rows: reads the run; called twice, so that no run must fit into memory.
+        rows: function that reads the run. It is called twice, so a run need not fit into memory.
         settings: settings of the draw.
-        selected: takes these solutions, with their probabilities, in place of a draw.
+        selected: solutions to take in place of a draw, with their probabilities; None draws.
 
     Raises:
-        DataError: the run has no solution with steps, or not those that were selected.
+        DataError: the run has no solution with steps, or lacks a selected solution.
     """
     if selected is None:
-        drawn = _drawn(rows(), settings)
+        drawn = _draw_solutions(rows(), settings)
     else:
-        drawn = _selected(rows(), selected, settings.run)
+        drawn = _selected_solutions(rows(), selected, settings.run)
     order = sorted(drawn, key=lambda item_id: content_id("order", settings.seed, item_id))
-    people = dict(zip(order, _people(len(order), settings), strict=True))
+    people = dict(zip(order, _assign_people(len(order), settings), strict=True))
     items = {
         row.solution.id: item_of(row, *drawn[row.solution.id], people[row.solution.id])
         for row in rows()
@@ -154,16 +157,18 @@ def draw_items(
     return [items[item_id] for item_id in order]
 
 
-def _drawn(rows: Iterable[LabeledSolution], settings: Settings) -> dict[str, tuple[str, float]]:
-    """Stratum and probability of each solution that is drawn."""
+def _draw_solutions(
+    rows: Iterable[LabeledSolution], settings: Settings
+) -> dict[str, tuple[str, float]]:
+    """Draw solutions; return the stratum and the sampling probability of each, by its id."""
     strata: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for row in rows:
         if row.steps:
             strata[_stratum(row)].append(row.solution.id)
     if not strata:
-        raise DataError(f"{settings.run}: holds no solution with steps. Give another run")
-    while len(strata) > max(1, settings.sample):  # every stratum must have one
-        strata = _coarser(strata)
+        raise DataError(f"{settings.run}: contains no solution with steps. Give another run")
+    while len(strata) > max(1, settings.sample):  # one solution of each stratum must be drawn
+        strata = _merge_strata(strata)
     counts = _allocate({name: len(ids) for name, ids in strata.items()}, settings.sample)
     drawn: dict[str, tuple[str, float]] = {}
     for name, ids in strata.items():
@@ -173,7 +178,7 @@ def _drawn(rows: Iterable[LabeledSolution], settings: Settings) -> dict[str, tup
     return drawn
 
 
-def _selected(
+def _selected_solutions(
     rows: Iterable[LabeledSolution], selected: Selected, run: str
 ) -> dict[str, tuple[str, float]]:
     there = set()
@@ -186,10 +191,10 @@ def _selected(
 
 
 def check_same(wanted: Mapping[str, Any], recorded: Settings, folder: str) -> None:
-    """Refuse to go on with a folder under other settings than it was begun with.
+    """Check that a folder is continued with the settings with which it was created.
 
     Raises:
-        ConfigError: names what differs.
+        ConfigError: settings differ; the message lists them with both values.
     """
     differ = [
         f"{name}={str(value)[:80]!r}, was {str(getattr(recorded, name))[:80]!r}"
@@ -198,8 +203,8 @@ def check_same(wanted: Mapping[str, Any], recorded: Settings, folder: str) -> No
     ]
     if differ:
         raise ConfigError(
-            f"-o {folder}: was begun with other settings: {'; '.join(differ)}. Leave them out to "
-            "go on, or give another folder"
+            f"-o {folder}: was created with other settings: {'; '.join(differ)}. Leave these "
+            "options out to continue, or give another folder"
         )
 
 
@@ -211,8 +216,8 @@ def _stratum(row: LabeledSolution) -> tuple[str, ...]:
     return str(row.solution.outcome), labelled, size
 
 
-def _coarser(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str, ...], list[str]]:
-    """Strata without their last property."""
+def _merge_strata(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str, ...], list[str]]:
+    """Merge strata by removing the last property from their names."""
     strata_ids: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name, ids in strata.items():
         strata_ids[name[:-1]] += ids
@@ -220,8 +225,9 @@ def _coarser(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str, ...
 
 
 def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[str, ...], int]:
-    """Return how many to draw of each stratum: one at least, the rest by the square root of its
-    size.
+    """Return the number of solutions to draw from each stratum, at least one.
+
+    The other solutions are divided in proportion to the square roots of the strata's sizes.
     """
     counts = dict.fromkeys(sizes, 1)
     heap = [(-math.sqrt(size), name) for name, size in sizes.items() if size > 1]
@@ -236,8 +242,8 @@ def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[s
     return counts
 
 
-def _people(num_items: int, settings: Settings) -> list[tuple[str, ...]]:
-    """Return who labels each item; those that two people label come spread over the whole order."""
+def _assign_people(num_items: int, settings: Settings) -> list[tuple[str, ...]]:
+    """Assign people to each item. Items with two people are spread evenly over the order."""
     people, num = settings.people, len(settings.people)
     share = settings.overlap if num > 1 else 0.0
     by_item, num_twice = [], 0
@@ -254,7 +260,7 @@ def _people(num_items: int, settings: Settings) -> list[tuple[str, ...]]:
 def item_of(
     row: LabeledSolution, stratum: str, probability: float | None, people: tuple[str, ...]
 ) -> Item:
-    """A solution of the run as an item."""
+    """Make the item of a solution of the run."""
     return Item(
         id=row.solution.id,
         problem=row.problem.text,

@@ -1,8 +1,8 @@
-"""`mclabel annotate`: serves the page on which people label, on this machine, until interrupted.
+"""Server of `mclabel annotate`: it serves the annotation page until the command is interrupted.
 
-The server gives out items and records events. The labels of the run are given out for a solution
-only to who has submitted an opinion on it; with gold among the solutions they are not given out,
-for gold may have none and would be known by that.
+The server sends items and records events. It sends the run's labels of a solution only to people
+who have submitted an opinion on it. If the folder has gold, the server sends no labels of the run:
+gold solutions may have none, so their absence would reveal the gold.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mclabel.annotate.events import event_fault, parse_event
 from mclabel.annotate.folder import Annotated, Summary, answer_of, summarise
 from mclabel.annotate.gold import (
     GoldLine,
+    add_gold_items,
     gold_digest,
     is_of_run,
     queues,
     read_gold,
-    with_gold,
 )
 from mclabel.annotate.items import (
     OVERSEER,
@@ -57,10 +57,12 @@ from mclabel.run.kinds import Run, find_runs, run_identity
 from mclabel.run.outputs import ANNOTATIONS, check_places, output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.serving.access import PageFence
-from mclabel.serving.requests import Refused, json_response, parsed, read_body
+from mclabel.serving.requests import Refused, json_response, parse_body, read_body
+from mclabel.show.solutions import shown_value
 from mclabel.show.texts import STATIC
 
 PORT = 8790
+"""Default port of the page."""
 
 
 def annotate(
@@ -73,30 +75,30 @@ def annotate(
     port: int | None,
     on_ready: Callable[[Mapping[str, str]], None],
 ) -> Summary:
-    """Serve the page until interrupted.
+    """Serve the annotation page on this machine until the process is interrupted.
 
     Args:
-        run: whose solutions are labelled, or a folder that holds one.
-        out: folder of the annotations; one that was begun goes on.
-        given: fields of `Settings` that the user has chosen; of a folder that was begun, they
-            must be the same.
-        gold: file of solutions whose first errors are known, which are mixed in.
-        select: manifest of `mclabel select` that says which solutions; None draws them.
-        port: None takes PORT, or any free one if that is in use.
-        on_ready: called with each person's address, the overseer's at the end, once it is
-            served.
+        run: folder or URL of the run whose solutions are labelled, or a folder that contains it.
+        out: folder of the annotations; an existing one is continued.
+        given: fields of `Settings` that the user has set. For an existing folder, they must equal
+            its settings.
+        gold: gold file, whose solutions with known first errors are hidden among the others.
+        select: manifest of `mclabel select` that lists the solutions; None draws them.
+        port: port of the page. None takes PORT, or any free port if PORT is in use.
+        on_ready: called once when the page is served, with the address of each person, by name;
+            the overseer's is the last.
 
     Returns:
-        What has been done so far.
+        The summary of all work in the folder so far.
 
     Raises:
         ConfigError: another process serves the folder, the settings differ, or the port is in use.
-        DataError: the run's solutions are not those that the folder holds.
-        ShardError: the run or the folder cannot be read, or the folder holds something else.
+        DataError: the run's solutions are not those in the folder.
+        ShardError: the run or the folder cannot be read, or the folder contains other data.
     """
     from mclabel.serving.access import listen_here, page_address, serve_page
 
-    labelled = _labelled(run)
+    labelled = _find_labelling_run(run)
     lines = [] if gold is None else read_gold(gold)
     selected = None if select is None else read_selected(select, "--select ")
     given = _with_digests(given, lines, selected)
@@ -104,14 +106,14 @@ def annotate(
     folder = output_folder(out, "-o ")
     listening = listen_here(port, PORT)
     with closing(listening), locked_events(folder) as file:
-        stored = _begun(labelled, folder, given, lines, selected)
+        stored = _open_or_create(labelled, folder, given, lines, selected)
         rows = _rows_of(labelled, stored.items, out)
         annotations = Annotations(stored, rows, EventLog(folder, file, stored))
         names = (*stored.settings.people, OVERSEER)
         tokens = {secrets.token_urlsafe(24): person for person in names}
         app = make_app(annotations, tokens)
         address = page_address(listening)
-        with suppress(KeyboardInterrupt):  # also one that comes before the server listens to it
+        with suppress(KeyboardInterrupt):  # Ctrl-C before the server has its own signal handler
             on_ready(
                 {
                     person: f"{address}{OVERVIEW if person == OVERSEER else '/'}?token={token}"
@@ -122,42 +124,51 @@ def annotate(
         return annotations.summary()
 
 
-def _labelled(place: str) -> Run:
+def _find_labelling_run(place: str) -> Run:
     runs = [run for run in find_runs([place]) if run.kind == "labels"]
     if len(runs) != 1:
-        raise ShardError(f"{place}: holds {len(runs)} runs of labels, must be one. Give its `out`")
+        raise ShardError(
+            f"{place}: contains {len(runs)} labelling runs, but must contain exactly one. Give the "
+            "`out` of one labelling run"
+        )
     return runs[0]
 
 
 def _with_digests(
     given: Mapping[str, Any], lines: Sequence[GoldLine], selected: Selected | None
 ) -> dict[str, Any]:
-    """The given settings, with what gold and selection are known by.
+    """Return the given settings, with the digests of the gold and of the selection.
 
     Raises:
         ConfigError: a person has the overseer's name, or both a selection and a sample are given.
     """
     if OVERSEER in given.get("people", ()):
-        raise ConfigError(f"--people {OVERSEER}: is the name of whoever runs this. Give another")
+        raise ConfigError(
+            f"--people {OVERSEER}: this name is reserved for the user who runs the command. Give "
+            "another name"
+        )
     content = dict(given)
     if lines:
         content["gold"] = gold_digest(lines)
     if selected is not None:
         if "sample" in content:
-            raise ConfigError("--sample: --select names the solutions already. Leave one out")
+            raise ConfigError(
+                "--sample: must not be given with --select, which lists the solutions. Leave out "
+                "one of these options"
+            )
         content["sample"] = len(selected.texts)
         content["select"] = content_id(dict(selected.texts), dict(selected.probabilities))
     return content
 
 
-def _begun(
+def _open_or_create(
     run: Run,
     folder: Path,
     given: Mapping[str, Any],
     lines: Sequence[GoldLine],
     selected: Selected | None,
 ) -> StoredFolder:
-    """Return what a folder holds, which is begun if it holds nothing."""
+    """Return the content of a folder of annotations, after creating it if it is empty."""
     identity = run_identity(run)
     wanted = {**given, "run_id": identity}
     if is_annotations(folder):
@@ -169,15 +180,15 @@ def _begun(
         raise ConfigError(f"{settings.fault}. Give another value")
     items = draw_items(lambda: read_labels(run.store), settings, selected)
     if lines:
-        items = with_gold(items, lines, lambda: read_labels(run.store), settings)
+        items = add_gold_items(items, lines, lambda: read_labels(run.store), settings)
     return write_folder(folder, settings, items)
 
 
 def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolution]:
-    """The run's rows of the items.
+    """Return the run's rows of the items, by solution id.
 
     Raises:
-        DataError: a solution is missing, or has other texts.
+        DataError: the run lacks a solution, or the solution has other texts than the item.
     """
     digests = {item.id: item.digest for item in items if is_of_run(item)}
     rows = {row.solution.id: row for row in read_labels(run.store) if row.solution.id in digests}
@@ -188,32 +199,32 @@ def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolu
     ]
     if changed:
         raise DataError(
-            f"{run.location}: {len(changed)} of the {len(items)} solutions that {out} labels are "
-            f"gone or have other texts, the first being {changed[0]}. Give the run as it was, or "
-            "another -o"
+            f"{run.location}: {len(changed)} of the {len(items)} solutions in {out} are missing "
+            f"from the run or have other texts there; the first is {changed[0]}. Restore the run, "
+            "or give another folder with -o"
         )
     return rows
 
 
 MAX_BODY = 1 << 20
-"""Bytes of one event, which has a word for each step."""
+"""Maximum bytes of one event, which has a rating for each step."""
 EVENTS_PATH, OVERVIEW = "/api/events", "/overview"
 MAX_SHOWN = 500
-"""Disagreements of one overview."""
+"""Maximum number of disagreements in the overview."""
 
 
 class Annotations:
-    """The state of a folder that is served."""
+    """State of the served folder, and the answers to the page's requests."""
 
     def __init__(
         self, stored: StoredFolder, rows: Mapping[str, LabeledSolution], log: EventLog
     ) -> None:
-        """Serve items.
+        """Prepare the queues of all people.
 
         Args:
-            stored: what the folder holds.
+            stored: content of the folder.
             rows: labels of the run, by solution id.
-            log: log of the events.
+            log: log of the events, which receives new ones.
         """
         settings, items = stored.settings, stored.items
         self.settings, self._items, self._rows, self._log = settings, items, rows, log
@@ -222,7 +233,7 @@ class Annotations:
         self._queues = queues(items, settings)
 
     def annotated(self) -> Annotated:
-        """Items, and what has been said of them by now."""
+        """Return the items with all opinions recorded so far."""
         return Annotated(
             settings=self.settings,
             items=self._items,
@@ -230,11 +241,11 @@ class Annotations:
         )
 
     def summary(self) -> Summary:
-        """Return what people have done, and how far they agree."""
+        """Return the summary of people's work and agreement so far."""
         return summarise(self.annotated())
 
-    def said_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
-        """The summary as JSON; rates on gold for the overseer alone, as they show what is gold."""
+    def visible_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
+        """Return the summary as JSON. Only the overseer gets rates on gold, which reveal gold."""
         content = asdict(self.summary())
         if person != OVERSEER:
             for summary in content["people"]:
@@ -242,8 +253,8 @@ class Annotations:
         return content
 
     def overview(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """Return what whoever runs this looks at: the summary, and where people differ."""
-        only(person, OVERSEER)
+        """Return the content of the overseer's page: the summary and the disagreements."""
+        require_person(person, OVERSEER)
         annotated = self.annotated()
         differ = annotated.disagreements
         return {
@@ -268,7 +279,7 @@ class Annotations:
         }  # fmt: skip
 
     def state(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
-        """Return what the page begins with: who it is for, what is to be done, what is done."""
+        """Return the initial content of a person's page: the queue, and the opinions so far."""
         done = {
             solution: {"ratings": e.ratings, "finish": e.finish, "note": e.note, "ms": e.ms,
                        "revision": e.revision}
@@ -289,18 +300,16 @@ class Annotations:
         }
 
     def item(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """Return what is shown of a solution before it is labelled: not its labels, nor its
-        outcome.
-        """
-        item = self._own(person, query.get("id", ""))
+        """Return the texts of a solution to label, without its labels and its outcome."""
+        item = self._assigned_item(person, query.get("id", ""))
         shown = ("id", "problem", "answer", "steps", "digest")
         return {name: getattr(item, name) for name in shown}
 
     def labels(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """Return what the run says of a solution that the person has submitted."""
-        item = self._own(person, query.get("id", ""))
+        """Return the run's labels of a solution on which the person has submitted an opinion."""
+        item = self._assigned_item(person, query.get("id", ""))
         if self._has_gold:
-            raise Refused(403, "labels of the run are not shown here")
+            raise Refused(403, "the labels of the run are not shown in a folder with gold")
         if self._log.first(person, item.id) is None:
             raise Refused(403, "labels of the run are shown once you have submitted your own")
         row = self._rows[item.id]
@@ -308,25 +317,25 @@ class Annotations:
             "outcome": row.solution.outcome,
             "first_error": row.first_error,
             "decided": row.is_decided,
-            "values": [step.estimate for step in row.steps],
+            "values": [shown_value(step.source, step.estimate) for step in row.steps],
             "hard": [step.hard for step in row.steps],
         }
 
     def add(self, person: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Record an event of the page; returns when it is on the disk."""
+        """Record an event from the page, and return after it is written to disk."""
         try:
             event = parse_event(content)
         except DataError as error:
-            raise Refused(400, f"{error}. Reload the page, and label it again") from None
+            raise Refused(400, f"{error}. Reload the page, and label the solution again") from None
         if event.person != person:
             raise Refused(
                 403,
                 f"person={event.person[:80]!r}: this browser is open for {person} now. Open the "
                 f"address of {event.person[:80]} again",
             )
-        item = self._own(person, event.solution)
+        item = self._assigned_item(person, event.solution)
         if (fault := event_fault(event, item, before=None)) is not None:
-            raise Refused(409, f"{fault}. Reload the page, and label it again")
+            raise Refused(409, f"{fault}. Reload the page, and label the solution again")
         try:
             return {"new": self._log.add(event)}
         except DataError as error:
@@ -334,44 +343,46 @@ class Annotations:
         except ShardError as error:
             raise Refused(503, str(error)) from None
 
-    def _own(self, person: str, solution: str) -> Item:
+    def _assigned_item(self, person: str, solution: str) -> Item:
         item = self._by_id.get(solution)
         is_overseer = person == OVERSEER
         if item is None or not (item.gold is None if is_overseer else person in item.people):
-            raise Refused(404, f"id={solution[:80]!r}: is no solution that {person} labels")
+            raise Refused(404, f"id={solution[:80]!r}: is not a solution assigned to {person}")
         return item
 
 
-def only(person: str, wanted: str) -> None:
-    """Refuse everybody else.
+def require_person(person: str, wanted: str) -> None:
+    """Check that a request comes from one particular person.
 
     Raises:
-        Refused: the person is another.
+        Refused: it comes from another person.
     """
     if person != wanted:
-        raise Refused(403, f"this is for {wanted} alone: open the address that was printed for it")
+        raise Refused(
+            403, f"this page is only for {wanted}: open the address that was printed for {wanted}"
+        )
 
 
 def make_app(annotations: Annotations, tokens: Mapping[str, str]) -> ASGIApp:
-    """The page as an ASGI application.
+    """Make the ASGI application that serves the page.
 
     Args:
-        annotations: that are made.
-        tokens: name of the person, by token.
+        annotations: state of the served folder.
+        tokens: name of each person, by the token in the person's address.
     """
     answers: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
         "/api/state": annotations.state,
         "/api/item": annotations.item,
         "/api/labels": annotations.labels,
         "/api/overview": annotations.overview,
-        "/summary": annotations.said_summary,
+        "/summary": annotations.visible_summary,
     }
     app = Starlette(
         routes=[
             Route("/", _page),
             Route(OVERVIEW, _overview),
             *(Route(path, partial(_answer, made)) for path, made in answers.items()),
-            Route(EVENTS_PATH, partial(_record, annotations), methods=["POST"]),
+            Route(EVENTS_PATH, partial(_record_opinion, annotations), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={Refused: _refusal},
@@ -384,7 +395,7 @@ async def _page(request: Request) -> Response:
 
 
 async def _overview(request: Request) -> Response:
-    only(request.state.person, OVERSEER)
+    require_person(request.state.person, OVERSEER)
     return FileResponse(STATIC / "annotate" / "overview.html")
 
 
@@ -392,8 +403,8 @@ async def _answer(made: Callable[[str, Mapping[str, str]], Any], request: Reques
     return json_response(await run_in_threadpool(made, request.state.person, request.query_params))
 
 
-async def _record(annotations: Annotations, request: Request) -> Response:
-    content = parsed(await read_body(request, max_bytes=MAX_BODY))
+async def _record_opinion(annotations: Annotations, request: Request) -> Response:
+    content = parse_body(await read_body(request, max_bytes=MAX_BODY))
     return json_response(await run_in_threadpool(annotations.add, request.state.person, content))
 
 

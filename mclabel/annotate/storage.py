@@ -1,14 +1,14 @@
-"""The files of a folder of annotations: how they are written, read and checked.
+"""Storage of a folder of annotations: writing, reading and checking its files.
 
-`items.jsonl` holds the solutions that people label, `events.jsonl` what people said, in the order
-in which it was recorded. Each line begins with a digest of its own content and of the digest of the
-line before, so that no line can be changed, doubled, moved or removed unnoticed.
-`annotations.json` holds the settings, and the number and the last digest of the lines of both.
+`items.jsonl` contains the solutions that people label. `events.jsonl` contains the opinions, in the
+order in which they were recorded. Each line of both files begins with a digest of its content and
+of the previous line's digest. So a line that was changed, duplicated, moved or removed is detected.
+`annotations.json` contains the settings, and the number of lines and the last digest of both files.
 
-An event is on the disk, and counted in `annotations.json`, before it is acknowledged. A process
-that is killed can leave a whole event that is not counted, which is kept, and half a line at the
-end, which was never acknowledged: readers leave it out with a warning, and the next start cuts it
-off.
+The server acknowledges an event only after it is written to disk and counted in `annotations.json`.
+A process that is killed can leave two traces. A complete event that is not counted is kept. A
+partial last line was never acknowledged: readers skip it with a warning, and the next start of the
+server removes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mclabel.annotate.events import (
 )
 from mclabel.annotate.items import Item, Settings
 from mclabel.core.errors import ConfigError, DamagedFile, DataError, ShardError
-from mclabel.core.plain_files import write_whole
+from mclabel.core.plain_files import write_atomically
 from mclabel.core.settings import read_record
 from mclabel.run.outputs import ANNOTATIONS
 from mclabel.run.shards.digest import read_object, with_digest
@@ -46,23 +46,23 @@ logger = logging.getLogger(__name__)
 
 MANIFEST, ITEMS, EVENTS = str(ANNOTATIONS.manifest), "items.jsonl", "events.jsonl"
 _CHECK = "check"
-"""Name of the digest that begins a line."""
+"""JSON key of the digest at the beginning of a line."""
 _LINE = re.compile(rb'\{"check":"([0-9a-f]{32})",(.*)', re.DOTALL)
-_RESTORE = "Restore the whole folder from a copy"
+_RESTORE = "Restore all files of the folder from a copy"
 _CHANGED = (
-    "is not the line that was written here: lines before it or itself were changed, moved, doubled "
-    "or removed"
+    "is not the line that was written here: this line or earlier lines were changed, moved, "
+    "duplicated or removed"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineEnd:
-    """End of a file of lines."""
+    """State of a file of lines: its number of lines, and the digest of its last line."""
 
     num: int = 0
-    """Number of lines."""
+    """Number of complete lines."""
     check: str = ""
-    """Digest of the last line; empty where there is none."""
+    """Digest of the last line; empty if the file has no lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,33 +71,33 @@ class Manifest:
 
     settings: Settings
     items: LineEnd
-    """Exactly the lines of this file."""
+    """End of `items.jsonl`, which never grows."""
     events: LineEnd
-    """Lines that were acknowledged; there may be more."""
+    """End of the acknowledged lines of `events.jsonl`; the file may have further lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFolder:
-    """A folder of annotations that was found sound."""
+    """The checked content of a folder of annotations without faults."""
 
     manifest: Manifest
     items: Sequence[Item]
-    """In the order in which they are shown."""
+    """Items, in the order of the page."""
     events: Sequence[Event]
-    """In the order in which they were recorded."""
+    """Events, in the order in which they were recorded."""
     events_end: LineEnd
-    """End of the whole lines of events."""
+    """End of the complete lines of `events.jsonl`, including those that are not acknowledged."""
     events_size: int
-    """Bytes of these lines."""
+    """Bytes of these complete lines."""
 
     @property
     def settings(self) -> Settings:
-        """Return how the folder was begun."""
+        """Settings with which the folder was created."""
         return self.manifest.settings
 
 
 def is_annotations(folder: str | Path) -> bool:
-    """Return whether a folder is one of `mclabel annotate`, be it damaged."""
+    """Return whether a folder was written by `mclabel annotate`, even if it is damaged now."""
     root = Path(folder)
     if os.path.lexists(root / MANIFEST):
         return True
@@ -107,10 +107,10 @@ def is_annotations(folder: str | Path) -> bool:
 
 
 def read_folder(folder: str | Path) -> StoredFolder:
-    """Read a folder, and check everything in it.
+    """Read a folder of annotations, and check all of its content.
 
     Raises:
-        DamagedFile: names the first fault.
+        DamagedFile: the folder has a fault; the message describes the first one.
     """
     reading = _Reading(Path(folder))
     stored = reading.read()
@@ -122,7 +122,7 @@ def read_folder(folder: str | Path) -> StoredFolder:
 
 
 def verify_annotations(folder: str) -> Verification:
-    """Read a folder, and list everything that is wrong with it."""
+    """Read a folder of annotations, and list all of its faults."""
     reading = _Reading(Path(folder))
     reading.read()
     verification = Verification(run=folder, holds="annotations", notes=reading.notes)
@@ -133,10 +133,10 @@ def verify_annotations(folder: str) -> Verification:
 
 
 def write_folder(folder: Path, settings: Settings, items: Sequence[Item]) -> StoredFolder:
-    """Write a new folder; the manifest last, since it says that the others are whole."""
+    """Write a new folder. The manifest comes last: it shows that the other files are complete."""
     (folder / EVENTS).touch()
-    items_content, items_end = _chained(map(asdict, items), LineEnd())
-    write_whole(folder / ITEMS, items_content)
+    items_content, items_end = _chain_records(map(asdict, items), LineEnd())
+    write_atomically(folder / ITEMS, items_content)
     manifest = Manifest(settings=settings, items=items_end, events=LineEnd())
     _write_manifest(folder, manifest)
     sync_folder(folder)
@@ -151,11 +151,13 @@ def write_folder(folder: Path, settings: Settings, items: Sequence[Item]) -> Sto
 
 @contextmanager
 def locked_events(folder: Path) -> Iterator[int]:
-    """Open the file of events for the one process that may add to it; made if nothing was begun.
+    """Open and lock the file of events, so that no other process can add to it.
+
+    In a new folder, the file is created.
 
     Raises:
-        ConfigError: another process has it open.
-        DamagedFile: it is missing, or is no plain file.
+        ConfigError: another process has locked the file.
+        DamagedFile: the file is missing from an existing folder, or is not a regular file.
     """
     if os.path.lexists(folder / EVENTS) or os.path.lexists(folder / MANIFEST):
         _check_file(folder, EVENTS)
@@ -166,7 +168,7 @@ def locked_events(folder: Path) -> Iterator[int]:
         except OSError as error:
             raise ConfigError(
                 f"-o {folder}: another `mclabel annotate` serves this folder. Use its page, or end "
-                "it first"
+                "that command first"
             ) from error
         yield file
     finally:
@@ -174,15 +176,15 @@ def locked_events(folder: Path) -> Iterator[int]:
 
 
 class EventLog:
-    """The events of a folder, for the one process that may add to them."""
+    """The events of a folder, in the only process that may add to them."""
 
     def __init__(self, folder: Path, file: int, stored: StoredFolder) -> None:
-        """Go on after the last whole event.
+        """Prepare to add after the last complete event, and remove a partial line after it.
 
         Args:
             folder: folder of the annotations.
-            file: file of the events, open and locked (`locked_events`).
-            stored: what the folder holds.
+            file: descriptor of the file of events, open and locked (`locked_events`).
+            stored: content of the folder.
         """
         self._folder, self._file, self._manifest = folder, file, stored.manifest
         self._size, self._end = stored.events_size, stored.events_end
@@ -191,37 +193,37 @@ class EventLog:
         self._lock = threading.Lock()
         os.ftruncate(file, self._size)
         os.fsync(file)
-        self._count(self._end)
+        self._acknowledge_events(self._end)
 
     def add(self, event: Event) -> bool:
-        """Record an event; when this returns, it is on the disk.
+        """Record an event, and return after it is written to disk.
 
         Returns:
-            Whether it is new. One that was recorded before is not recorded again.
+            True if the event is new. An identical event is not recorded twice.
 
         Raises:
-            DataError: another event has its id, or its revision is not the next one.
-            ShardError: it could not be written. It can be added again.
+            DataError: another event has the same id, or the revision is not the next number.
+            ShardError: the event could not be written. The caller may add it again.
         """
         with self._lock:
             recorded = self._events.get(event.id)
             if recorded == event:
                 return False
             if recorded is not None:
-                raise DataError(f"id={event.id!r}: is the id of another event. Reload the page")
+                raise DataError(f"id={event.id!r}: another event has this id. Reload the page")
             before = self._last.get((event.person, event.solution))
             wanted = 1 if before is None else before.revision + 1
             if event.revision != wanted:
                 raise DataError(
                     f"revision={event.revision}: must be {wanted}, as {event.person[:80]} has "
-                    f"{wanted - 1} opinions on solution {event.solution} here, perhaps from "
-                    "another window. Reload the page to change the last one"
+                    f"submitted {wanted - 1} opinions on solution {event.solution}, perhaps in "
+                    "another window. Reload the page to change the last opinion"
                 )
-            line, end = _chained([asdict(event)], self._end)
+            line, end = _chain_records([asdict(event)], self._end)
             try:
-                os.ftruncate(self._file, self._size)  # without what a write that failed has left
+                os.ftruncate(self._file, self._size)  # removes the rest of a failed write
                 write_synced(self._file, line)
-                self._count(end)
+                self._acknowledge_events(end)
             except OSError as error:
                 path = self._folder / EVENTS
                 raise ShardError(f"{path}: cannot be written ({error.strerror})") from error
@@ -231,8 +233,8 @@ class EventLog:
             self._first |= first_opinions([event])
             return True
 
-    def _count(self, end: LineEnd) -> None:
-        """Record in the manifest how far the events go."""
+    def _acknowledge_events(self, end: LineEnd) -> None:
+        """Record the end of the acknowledged events in the manifest."""
         manifest = Manifest(
             settings=self._manifest.settings, items=self._manifest.items, events=end
         )
@@ -246,26 +248,27 @@ class EventLog:
             return list(self._events.values())
 
     def last(self) -> dict[tuple[str, str], Event]:
-        """Return the last event of each person on each solution."""
+        """Return the last event of each person on each solution, by (person, solution id)."""
         with self._lock:
             return dict(self._last)
 
     def first(self, person: str, solution: str) -> Event | None:
-        """Return the first event of a person on a solution."""
+        """Return the first event of a person on a solution; None if there is none."""
         return self._first.get((person, solution))
 
 
 @dataclass
 class _Lines:
-    """The whole lines of a file that are sound so far as it can be told without other files."""
+    """The complete lines of a file, checked without the other files of the folder."""
 
     records: list[tuple[int, Any]] = field(default_factory=list)
-    """Each with its number, from 1."""
+    """1-based line number and parsed content of each line that can be parsed."""
     checks: list[str] = field(default_factory=list)
-    """Digest that each line carries, sound or not."""
+    """Digest written in each line, whether it is right or wrong; empty if a line has none."""
     size: int = 0
+    """Bytes of all complete lines."""
     rest: int = 0
-    """Bytes after the last whole line."""
+    """Bytes after the last complete line."""
 
     @property
     def end(self) -> LineEnd:
@@ -273,7 +276,7 @@ class _Lines:
 
 
 class _Reading:
-    """Reads a folder once, and collects what is wrong with it."""
+    """Reader of a folder that collects all faults instead of stopping at the first."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -282,9 +285,10 @@ class _Reading:
         self.num_items = self.num_events = 0
 
     def read(self) -> StoredFolder | None:
-        """Return what the folder holds; None if anything in it is wrong.
+        """Return the content of the folder; None if it has a fault.
 
-        The manifest is read first: events that are recorded meanwhile only add to what it counts.
+        The manifest is read first. Events that are recorded during the reading only add lines
+        beyond those that the manifest counts.
         """
         manifest = self._manifest()
         item_lines = self._lines(ITEMS, _parse_item)
@@ -305,7 +309,7 @@ class _Reading:
             events_size=event_lines.size,
         )
 
-    def _fault(self, name: str, line: int | None, fault: str, remedy: str = _RESTORE) -> None:
+    def _add_fault(self, name: str, line: int | None, fault: str, remedy: str = _RESTORE) -> None:
         place = name if line is None else f"{name}, line {line}"
         self.faults.append(DamagedFile(str(self._folder), place, fault, remedy))
 
@@ -316,7 +320,7 @@ class _Reading:
         except DamagedFile as fault:
             self.faults.append(fault)
         except OSError as error:
-            self._fault(name, None, f"cannot be read ({error.strerror})", "Make it readable")
+            self._add_fault(name, None, f"cannot be read ({error.strerror})", "Make it readable")
         return None
 
     def _manifest(self) -> Manifest | None:
@@ -327,12 +331,12 @@ class _Reading:
             manifest = read_record(Manifest, content)
             fault = manifest.settings.fault
         except ValueError as error:
-            fault = f"is no manifest of annotations ({error})"
+            fault = f"is not a manifest of annotations ({error})"
         else:
             if fault is None and check != "sound":
-                fault = "has changed since it was written: its digest is that of another content"
+                fault = "was changed after it was written: its digest does not match its content"
         if fault is not None:
-            self._fault(MANIFEST, None, fault)
+            self._add_fault(MANIFEST, None, fault)
             return None
         return manifest
 
@@ -351,43 +355,47 @@ class _Reading:
                     content.pop(_CHECK, None)
                 result.records.append((number, parse(content)))
             except (ValueError, RecursionError, DataError) as error:
-                self._fault(name, number, f"cannot be used: {error}")
+                self._add_fault(name, number, f"cannot be used: {error}")
             else:
-                if parts is None or check != _check_of(before, parts[2]):
-                    self._fault(name, number, _CHANGED)
+                if parts is None or check != _line_digest(before, parts[2]):
+                    self._add_fault(name, number, _CHANGED)
             result.checks.append(check)
             before = check
         return result
 
     def _check_ends(self, manifest: Manifest, items: _Lines, events: _Lines) -> None:
-        """Compare the numbers of lines and their digests with those of the manifest."""
+        """Compare the numbers of lines and the last digests with the manifest."""
         for name, lines, end in ((ITEMS, items, manifest.items), (EVENTS, events, manifest.events)):
             num, is_whole = len(lines.checks), name == ITEMS
             if num < end.num or (is_whole and num > end.num):
-                cut = " and part of another" if lines.rest else ""
+                cut = " and an incomplete line" if lines.rest else ""
                 written = f"{MANIFEST} counts {end.num:,}"
-                self._fault(name, None, f"holds {num:,} whole lines{cut}, and {written}")
+                self._add_fault(name, None, f"has {num:,} complete lines{cut}, but {written}")
             elif end.num and lines.checks[end.num - 1] != end.check:
                 carried = lines.checks[end.num - 1]
-                fault = f"carries the digest {carried!r}, and {MANIFEST} has {end.check!r} for it"
-                self._fault(name, end.num, fault)
+                fault = f"has the digest {carried!r}, but {MANIFEST} records {end.check!r} for it"
+                self._add_fault(name, end.num, fault)
             elif lines.rest and is_whole:
-                self._fault(name, end.num + 1, "is more than was written")
+                self._add_fault(
+                    name, end.num + 1, f"was added: {MANIFEST} does not count this line"
+                )
             elif lines.rest:
                 self.notes.append(
-                    f"{self._folder / EVENTS}: its last line, of {lines.rest:,} bytes, is half "
-                    "written and left out: the server was killed before it acknowledged the event"
+                    f"{self._folder / EVENTS}: the last line of {lines.rest:,} bytes is incomplete "
+                    "and is left out. The server was killed before it acknowledged the event"
                 )
 
     def _items(self, settings: Settings, lines: _Lines) -> dict[str, Item]:
         items: dict[str, Item] = {}
         for number, item in lines.records:
             if item.id in items:
-                self._fault(ITEMS, number, f"id={item.id[:80]!r}: an earlier line has this id")
+                self._add_fault(ITEMS, number, f"id={item.id[:80]!r}: an earlier line has this id")
             elif unknown := [person for person in item.people if person not in settings.people]:
                 people = ", ".join(settings.people)[:200]
-                fault = f"people: {unknown[0][:80]!r} is not among those of {MANIFEST} ({people})"
-                self._fault(ITEMS, number, fault)
+                fault = (
+                    f"people: {unknown[0][:80]!r} is not among the people of {MANIFEST}: {people}"
+                )
+                self._add_fault(ITEMS, number, fault)
             items[item.id] = item
         return items
 
@@ -403,7 +411,7 @@ class _Reading:
             else:
                 fault = event_fault(event, item, last.get(key))
             if fault is not None:
-                self._fault(EVENTS, number, fault)
+                self._add_fault(EVENTS, number, fault)
             events[event.id] = last[key] = event
         return list(events.values())
 
@@ -416,36 +424,36 @@ def _parse_item(content: Any) -> Item:
 
 
 def _check_file(folder: Path, name: str) -> None:
-    """See that a file is there.
+    """Check that a file of the folder exists.
 
     Raises:
-        DamagedFile: it is missing, or something else has its name.
+        DamagedFile: the file is missing, or is not a regular file.
     """
     if not (folder / name).is_file():
-        fault = "is missing or no plain file, and a folder of annotations has this file"
+        fault = "is missing or not a regular file, but a folder of annotations must have it"
         raise DamagedFile(str(folder), name, fault, _RESTORE)
 
 
-def _chained(contents: Iterable[Mapping[str, Any]], end: LineEnd) -> tuple[bytes, LineEnd]:
-    """Return lines that go on after an end, and where they end."""
+def _chain_records(contents: Iterable[Mapping[str, Any]], end: LineEnd) -> tuple[bytes, LineEnd]:
+    """Return the lines of records to append after `end`, and the new end."""
     lines, num, check = [], end.num, end.check
     for content in contents:
         body = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()[1:]
-        num, check = num + 1, _check_of(check, body)
+        num, check = num + 1, _line_digest(check, body)
         lines.append(b'{"%s":"%s",%s\n' % (_CHECK.encode(), check.encode(), body))
     return b"".join(lines), LineEnd(num=num, check=check)
 
 
-def _check_of(before: str, body: bytes) -> str:
+def _line_digest(before: str, body: bytes) -> str:
     """Return the digest of a line.
 
     Args:
-        before: digest of the line before; empty for the first one.
-        body: bytes of the line behind its digest.
+        before: digest of the previous line; empty for the first line.
+        body: bytes of the line after its digest.
     """
     return hashlib.sha256(before.encode() + b"\n" + body).hexdigest()[:32]
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
     content = json.dumps(with_digest(asdict(manifest)), ensure_ascii=True, indent=1) + "\n"
-    write_whole(folder / MANIFEST, content.encode())
+    write_atomically(folder / MANIFEST, content.encode())

@@ -1,10 +1,11 @@
-"""The answer checker: takes the final answer out of a text and grades it against the gold.
+"""The answer checker extracts the final answer of a text and grades it against the gold.
 
-Three-valued: what it cannot decide it calls unknown, which counts neither for nor against a
-step. Cheapest layers first: extract, normalise, exact rational or text, structure and exact
-algebra, all here; what they leave open is decided by sympy in a worker process. Both have budgets
-of counted steps, so that a verdict does not depend on the machine or its load. Nothing that a model
-wrote is ever evaluated as code.
+A verdict is right, wrong or unknown. An unknown verdict counts neither for nor against a step.
+The checker tries its cheapest layers first: extraction, normalisation, comparison of texts and of
+exact rationals, then structure and exact algebra. These layers run in the caller's process. Sympy
+decides the remaining pairs in a worker process. Both stages have budgets of counted steps, so
+that a verdict does not depend on the machine or its load. No text of a model is ever evaluated as
+code.
 """
 
 from mclabel.answers.checker import (

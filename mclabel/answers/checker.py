@@ -1,7 +1,8 @@
-"""The answer checker as a service: the layers in order, a memo, and workers for the rest.
+"""`Checker` grades answers: it runs the layers in order, caches grades and starts the workers.
 
-Usable from any thread, any event loop and any process, with no set-up; nothing starts before a pair
-needs sympy. `group_answers` says which of several answers mean the same, for votes.
+A checker needs no set-up and works in any thread, event loop or process. It starts no worker
+process before a pair of answer and gold needs sympy. `group_answers` finds which of several
+answers mean the same, for majority votes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from mclabel.answers.grade import (
     answer_key,
     gold_form,
     grade_here,
-    guessed,
+    mark_as_guess,
     read,
     read_gold,
 )
@@ -38,30 +39,30 @@ from mclabel.answers.workers.pool import PASSING, Proof, WorkerPool
 from mclabel.core.records import Verdict
 
 _MAX_MEMO_TEXT = 500
-"""Largest length of an answer and its gold in the memo; longer ones do not repeat and would only
-fill memory."""
+"""Maximum number of characters of an answer and its gold together in the memo. Longer pairs rarely
+repeat and would only fill memory."""
 
 
 T = TypeVar("T")
 
 
 class Aside(Protocol):
-    """Function that runs another function off the event loop."""
+    """An async function that runs a blocking function outside the event loop."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Run the function and return its result, or raise its exception."""
+        """Run `work` and return its result, or raise its exception."""
 
 
 class Checker:
-    """Grades pairs and completions.
+    """Grades answers and completions against golds.
 
     Args:
-        num_workers: processes at once for what needs sympy, started on first need; one more
-            works on what takes long.
-        max_steps: Python calls in sympy for one such pair; then its verdict is unknown, on any
-            machine and under any load.
-        memory_bytes: address space of a worker.
-        memo_size: pairs to remember; 0 switches the memo off.
+        num_workers: number of processes that run sympy at the same time. They start when the first
+            pair needs sympy. One additional process works on slow pairs.
+        max_steps: maximum Python calls in sympy per pair. A pair that needs more calls has an
+            unknown verdict, on any machine and under any load.
+        memory_bytes: maximum address space of a worker in bytes.
+        memo_size: maximum number of pairs whose grades are cached; 0 disables the cache.
     """
 
     def __init__(
@@ -82,26 +83,27 @@ class Checker:
         _every_checker.add(self)
 
     def grade(self, answer: str, gold: str, *, units_optional: bool = True) -> Grade:
-        """Return whether `answer` means what `gold` means. Never raises on any pair of strings."""
+        """Grade `answer` against `gold`. The method never raises, whatever the two strings are."""
         pending = self._begin_grading(answer, gold, units_optional)
         return self._await_grade(answer, gold, pending, units_optional)
 
     def grade_many(self, pairs: Iterable[tuple[str | None, str]]) -> list[Grade]:
-        """Return the grades of (answer, gold) pairs, in order; no answer is a wrong one.
+        """Return the grades of (answer, gold) pairs in their order. An answer of None is wrong.
 
-        The workers run beside the cheap layers, and nothing waits for a pair that takes long but
-        the end of the batch: use it wherever there are many pairs.
+        The workers run while the cheap layers grade other pairs. A slow pair delays only the end
+        of the batch. Use this method rather than `grade` for many pairs.
         """
         return list(self.grade_each(pairs, ahead=None))
 
     def grade_each(
         self, pairs: Iterable[tuple[str | None, str]], *, ahead: int | None = 10_000
     ) -> Iterator[Grade]:
-        """Grade pairs without end, as `grade_many` does.
+        """Grade a stream of pairs, which may be endless, and yield the grades in order.
 
         Args:
-            pairs: pairs of answer and gold; at most `ahead` of them are read before their grades.
-            ahead: pairs that may be decided behind one that is not yet; None sets no limit.
+            pairs: pairs of answer and gold. An answer of None is wrong.
+            ahead: maximum number of pairs that are read before the grade of the first of them is
+                yielded; None sets no limit.
         """
         begun: deque[tuple[str, str, Grade | Future[Proof]]] = deque()
         for answer, gold in pairs:
@@ -124,7 +126,7 @@ class Checker:
         units_optional: bool = True,
         grade_guesses: bool = True,
     ) -> tuple[str | None, Grade]:
-        """Return the answer a completion gives, and its grade. No answer at all is a wrong one."""
+        """Return the answer of a completion and its grade. A completion without one is wrong."""
         extracted = None if truncated else _find_answer(text, gold)
         if extracted is None:
             return None, _TRUNCATED if truncated else _NO_ANSWER
@@ -145,18 +147,19 @@ class Checker:
         grade_guesses: bool = True,
         aside: Aside,
     ) -> list[tuple[str | None, Grade]]:
-        """Return the answers and grades of many whole completions, for an event loop.
+        """Return the answers and grades of many complete completions without blocking the event
+        loop.
 
-        The workers run beside the cheap layers, as in `grade_many`.
+        The workers run while the cheap layers grade other pairs, as in `grade_many`.
 
         Args:
-            items: text and gold of each completion, none of which was cut by its length.
+            items: text and gold of each completion. No text may be truncated.
             units_optional: treat 5 cm as equal to 5 if only one side has a unit.
             grade_guesses: grade a completion without a stated answer by its last number.
-            aside: awaited with the cheap layers as a function, to run them off the loop.
+            aside: runs the cheap layers outside the event loop.
         """
 
-        def begin() -> list[tuple[ExtractedAnswer, Grade | Future[Proof]] | None]:
+        def begin_grading_all() -> list[tuple[ExtractedAnswer, Grade | Future[Proof]] | None]:
             answers = [_find_answer(text, gold) for text, gold in items]
             return [
                 None
@@ -169,7 +172,7 @@ class Checker:
             ]
 
         graded: list[tuple[str | None, Grade]] = []
-        for begun, (_, gold) in zip(await aside(begin), items, strict=True):
+        for begun, (_, gold) in zip(await aside(begin_grading_all), items, strict=True):
             if begun is None:
                 graded.append((None, _NO_ANSWER))
                 continue
@@ -186,18 +189,22 @@ class Checker:
         return graded
 
     async def unparsed_gold(self, gold: str, *, aside: Aside) -> str | None:
-        """Return the reason why a gold can be compared only as text; None if it was understood.
+        """Return the reason why a gold can be compared only as text; None if it can be parsed.
 
         Args:
             gold: text of the gold.
-            aside: runs the cheap layers; only a gold that they do not read is shown to a worker.
+            aside: runs the cheap layers outside the event loop. A worker tries to parse a gold
+                only if the cheap layers cannot.
         """
-        pending = await aside(lambda: self._begin_gold(gold))
+        pending = await aside(lambda: self._begin_unparsed_gold(gold))
         if isinstance(pending, Future):
             return _parsing_failure(await asyncio.wrap_future(pending))
         return pending
 
-    def _begin_gold(self, gold: str) -> str | Future[Proof] | None:
+    def _begin_unparsed_gold(self, gold: str) -> str | Future[Proof] | None:
+        """Return None if a gold can be parsed here, the reason why it cannot be parsed, or the
+        future reply of a worker that tries to parse it.
+        """
         form = gold_form(gold)
         if form is None:
             return "too_much_work"
@@ -215,15 +222,15 @@ class Checker:
         return None if self._pool is None else self._pool.host_pid()
 
     def close(self) -> None:
-        """Stop the workers; the next pair that needs one starts them again."""
+        """Stop the workers. The next pair that needs a worker starts them again."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
 
     def _begin_grading(self, answer: str, gold: str, units_optional: bool) -> Grade | Future[Proof]:
-        """Return the grade if the memo or a cheap layer gives it, else the worker's pending
-        proof.
+        """Return the grade if the memo or a cheap layer decides the pair; otherwise send the pair
+        to a worker and return the future of its proof.
         """
         remembered = self._memo.get((answer, gold, units_optional))
         if remembered is not None:
@@ -255,7 +262,7 @@ class Checker:
         grade = self._await_grade(extracted.answer, gold, grade, units_optional)
         if not extracted.is_guess or grade is _NOT_GRADED or grade is _IN_WORDS:
             return grade
-        return guessed(grade)
+        return mark_as_guess(grade)
 
     def _await_grade(
         self, answer: str, gold: str, pending: Grade | Future[Proof], units_optional: bool
@@ -295,8 +302,8 @@ class Checker:
             return self._pool.ask(question)
 
     def _after_fork(self) -> None:
-        """Drop, in a forked child, the workers, which are the parent's, and the lock, which may be
-        held.
+        """Reset the checker in a forked child: the workers belong to the parent process, and the
+        copied lock may be held.
         """
         pool, self._pool = self._pool, None
         self._lock = threading.Lock()
@@ -305,16 +312,16 @@ class Checker:
 
 
 def default_checker() -> Checker:
-    """Return the checker of this process behind `grade` and `grade_completion`."""
+    """Return the process-wide checker that `grade` and `grade_completion` use."""
     return _default
 
 
 def grade(answer: str, gold: str, *, units_optional: bool = True) -> Grade:
-    """Return whether `answer` means what `gold` means, by the process-wide checker.
+    """Grade `answer` against `gold` with the process-wide checker.
 
     Args:
         answer: the answer as `extract_answer` returns it, or any text.
-        gold: the reference answer, as its source writes it.
+        gold: the reference answer as the data set writes it.
         units_optional: treat 5 cm as equal to 5 if only one side has a unit.
     """
     return _default.grade(answer, gold, units_optional=units_optional)
@@ -328,15 +335,16 @@ def grade_completion(
     units_optional: bool = True,
     grade_guesses: bool = True,
 ) -> tuple[str | None, Grade]:
-    """Return the answer that a completion gives, and its grade. No answer at all is a wrong one.
+    """Return the answer of a completion and its grade. A completion without an answer is wrong.
 
     Args:
         text: text of the completion.
-        gold: the reference answer, as its source writes it.
-        truncated: the completion was cut by its length, so it has no answer.
+        gold: the reference answer as the data set writes it.
+        truncated: True if the completion was cut at its token limit. It is then wrong, and its
+            answer is None.
         units_optional: treat 5 cm as equal to 5 if only one side has a unit.
-        grade_guesses: grade a completion without a stated answer by its last number. If false, its
-            verdict is unknown.
+        grade_guesses: grade a completion without a stated answer by its last number. If false, the
+            verdict on such a completion is unknown.
     """
     return _default.grade_completion(
         text,
@@ -348,7 +356,9 @@ def grade_completion(
 
 
 def _find_answer(text: str, gold: str) -> ExtractedAnswer | None:
-    """Find the answer of a completion: all of its boxes if the gold lists as many values."""
+    """Find the answer of a completion. If the gold is a list of n values and the completion has
+    exactly n boxes after its thinking, the answer is the list of their contents.
+    """
     extracted = find_answer(text)
     if extracted is None or not _may_be_list(gold) or text.count("boxed") < 2:
         return extracted
@@ -393,11 +403,13 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 MAX_GROUPS = 32
-"""Commonest answers that the others are compared with: what many agree on matters in a vote."""
+"""Maximum number of groups per problem that accept further answers. Only frequent answers can win
+a vote, so the groups of rare answers need not be complete."""
 
 Grouping = list[int | None]
 _Comparisons = Generator[tuple[str, str], bool, Grouping]
-"""Yields pairs of answers, is sent whether they are equal, and returns the groups."""
+"""A generator that yields pairs of answers, receives whether the two answers are equal, and returns
+the group numbers."""
 
 
 def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
@@ -409,14 +421,14 @@ def group_answers(answers: Sequence[str | None], checker: Checker) -> Grouping:
 
     Args:
         answers: answers of the samples of one problem.
-        checker: compares two answers where neither their texts nor their numbers decide.
+        checker: compares two answers whose normalised texts differ, unless both are numbers.
     """
     return group_many([answers], checker)[0]
 
 
 def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> list[Grouping]:
-    """Group the answers of many problems as `group_answers` does, compared side by side."""
-    groupings = [_grouping(answers) for answers in problems]
+    """Group the answers of many problems as `group_answers` does, in concurrent comparisons."""
+    groupings = [_group_by_comparing(answers) for answers in problems]
     finished: list[Grouping] = [[] for _ in groupings]
     due: list[tuple[int, bool | None]] = [(number, None) for number in range(len(groupings))]
     while due:
@@ -434,14 +446,16 @@ def group_many(problems: Iterable[Sequence[str | None]], checker: Checker) -> li
 
 
 def _equal_both_ways(pairs: Sequence[tuple[str, str]], checker: Checker) -> list[bool]:
-    """Compare each pair in both directions: a rounded number equals the exact one in only one."""
+    """Return for each pair whether its answers are equal in both directions. A rounded number and
+    the exact number are equal in only one direction.
+    """
     equal = [grade.verdict is Verdict.RIGHT for grade in checker.grade_many(pairs)]
     swapped = [(gold, answer) for (answer, gold), same in zip(pairs, equal, strict=True) if same]
     also = iter(checker.grade_many(swapped))
     return [same and next(also).verdict is Verdict.RIGHT for same in equal]
 
 
-def _grouping(answers: Sequence[str | None]) -> _Comparisons:
+def _group_by_comparing(answers: Sequence[str | None]) -> _Comparisons:
     keys = [None if answer is None else answer_key(answer) for answer in answers]
     counts = Counter(key for key in keys if key is not None)
     text = {key: answer for key, answer in zip(keys, answers, strict=True) if key is not None}

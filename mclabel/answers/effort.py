@@ -1,7 +1,7 @@
-"""Bounds the work that grading a pair takes in the caller's own process, in counted units.
+"""Limit on the work of grading one pair in the caller's process, in counted units.
 
-Not seconds: a verdict does not depend on the machine. A unit is about a microsecond; what could
-take many of them says so before it begins.
+The limit is not in seconds, because a verdict must not depend on the machine. A unit of work takes
+about a microsecond. A function that may need many units calls `spend` before it starts.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 
 MAX_UNITS = 6_000
-"""Units of work for reading an answer, again for reading a gold, and again for comparing the two.
-Real answers take 20 to 500."""
+"""Maximum units of work for each of three stages: reading an answer, reading a gold, and comparing
+the two. Answers of real models take 20 to 500 units."""
 _UNLIMITED = 1 << 62
 
 
 class TooMuchWork(Exception):
-    """A pair needs more work than is allowed: its verdict is unknown."""
+    """Grading a pair needs more work than its limit allows, so that its verdict is unknown."""
 
 
 class _Meter(threading.local):
@@ -26,15 +26,15 @@ _meter = _Meter()
 
 
 def allow(units: int | None = MAX_UNITS) -> None:
-    """Allow `units` of work in this thread from now on; None lifts the limit."""
+    """Set the remaining units of work of this thread; None removes the limit."""
     _meter.left = _UNLIMITED if units is None else units
 
 
 def spend(units: int) -> None:
-    """Count work that is about to be done.
+    """Subtract `units` from the remaining work of this thread, before that work is done.
 
     Raises:
-        TooMuchWork: more than is allowed.
+        TooMuchWork: fewer than `units` units remain.
     """
     remaining = _meter.left - units
     _meter.left = remaining

@@ -1,19 +1,26 @@
-r"""The one reader of golds, in every form in which data sets and trainers carry them.
+r"""Reader of golds in every form that data sets and trainers use.
 
-A gold is a text (`72`, `$72$`, a whole solution that ends in `#### 72`, `\boxed{72}`, `Answer: 72`
-or `<answer>72</answer>`), a number, a list of acceptable answers or its JSON text, or an object
-that has them as `ground_truth`. Any other object is data for a checker of one's own. Words by which
-data sets say that there is no answer, such as NuminaMath's `proof` and `notfound`, are no gold.
+A gold is one of these:
 
-`verdict_on` gives the verdict on one completion, as reward functions and scorers of trainers ask:
+- a text: `72`, `$72$`, or a solution that ends in `#### 72`, `\boxed{72}`, `Answer: 72`
+  or `<answer>72</answer>`;
+- a number;
+- a list of acceptable answers, or the JSON text of such a list;
+- an object that has one of these under `ground_truth`.
+
+Any other object is data for a user-defined checker. Some data sets mark a missing answer by a word,
+such as NuminaMath's `proof` and `notfound`. Such a word is not a gold.
+
+`verdict_on` returns the verdict on one completion, for reward functions and scorers of trainers:
 
     from mclabel.answers import verdict_on
 
     verdict_on(r"So it is \boxed{0.5}.", "1/2")  # Verdict.RIGHT
 
-Any thread, process or actor may call it. In an event loop, call it by `asyncio.to_thread`: the
-first pair that needs sympy takes seconds. `examples/trainers/` has it in TRL, verl, verifiers and
-inspect_ai. `mc.grade` gives the reason, too, and takes other checkers.
+Any thread, process or actor may call `verdict_on`. In an event loop, call it by
+`asyncio.to_thread`, because the first pair that needs sympy takes seconds. `examples/trainers/`
+uses the function in TRL, verl, verifiers and inspect_ai. `mc.grade` also returns the reason of a
+verdict and accepts other checkers.
 """
 
 from __future__ import annotations
@@ -36,7 +43,7 @@ from mclabel.core.records import Verdict
 SENTINELS = frozenset(
     ("", "proof", "notfound", "not found", "not_found", "none", "null", "nan", "n/a", "na", "<na>")
 )
-"""Texts that stand for no gold, in lower case."""
+"""Texts that mark a missing gold, in lower case."""
 _NO_VALUE = re.compile(
     r"[-?.…_–—\s]+|"
     r"\(?(?:please )?(?:see|refer to|check) (?:the )?(?:above |below |attached |full )?"
@@ -53,27 +60,28 @@ _NO_VALUE = re.compile(
     r"(?:now |thus |therefore |hence )?(?:complete|completed|finished|proved|proven|shown)|"
     r"(?:this|which) (?:completes|concludes|finishes) (?:the|our) proof)"
 )
-"""Words that stand for no value, in lower case and without signs around them."""
+"""Phrases that mark a missing gold, in lower case and without surrounding punctuation."""
 _MAX_NO_VALUE = 160
-"""Characters at the end of a text that are read so."""
+"""Maximum number of characters at the end of a gold that `_NO_VALUE` is matched with."""
 MAX_GOLDS = 1024
-"""Acceptable answers of one problem."""
+"""Maximum number of acceptable answers of one problem."""
 _LONG = 10**4_000
-"""Integers with at least this many digits are kept as texts: Python reads at most 4,300."""
+"""Smallest absolute value of an integer that is stored as a text, because Python reads integers of
+at most 4,300 digits."""
 _MAX_LIST = 1 << 16
-"""Characters of a text that is tried as a list."""
+"""Maximum number of characters of a text that is parsed as a list."""
 _GROUND_TRUTH = "ground_truth"
 """Key of the gold in the objects of verl and SkyRL."""
 _NAMED = re.compile(
     r"[ \t*_#>]*+(?:the )?(?:final )?answer[ \t*_]*+[:=\uff1a][ \t*_]*+(\S.*)", re.IGNORECASE
 )
-"""`Answer: 72`, alone or as the last line; the colon may be of full width."""
+"""A line such as `Answer: 72`. The colon may be a full-width one."""
 _TAG = ("<answer>", "</answer>")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}")
 
 
 class Graded(Protocol):
-    """A grade of either kind."""
+    """A grade of any class: it has a verdict and a reason."""
 
     @property
     def verdict(self) -> Verdict:
@@ -89,28 +97,30 @@ G = TypeVar("G", bound=Graded)
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """A gold as a problem holds it."""
+    """A gold in the form in which a problem stores it."""
 
     answer: str
     is_json: bool = False
-    """True if it is the JSON text of a list or an object."""
+    """True if `answer` is the JSON text of a list or an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoGold:
-    """Why a value is no gold."""
+    """The reason why a value is not a gold."""
 
     reason: Literal["no_gold", "wrong_type"]
-    """`no_gold` where there is none, `wrong_type` where the value is not understood."""
+    """`no_gold` if the value marks a missing gold, `wrong_type` if its type is not supported."""
     detail: str
-    """A predicate: who shows it puts the name of the value before it."""
+    """Predicate of an error message, such as `is empty`. The caller puts the name of the value
+    before it."""
 
 
 def read_gold(value: Any) -> Gold | NoGold:
-    """Read a gold.
+    """Return a value as a gold, or the reason why it is not one.
 
     Args:
-        value: the gold of a row, a request or a caller; also an array or a number of numpy.
+        value: a value from a row of a data set, a request or a caller. NumPy arrays and numbers are
+            allowed.
     """
     value = _without_numpy(value)
     if isinstance(value, Mapping) and _GROUND_TRUTH in value:
@@ -131,8 +141,9 @@ def read_gold(value: Any) -> Gold | NoGold:
 
 
 def acceptable_answers(gold: Gold) -> tuple[str, ...]:
-    """Return the answers of which each is right; none where the gold is data that only its checker
-    reads.
+    """Return all answers that a gold accepts as right.
+
+    The result is empty if the gold is data for a user-defined checker.
 
     Args:
         gold: the gold as `read_gold` returns it.
@@ -149,7 +160,9 @@ def acceptable_answers(gold: Gold) -> tuple[str, ...]:
 
 
 def best_grade(grades: Sequence[G]) -> G:
-    """Return the grade against several golds: the first that is right, else unknown if any is."""
+    """Return the best of the grades against several golds: the first right grade, otherwise the
+    first unknown one, otherwise the first.
+    """
     for verdict in (Verdict.RIGHT, Verdict.UNKNOWN):
         for grade in grades:
             if grade.verdict is verdict:
@@ -157,11 +170,11 @@ def best_grade(grades: Sequence[G]) -> G:
     return grades[0]
 
 
-def rewarded(grade: G) -> G:
-    """Return the grade as a reward counts it: an answer that is only guessed at is wrong.
+def penalize_guess(grade: G) -> G:
+    """Return the grade for use in a reward: a completion that states no answer is wrong.
 
-    If it were unknown, the completion would be masked, and a policy could avoid wrong answers by
-    stating none.
+    If its verdict were unknown, the completion would be masked in training. A policy could then
+    avoid wrong answers by stating none.
     """
     if not (grade.reason.startswith(GUESS) or grade.reason == IN_WORDS):
         return grade
@@ -194,7 +207,9 @@ def _read_text(text: str) -> Gold | NoGold:
 
 
 def _named_answer(text: str) -> str:
-    """Return the answer that a text names in its last line, else all of the text."""
+    """Return the answer in a final `<answer>` tag or in a last line such as `Answer: 72`; the whole
+    text if it has neither.
+    """
     opening, closing = _TAG
     if text.endswith(closing) and opening in text:
         return text.removesuffix(closing).rpartition(opening)[2].strip()
@@ -204,7 +219,7 @@ def _named_answer(text: str) -> str:
 
 def _read_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
     if isinstance(value, list):
-        value = [_write_digits(item) if _is_long(item) else item for item in value]
+        value = [_write_digits(item) if _has_too_many_digits(item) else item for item in value]
     if not value:
         return NoGold("no_gold", "is an empty list or object. Remove the row")
     if isinstance(value, list) and all(
@@ -213,7 +228,7 @@ def _read_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
         return NoGold("no_gold", "is a list in which every entry says that there is no answer")
     try:
         text = json.dumps(
-            value, ensure_ascii=False, sort_keys=True, allow_nan=False, default=_plain_or_refuse
+            value, ensure_ascii=False, sort_keys=True, allow_nan=False, default=_to_json_type
         )
     except (TypeError, ValueError, RecursionError) as error:
         return NoGold("wrong_type", f"holds a value that JSON cannot store ({error})")
@@ -221,15 +236,15 @@ def _read_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
 
 
 def _read_entry(item: Any) -> Gold | NoGold | None:
-    """Return an entry of a list as a gold; None of a list or an object."""
+    """Return an entry of a list as a gold; None if the entry is a list or an object."""
     item = _without_numpy(item)
     return None if isinstance(item, Mapping | list) else read_gold(item)
 
 
 def _read_list(text: str) -> list[Any] | None:
-    """Return the list of texts that a text is, as JSON or Python writes it.
+    """Parse a text as a list of texts in JSON or Python notation; return None if it is not one.
 
-    A list of numbers is left as it is: `[1, 2]` may be an interval or a point.
+    A list of numbers is not parsed, because `[1, 2]` may be an interval or a point.
     """
     text = text.strip()
     if len(text) > _MAX_LIST or text[:1] != "[" or text[1:].lstrip()[:1] not in ("'", '"'):
@@ -244,13 +259,13 @@ def _read_list(text: str) -> list[Any] | None:
     return None
 
 
-def _is_long(item: Any) -> bool:
-    """Return whether an entry is an integer of more digits than JSON reads."""
+def _has_too_many_digits(item: Any) -> bool:
+    """Return whether an entry is an integer with more digits than the JSON reader allows."""
     return isinstance(item, int) and abs(item) >= _LONG
 
 
 def _write_digits(number: int | float | Decimal) -> str:
-    """Return a number as digits, without an exponent where that would take few more."""
+    """Write a number in digits. An exponent is expanded if it is below 40 in size."""
     if isinstance(number, int):
         return f"{Decimal(number):f}"  # `str` refuses integers of more than 4,300 digits
     exact = Decimal(repr(number)) if isinstance(number, float) else number
@@ -259,13 +274,13 @@ def _write_digits(number: int | float | Decimal) -> str:
 
 
 def _without_numpy(value: Any) -> Any:
-    """Return a value without the types of numpy; tuples are lists."""
+    """Convert NumPy arrays and numbers to plain Python values, and tuples to lists."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     return list(value) if isinstance(value, tuple) else value
 
 
-def _plain_or_refuse(value: Any) -> Any:
+def _to_json_type(value: Any) -> Any:
     if isinstance(value, Decimal):
         return _write_digits(value)
     if hasattr(value, "tolist"):
@@ -276,18 +291,20 @@ def _plain_or_refuse(value: Any) -> Any:
 def verdict_on(completion: str, gold: Any) -> Verdict:
     """Return whether the answer of a completion is right, wrong or unknown.
 
-    It is unknown, too, where the gold says that there is none, such as `proof` or None: the reward
-    of such a row is no signal.
+    The verdict is also unknown if the gold marks a missing answer, such as `proof` or None. The
+    reward of such a row carries no signal.
 
-    A guess, the last number of a text that states no answer, is wrong: see `rewarded`.
+    A completion that states no answer is wrong, even if its last number is the gold: see
+    `penalize_guess`.
 
     Args:
         completion: a whole solution, or an answer alone.
-        gold: the right answer in any form that data sets have (docs/answers.md), or a list of
-            acceptable ones.
+        gold: the right answer in any form that docs/answers.md lists, or a list of acceptable
+            answers.
 
     Raises:
-        DataError: the gold is not understood, or is no answer but data.
+        DataError: the type of the gold is not supported, or the gold is data for a user-defined
+            checker.
     """
     parsed_gold = read_gold(gold)
     if isinstance(parsed_gold, NoGold) and parsed_gold.reason == "no_gold":
@@ -300,4 +317,4 @@ def verdict_on(completion: str, gold: Any) -> Verdict:
         )
     checker = default_checker()
     grades = [checker.grade_completion(completion, answer)[1] for answer in answers]
-    return rewarded(best_grade(grades)).verdict
+    return penalize_guess(best_grade(grades)).verdict

@@ -1,7 +1,8 @@
-"""Grades one pair by the layers that need no worker.
+"""Grades one pair by the layers that run in the caller's process.
 
-An answer that says more than was read of it may mean a gold that it differs from, so it is not
-wrong but undecided: `7 or so`, `7 is too small`, `x: 7`.
+The reader may not understand every word of an answer, as in `7 or so`, `7 is too small` or `x: 7`.
+Such an answer may mean the gold although the part that was read differs from it. Its verdict is
+then unknown rather than wrong.
 """
 
 from __future__ import annotations
@@ -38,20 +39,23 @@ from mclabel.answers.workers.guard import refusal
 from mclabel.core.records import Verdict
 
 CHECKER_VERSION = "10"
-"""Stored with every shard: a change of any verdict raises it."""
+"""Version of the checker, which every shard stores. Any change of a verdict increases it."""
 
 
 GUESS = "guess"
-"""Prefix of the reason of a verdict on a number that a completion neither marks nor asserts."""
+"""Prefix of the reason of a grade whose answer is a guess: a number that the completion neither
+marks nor states as its answer."""
 IN_WORDS = "in_words"
-"""Reason of a verdict on a text whose last sentence only states a number in unclear words."""
+"""Reason of an unknown verdict on a text whose last sentence states a number only in unclear
+words."""
 NO_STACK = "no_stack"
-"""The caller is so deep in calls of its own that none were left: says nothing about the pair."""
+"""Reason of an unknown verdict because the caller's stack is nearly full. The same pair may have a
+verdict in another call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """A verdict, and how it was reached."""
+    """A verdict with its reason and the layer that decided it."""
 
     verdict: Verdict
     reason: str
@@ -60,22 +64,24 @@ class Grade:
     """The layer that decided: `extract`, `text`, `number`, `form`, `sympy` or `none`."""
 
 
-def guessed(grade: Grade) -> Grade:
-    """Return the grade of an answer that is only a guess."""
+def mark_as_guess(grade: Grade) -> Grade:
+    """Return a grade whose reason says that the answer is a guess."""
     return replace(grade, reason=f"{GUESS}_{grade.reason}")
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A normalised answer, read as far as the first layers need it."""
+class NormalizedAnswer:
+    """A normalised answer with the values that the first layers compare."""
 
     text: str
     key: str
+    """Text without spaces and a final full stop. Answers with equal keys are equal."""
     literal: Literal | None
+    """Value of the answer if it is a number; None otherwise."""
 
 
 def grade_here(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple[str, str]:
-    """Return the grade, or the two normalised texts that only the worker can decide."""
+    """Grade a pair. If only a worker can decide it, return the two normalised texts instead."""
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return _RIGHT_TEXT if answer.strip() == gold.strip() else _TOO_LONG
     written = same_programs(answer, gold)
@@ -87,8 +93,8 @@ def grade_here(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple
     if not ours.key:
         return _EMPTY
     try:
-        same, asked = _compare(ours, theirs, gold, units_optional=units_optional)
-    except (NotClosed, ArithmeticError):  # too large for these layers
+        same, asked = _compare_normalized(ours, theirs, gold, units_optional=units_optional)
+    except (NotClosed, ArithmeticError):  # a number is too large for exact arithmetic
         same, asked = None, False
     except TooMuchWork:
         return _TOO_MUCH_WORK
@@ -102,10 +108,10 @@ def grade_here(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple
     return (ours.text, theirs.text) if asked else _UNSURE
 
 
-def _compare(
-    ours: Read, theirs: Read, gold: str, *, units_optional: bool
+def _compare_normalized(
+    ours: NormalizedAnswer, theirs: NormalizedAnswer, gold: str, *, units_optional: bool
 ) -> tuple[bool | None, bool]:
-    """Return whether they are the same, and whether a worker may know more."""
+    """Return whether the two answers are equal, and whether a worker may decide if this is None."""
     asked = False
 
     def prove(left: Form, right: Form) -> None:
@@ -125,23 +131,23 @@ def _compare(
     if (
         same is False
         and not (ours.literal and theirs.literal)
-        and (says_more(left, right, comparison.same) or _is_none_and_zero(ours, theirs))
+        and (has_unread_words(left, right, comparison.same) or _is_none_and_zero(ours, theirs))
     ):
         return None, False
     return same, asked
 
 
-def _is_none_and_zero(ours: Read, theirs: Read) -> bool:
-    """Return whether one is 0 and the other the word "none", which says no solution or a count of
-    0.
+def _is_none_and_zero(ours: NormalizedAnswer, theirs: NormalizedAnswer) -> bool:
+    """Return whether one answer is 0 and the other is the word "none", which may mean that there is
+    no solution or that a count is 0.
     """
     word, number = (ours, theirs) if theirs.literal else (theirs, ours)
     is_none = word.key.lower() in ("none", "there are none")
     return is_none and number.literal is not None and number.literal.value == 0
 
 
-def read(answer: str) -> Read:
-    """Normalise an answer; a box around it is opened."""
+def read(answer: str) -> NormalizedAnswer:
+    """Normalise an answer, after a box around it is removed."""
     text = normalize(answer)
     if "\\boxed" in text or "\\fbox" in text:
         text = normalize(inside_box(text) or text)
@@ -149,11 +155,11 @@ def read(answer: str) -> Read:
     key = squeeze(text) if literal is None else text
     if key.endswith(".") and not key.endswith(".."):
         key = key[:-1]
-    return Read(text, key, literal)
+    return NormalizedAnswer(text, key, literal)
 
 
 read_gold = lru_cache(maxsize=8192)(read)
-"""Golds repeat: each is normalised once."""
+"""Cached form of `read` for golds, each of which is compared with many answers."""
 
 
 @lru_cache(maxsize=8192)
@@ -169,8 +175,8 @@ def gold_form(gold: str) -> Form | None:
 
 
 def answer_key(answer: str) -> str:
-    """Return a key that is the same for answers that are equal as exact numbers or as normalised
-    texts.
+    """Return a key for grouping answers. Answers have the same key if they are equal as exact
+    numbers or as normalised texts.
     """
     if len(answer) > MAX_LENGTH:
         return answer.strip()
@@ -198,21 +204,22 @@ _UNSURE = Grade(verdict=Verdict.UNKNOWN, reason="not_comparable", layer="none")
 Same = Callable[[Form, Form], bool | None]
 
 
-def says_more(answer: Form, gold: Form, same: Same) -> bool:
-    """Return whether words of an answer are left over beside a value that may be the gold's.
+def has_unread_words(answer: Form, gold: Form, same: Same) -> bool:
+    """Return whether an answer has words that were not understood, beside a part that may equal
+    the gold.
 
     Args:
-        answer: the answer, which differs from the gold as far as it was read.
-        gold: the gold with which it is compared.
+        answer: the answer. The part of it that was understood differs from the gold.
+        gold: the gold.
         same: compares an answer with a gold.
     """
     if isinstance(gold, Words | Name | Special):
         return False
     if isinstance(answer, Equation):
-        return says_more(answer.right, gold, same)
+        return has_unread_words(answer.right, gold, same)
     if isinstance(answer, Quantity):
         return _is_prose(answer)
-    named = _as_named(answer)
+    named = _named_equations(answer)
     if named is not None:
         items = named.items if isinstance(named, Sequence) else ()
         return any(same(part, gold) is not False for part in (named, *items))
@@ -221,21 +228,25 @@ def says_more(answer: Form, gold: Form, same: Same) -> bool:
     if not any(map(_is_unread, answer.items)) or isinstance(gold, Sequence):
         return False
     return any(
-        same(item, gold) is not False or says_more(item, gold, same) for item in answer.items
+        same(item, gold) is not False or has_unread_words(item, gold, same) for item in answer.items
     )
 
 
-def _as_named(answer: Form) -> Form | None:
-    """Return `x: 3, y: 4`, which was read as ratios, as named values; None for a form without
+def _named_equations(answer: Form) -> Form | None:
+    """Convert `x: 3, y: 4`, which was read as ratios, to equations; return None for a form without
     names.
     """
     if isinstance(answer, Sequence) and answer.kind == "list":
-        named = [named_item for item in answer.items if (named_item := _as_named(item)) is not None]
+        named = [
+            named_item
+            for item in answer.items
+            if (named_item := _named_equations(item)) is not None
+        ]
         return replace(answer, items=tuple(named)) if len(named) == len(answer.items) else None
     if isinstance(answer, Choice) and isinstance(answer.content, Sequence):  # A: 3, B: 4
         items = answer.content.items
         listed = any(isinstance(item, Choice) for item in items)
-        return replace(answer.content, items=tuple(map(_content, items))) if listed else None
+        return replace(answer.content, items=tuple(map(_choice_content, items))) if listed else None
     if isinstance(answer, Ratio) and len(answer.terms) == 2:
         name, value = answer.terms
         label = lone_letter(name)
@@ -243,12 +254,14 @@ def _as_named(answer: Form) -> Form | None:
     return None
 
 
-def _content(item: Form) -> Form:
+def _choice_content(item: Form) -> Form:
     return item.content if isinstance(item, Choice) and item.content is not None else item
 
 
 def _is_prose(quantity: Quantity) -> bool:
-    """Return whether short words were read as letters: `7 is the answer` as 7·i·s answers."""
+    """Return whether a quantity is a sentence whose short words were read as variables, such as
+    `7 is the answer` as 7·i·s answers.
+    """
     amount = quantity.amount
     return (
         quantity.unit.is_counted

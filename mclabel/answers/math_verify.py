@@ -1,11 +1,12 @@
-"""Math-Verify's `parse` and `verify` by this checker: a reward function changes one import.
+"""Replacements for Math-Verify's `parse` and `verify`: a reward function changes one import.
 
     from mclabel.answers.math_verify import LatexExtractionConfig, parse, verify
 
-Signatures are those of Math-Verify 0.9: `parse` reads a gold or a completion, `verify` compares.
-Both may be called in any thread, event loop or process: budgets are counted in steps, so arguments
-about time have no effect. Neither have those about rounding and strictness: answers are compared by
-the default rules, and need not be LaTeX. `verdict` tells wrong answers from undecided ones.
+The signatures are those of Math-Verify 0.9: `parse` reads a gold or a completion, and `verify`
+compares two answers. Both work in any thread, event loop or process. Budgets are counted in steps,
+so the timeout arguments have no effect. The arguments for rounding and strictness have no effect
+either, because answers are compared by this checker's default rules. Answers need not be LaTeX.
+`verdict` distinguishes wrong answers from undecided ones.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ _SENTENCE = re.compile(r"[.!?]\s*$|[;:] |(?<![\\A-Za-z])[A-Z][a-z']+[\s,]")
 
 @dataclass(frozen=True)
 class LatexExtractionConfig:
-    """Configuration of which only `try_extract_without_anchor` counts: take the last number where
-    nothing is marked.
+    """Configuration for LaTeX answers, of which only `try_extract_without_anchor` has an effect.
+
+    If `try_extract_without_anchor` is true, the answer of a text without a marked answer is its
+    last number.
     """
 
     try_extract_without_anchor: bool = True
@@ -40,14 +43,16 @@ class LatexExtractionConfig:
 
 @dataclass(frozen=True)
 class ExprExtractionConfig:
-    """The same as `LatexExtractionConfig`: formulas are read in either notation."""
+    """Configuration for plain expressions. It has the same effect as `LatexExtractionConfig`,
+    because this checker reads both notations.
+    """
 
     try_extract_without_anchor: bool = True
 
 
 @dataclass(frozen=True)
 class StringExtractionConfig:
-    """Configuration for answers that are given words, such as the letters of choices."""
+    """Configuration for answers from a fixed set of words, such as the letters of options."""
 
     strings: tuple[str, ...] = ("A", "B", "C", "D")
     try_extract_without_anchor: bool = True
@@ -55,12 +60,12 @@ class StringExtractionConfig:
 
 
 class Answer(str):
-    """The answer of a text, with the whole `text`, in which `verify` looks for a gold."""
+    """An answer, with the `text` that it was extracted from. `verify` reads golds from `text`."""
 
     text: str
 
     def __new__(cls, answer: str, text: str = "") -> Answer:
-        """Make it; without a text the answer is all of it."""
+        """Create an answer. If `text` is empty, the text is the answer itself."""
         made = super().__new__(cls, answer)
         made.text = text or answer
         return made
@@ -74,19 +79,25 @@ def parse(
     parsing_timeout: int | None = 5,
     raise_on_error: bool = False,
 ) -> list[Answer]:
-    """Return the answer of a completion, or a gold, in a list; an empty one if the text has none.
+    """Return a list with the answer of a completion or a gold; an empty list if it has no answer.
 
-    Where all configurations are of strings, the answer must be one of them. Math-Verify's own
-    classes serve, too. The arguments from `fallback_mode` to `parsing_timeout` have no effect.
+    If every configuration is a `StringExtractionConfig`, the answer must be one of its strings.
+    Math-Verify's own configuration classes are accepted, too. The arguments from `fallback_mode` to
+    `parsing_timeout` have no effect.
 
     Raises:
-        TypeError: `raise_on_error` is set, and `pred` is no text. Without it there is no answer.
+        TypeError: `pred` is not a text and `raise_on_error` is true. If `raise_on_error` is false,
+            the list is empty.
     """
     if not isinstance(pred, str) and raise_on_error:
         raise TypeError(f"pred={pred!r:.80}: must be a text, is a {type(pred).__name__}")
     if not isinstance(pred, str):
         return []
-    whole = _is_read(pred) and read_gold(pred) == Gold(pred.strip()) and not after_phrase(pred)
+    whole = (
+        _is_formula_or_amount(pred)
+        and read_gold(pred) == Gold(pred.strip())
+        and not after_phrase(pred)
+    )
     extracted = ExtractedAnswer(pred.strip()) if whole else find_answer(pred)
     guesses = any(config.try_extract_without_anchor for config in extraction_config)
     if extracted is None or (extracted.is_guess and not guesses):
@@ -97,7 +108,7 @@ def parse(
         shown = word.lower() if extraction_config[0].lowercase else word
         allowed = {word.casefold() for words in strings for word in words}
         return [Answer(shown)] if word.casefold() in allowed else []
-    return [Answer(extracted.answer, pred)] if _golds(extracted.answer) else []
+    return [Answer(extracted.answer, pred)] if _accepted_answers(extracted.answer) else []
 
 
 def verify(
@@ -113,14 +124,16 @@ def verify(
     """Return whether an answer is right; False if the verdict is unknown.
 
     Only `gold` and `target` are used. Each is a result of `parse`, a text, a number, or a list of
-    these. Every gold of a list is accepted, and one answer of a list must be right.
+    these. The result is True if any answer in `target` equals any gold in `gold`.
     """
     return verdict(gold, target) is Verdict.RIGHT
 
 
 def verdict(gold: Any, target: Any) -> Verdict:
-    """Compare like `verify`. No answer gives the verdict wrong, no gold the verdict unknown."""
-    golds = [accepted for given in _as_list(gold) for accepted in _golds(given)]
+    """Compare as `verify` does, but return a verdict. It is wrong if there is no answer, and
+    unknown if there is no gold.
+    """
+    golds = [accepted for given in _as_list(gold) for accepted in _accepted_answers(given)]
     if not golds:
         return Verdict.UNKNOWN
     pairs = [(str(answer), accepted) for answer in _as_list(target) for accepted in golds]
@@ -131,9 +144,9 @@ def _as_list(given: Any) -> list[Any]:
     return list(given) if isinstance(given, list | tuple | set) else [given]
 
 
-def _golds(given: Any) -> tuple[str, ...]:
-    """Return the right answers by a gold: what its text marks, itself if it is a formula, what it
-    asserts.
+def _accepted_answers(given: Any) -> tuple[str, ...]:
+    """Return the answers that a gold accepts. A text that marks an answer accepts only this answer.
+    A formula accepts itself. Any other text accepts the answer that it states.
     """
     text = given.text if isinstance(given, Answer) else given
     gold = read_gold(text if isinstance(text, str | int | float) else str(text))
@@ -142,14 +155,18 @@ def _golds(given: Any) -> tuple[str, ...]:
     if isinstance(text, str) and gold.answer == text.strip():
         if marked := after_phrase(text):
             return (marked,)
-        if not _is_read(text) and (extracted := find_answer(text)) and not extracted.is_guess:
+        if (
+            not _is_formula_or_amount(text)
+            and (extracted := find_answer(text))
+            and not extracted.is_guess
+        ):
             return (extracted.answer,)
     return acceptable_answers(gold)
 
 
-def _is_read(text: str) -> bool:
-    """Return whether a text is no sentence, but as a whole a formula, an amount or a list of
-    them.
+def _is_formula_or_amount(text: str) -> bool:
+    """Return whether a whole text is a formula, an amount or a list of them, rather than a
+    sentence.
     """
     if len(text) > MAX_LENGTH or _SENTENCE.search(text):
         return False

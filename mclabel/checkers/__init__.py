@@ -1,6 +1,6 @@
-"""Checkers, which grade completions, behind one protocol and chosen by name.
+"""Checkers, which grade completions. A configuration chooses a checker by its name.
 
-A checker is a class here and a line in `CHECKERS`, a class in a package of your own, or a plain
+A checker is a class of this package that `CHECKERS` lists, a class of another package, or a plain
 function `module:function` (`mclabel.checkers.function`).
 """
 

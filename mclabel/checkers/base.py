@@ -1,7 +1,8 @@
 """The protocol of checkers, which grade completions against the gold answer of their problem.
 
-A verdict is right, wrong or unknown; unknown counts neither for nor against a step. If the checker
-itself fails (a dead worker, an unreachable server), the verdict is unknown, never wrong.
+A verdict is right, wrong or unknown. An unknown verdict counts neither for nor against a step. If
+the checker itself fails (a dead worker, an unreachable server), the verdict is unknown, never
+wrong.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
-from mclabel.core.components import component_names, within
+from mclabel.core.components import allow_components, component_names
 from mclabel.core.config.load import check_config
 from mclabel.core.notebook import table_html
 from mclabel.core.records import Problem, Verdict
@@ -25,14 +26,16 @@ WEAK_PREFIX = "weak: "
 
 
 class Aside(Protocol):
-    """Runs a blocking function outside the event loop."""
+    """An async function that runs a blocking function outside the event loop."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Run the function; return what it returns, or raise what it raises."""
+        """Run `work`, and return its result or raise its exception."""
 
 
 async def here(work: Callable[[], T], /) -> T:
-    """Run a function at once, on the event loop: an `Aside` for callers without a thread pool."""
+    """Run a function immediately on the event loop: an `Aside` for callers without a thread
+    pool.
+    """
     return work()
 
 
@@ -64,7 +67,7 @@ class GradeItem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grade:
-    """A verdict and the way it was reached."""
+    """A verdict with the answer it concerns and its reason."""
 
     verdict: Verdict
     answer: str | None = None
@@ -72,23 +75,24 @@ class Grade:
     reason: str = ""
     """Machine-readable reason for the verdict, such as `equal`, `different`, `no_answer`,
     `timeout`. It begins with `guess` if the completion does not say which of its values is the
-    answer, and with `WEAK_PREFIX` if a program could have forged it: either is a weak verdict."""
+    answer, and with `WEAK_PREFIX` if a program could have forged the verdict. Such verdicts are
+    weak."""
     layer: str = ""
-    """The part of the checker that decided."""
+    """Name of the checker's part that decided."""
     failure: str | None = None
-    """Error inside the checker that prevented a verdict: type and place of an exception, or a
-    result of a wrong type. None if there was no error."""
+    """Error inside the checker that prevented a verdict: the type and source line of an exception,
+    or a result of a wrong type. None if there was no error."""
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the HTML table that a notebook displays."""
         return table_html({"verdict": self.verdict, "answer": self.answer, "reason": self.reason})
 
 
 class Checker(Protocol):
     """Grades completions.
 
-    Derive from it for the defaults. `Settings` is the class of its settings; a configuration that
-    names the checker by `kind` holds the others beside it.
+    A checker should derive from this class to get its default methods. `Settings` is the class of
+    the checker's settings. A configuration has these settings beside `kind`, the checker's name.
     """
 
     Settings: ClassVar[type[CheckerSettings]] = CheckerSettings
@@ -99,18 +103,18 @@ class Checker(Protocol):
     resumed with a different version."""
 
     def __init__(self, settings: Any) -> None:
-        """Make a checker.
+        """Create a checker.
 
         Args:
             settings: an instance of `Settings`.
         """
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Return the reason why no completion of a problem can be graded; None if they can.
+        """Return the reason why completions of a problem cannot be graded; None if they can.
 
         Args:
             problem: the problem with its gold answer.
-            aside: runs blocking work off the event loop.
+            aside: runs blocking work outside the event loop.
         """
         return None
 
@@ -120,7 +124,7 @@ class Checker(Protocol):
 
         Args:
             items: completions of one or several problems.
-            aside: runs blocking work off the event loop.
+            aside: runs blocking work outside the event loop.
 
         Returns:
             One grade per item, in order.
@@ -129,7 +133,7 @@ class Checker(Protocol):
     def states_answer(self, step: str) -> bool:
         """Return whether an intermediate step states an answer.
 
-        Given such a step alone, `grade` can grade that answer.
+        `grade` must be able to grade such a step as a completion.
         """
         return False
 
@@ -144,8 +148,8 @@ class Checker(Protocol):
             answers: for each problem, the answers of its completions; None if one has no answer.
 
         Returns:
-            For each problem, one number per answer: equal numbers for equivalent answers, None for
-            None.
+            For each problem, a group number per answer. Equivalent answers have equal numbers. The
+            number of a missing answer is None.
         """
         numbered_groups: list[list[int | None]] = []
         for group_answers in answers:
@@ -162,19 +166,20 @@ class Checker(Protocol):
 
 
 def recorded_checker(recorded: Any) -> CheckerSettings:
-    """Return the settings of the checker in a run's manifest, without importing code of third
-    parties.
+    """Return the settings of the checker that a run's manifest records, without importing
+    third-party code.
 
     Args:
-        recorded: the manifest's `checker`; any value that is no mapping selects the default.
+        recorded: value of `checker` in the manifest. Any value that is not a mapping selects the
+            default checker.
 
     Raises:
         PydanticCustomError: the checker no longer exists, its settings have changed, or it is
-            third-party code (`mclabel.core.components.within`).
+            third-party code (`mclabel.core.components.allow_components`).
     """
     if not isinstance(recorded, Mapping):
         return default_checker()
-    with within(()):
+    with allow_components(()):
         return _checker_settings(recorded_keys(recorded))
 
 
@@ -185,7 +190,7 @@ def _checker_settings(content: Mapping[str, Any]) -> CheckerSettings:
 
 
 def recorded_keys(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a manifest's `checker` that a configuration may hold."""
+    """Return the keys of a manifest's `checker` that are valid in a configuration."""
     return {name: value for name, value in recorded.items() if name != "version"}
 
 
@@ -196,15 +201,15 @@ class _CheckerConfig(Settings):
 def chosen_settings(checker: Any) -> CheckerSettings:
     """Return the validated settings of a checker.
 
-    Settings of built-in checkers are cached by their content. A class or function of the caller is
-    looked up on every call, since a notebook may redefine it.
+    Settings of built-in checkers are cached by their content. A class or function of the user is
+    imported on every call, since a notebook may redefine it.
 
     Args:
         checker: name of a checker, its settings, or a mapping of their keys, including `kind`.
 
     Raises:
-        ConfigError: the checker does not exist or its settings are wrong; the message lists all
-            faults.
+        ConfigError: the checker does not exist or its settings are invalid. The message lists all
+            errors.
     """
     content = {"kind": checker} if isinstance(checker, str) else checker
     if not isinstance(content, dict):

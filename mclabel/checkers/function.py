@@ -1,19 +1,18 @@
-"""A plain function as a checker: `checker=my_package.grading:is_right`.
+"""Uses a plain function as a checker: `checker=my_package.grading:is_right`.
 
-Parameters are filled by name, so the function takes only those that it needs:
+Arguments are passed by name, so the function declares only the parameters that it needs:
 
-- `completion`: the whole solution, text;
-- `gold`: the problem's answer: a text, or an object or list if the source holds one;
+- `completion`: text of the whole solution;
+- `gold`: the problem's answer: a text, or an object or list if the data set has one;
 - `problem`: the `Problem`;
 - `meta`: the other columns of the problem's row, as texts by name;
+- any keyword arguments that the configuration sets.
 
-- keyword arguments that the configuration sets.
+The function returns True (right), False (wrong), None (undecided) or a `Grade`, and may be a
+coroutine function. If the function raises an exception, the completion is undecided, and the
+exception becomes the reason. `guarded` ends a job whose function always raises.
 
-It returns True (right), False (wrong), None (undecided) or a `Grade`, and may be a coroutine
-function. An exception counts as undecided and becomes the reason. `guarded` ends a job whose
-function only raises.
-
-A reward function of TRL, verl or reasoning-gym can be used unchanged; it is recognised by its
+A reward function of TRL, verl or reasoning-gym can be used unchanged. It is recognised by its
 parameters:
 
 - TRL: `f(prompts, completions, **columns) -> list[float | None]`;
@@ -21,9 +20,9 @@ parameters:
   or a mapping with `score`;
 - reasoning-gym: `score_answer(answer, entry) -> float`, also as a method of its data sets.
 
-Each is called for one completion at a time. The columns are those of the problem's row: objects
-where a column holds one, else texts. A parameter that no column fills, such as `solution`, receives
-the gold if `GOLD_NAMES` lists its name.
+A reward function is called for one completion at a time. The columns are the columns of the
+problem's row, which are objects or texts. A parameter without a column, such as `solution`,
+receives the gold if `GOLD_NAMES` lists its name.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ from mclabel.core.records import Verdict
 from mclabel.core.settings import MAX_AMOUNT
 
 ITEM_PARAMETERS = ("completion", "gold", "problem", "meta")
-"""Names of parameters that are filled from the graded item."""
+"""Names of parameters whose values are taken from the graded item."""
 _VERDICTS = {True: Verdict.RIGHT, False: Verdict.WRONG, None: Verdict.UNKNOWN}
 
 
 class FunctionChecker(Checker):
-    """Calls a function for every completion, off the event loop."""
+    """Calls a function for every completion, outside the event loop."""
 
     class Settings(CheckerSettings):
         """Settings of a checker that calls a function."""
@@ -73,7 +72,7 @@ class FunctionChecker(Checker):
             settings: settings whose `kind` is the function's `module:function`.
 
         Raises:
-            ConfigError: the function has a parameter that nothing fills.
+            ConfigError: the function has a parameter without a value.
         """
         self.name = settings.kind
         self._function: Callable[..., Any] = find_target("checkers", settings.kind)
@@ -83,7 +82,9 @@ class FunctionChecker(Checker):
         self._right_from = settings.right_from
         self._reward = reward_form(self._function, self._arguments, settings.chat)
         self._parameter_names = (
-            () if self._reward else _parameters(self.name, self._function, self._arguments)
+            ()
+            if self._reward
+            else _signature_parameters(self.name, self._function, self._arguments)
         )
         self.version = _version(self._function)
 
@@ -93,7 +94,7 @@ class FunctionChecker(Checker):
 
     def grade_now(self, item: GradeItem) -> Grade | None:
         """Grade one completion in the caller's thread; return None for a coroutine function."""
-        call = partial(self._call(item), **self._arguments)
+        call = partial(self._bound_function(item), **self._arguments)
         if inspect.iscoroutinefunction(call.func):
             return None
         try:
@@ -102,7 +103,7 @@ class FunctionChecker(Checker):
             return raised_grade(error, self._file)
 
     async def _grade(self, item: GradeItem, aside: Aside) -> Grade:
-        call = partial(self._call(item), **self._arguments)
+        call = partial(self._bound_function(item), **self._arguments)
         try:
             result = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
             return self._grade_of(result)
@@ -118,7 +119,7 @@ class FunctionChecker(Checker):
             return Grade(verdict=_VERDICTS[result], layer="function")
         return nonsense_grade(result, "True, False, None or a Grade")
 
-    def _call(self, item: GradeItem) -> Callable[[], Any]:
+    def _bound_function(self, item: GradeItem) -> Callable[[], Any]:
         if self._reward is not None:
             return self._reward(item)
         values = {
@@ -141,7 +142,7 @@ def _version(function: Callable[..., Any]) -> str:
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
-def _parameters(
+def _signature_parameters(
     name: str, function: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the names in `ITEM_PARAMETERS` that a function takes."""
@@ -155,8 +156,8 @@ def _parameters(
     }
     if unfilled := sorted(needed - set(ITEM_PARAMETERS) - set(arguments)):
         raise ConfigError(
-            f"checker={name}: its parameter {', '.join(unfilled)} gets no value. Use only "
-            f"parameters among {', '.join(ITEM_PARAMETERS)}, or set checker.arguments"
+            f"checker={name}: its parameter {', '.join(unfilled)} gets no value. Use only the "
+            f"parameters {', '.join(ITEM_PARAMETERS)}, or set others in checker.arguments"
         )
     if (unknown := sorted(set(arguments) - set(names))) and not takes_all:
         raise ConfigError(
@@ -173,17 +174,17 @@ _OPEN, _CLOSE = "<answer>", "</answer>"
 
 Call = Callable[[], Any]
 Bind = Callable[[GradeItem], Call]
-"""Function that maps a completion to the call that scores it."""
+"""A function that returns, for a completion, the call that scores it."""
 
 
 def reward_form(function: Callable[..., Any], arguments: Iterable[str], chat: bool) -> Bind | None:
-    """Return the adapter that calls a reward function of another library; None if it has no known
-    form.
+    """Return the adapter that calls a reward function of another library; None if the function has
+    no known form.
 
     Args:
         function: a function of the user.
-        arguments: names of parameters that the configuration fills.
-        chat: whether a function in TRL's form takes chat messages instead of texts.
+        arguments: names of parameters whose values the configuration sets.
+        chat: True if a function in TRL's form takes chat messages instead of texts.
     """
     names = set(inspect.signature(function).parameters) - set(arguments)
     if "completions" in names:
@@ -261,7 +262,12 @@ def _reasoning_gym(function: Callable[..., Any], item: GradeItem) -> Call:
 
 
 def _columns(item: GradeItem, names: set[str]) -> dict[str, Any]:
-    """Return the columns of the problem's row, and the gold under each parameter name for it."""
+    """Return the columns of the problem's row, and the gold under each of its parameter names.
+
+    Args:
+        item: the completion with its problem.
+        names: names of the function's parameters.
+    """
     columns: dict[str, Any] = {name: item.problem.gold for name in GOLD_NAMES if name in names}
     for name, text in item.problem.meta.items():
         columns[name] = json.loads(text) if text.startswith("{") and _is_json(text) else text

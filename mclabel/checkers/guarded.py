@@ -1,8 +1,8 @@
-"""The guard around every checker, which turns its exceptions into grades without a verdict.
+"""The guard around every checker, which converts its exceptions to grades with unknown verdicts.
 
-An occasional exception leaves that completion undecided, with the exception as the reason. A
-checker that raises the same exception on every completion is broken: the guard ends the job, which
-would otherwise sample rollouts for hours without a verdict.
+After an exception, the completion is undecided, and the exception is the reason. A checker that
+raises the same exception on every completion is broken. The guard then ends the job, which would
+otherwise sample rollouts for hours without a verdict.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from mclabel.checkers.base import (
     here,
 )
 from mclabel.core import boundary
-from mclabel.core.boundary import Boundary, Guard, Rule, clipped, miscounted, shown
+from mclabel.core.boundary import Boundary, Guard, Rule, check_item_count, clip_text, describe_value
 from mclabel.core.errors import CheckerError, ComponentError, MclabelError
 from mclabel.core.records import Problem, Verdict
 
 T = TypeVar("T")
 
 PATIENCE = 1.5
-"""Factor on `HANG_S` for coroutines, since a checker may await a server with a timeout of its
-own."""
+"""Factor on `HANG_S`, the limit for blocking calls, for coroutines. A checker may await a server
+that has its own timeout."""
 
 MAX_FAILURES = 32
-"""Number of identical failures, without a single success, after which the job ends."""
+"""Number of identical failures without any success after which the job ends."""
 _RAISED, _RETURNED = "the checker raised ", "the checker returned "
 """Prefixes of the reasons of failed grades."""
 MAX_REASON = 500
@@ -46,11 +46,11 @@ MAX_REASON = 500
 
 
 def make_checker(settings: CheckerSettings) -> GuardedChecker:
-    """Make the checker that the settings name, behind its guard.
+    """Create the checker that the settings describe, and wrap it in its guard.
 
     Raises:
         ConfigError: the checker's code cannot be imported.
-        ComponentError: the checker cannot be constructed, or sets no name or version.
+        ComponentError: the checker cannot be created, or does not set its name and version.
     """
     around = Boundary("checkers", settings.kind)
     checker = around.call("__init__", settings.component, settings)
@@ -58,13 +58,13 @@ def make_checker(settings: CheckerSettings) -> GuardedChecker:
         value = getattr(checker, name, None)
         if not isinstance(value, str) or not value:
             raise around.broken(
-                "__init__", f"leaves self.{name} at {shown(value)}, must set a text"
+                "__init__", f"leaves self.{name} at {describe_value(value)}, must set a text"
             )
     return GuardedChecker(checker, around)
 
 
 class GuardedChecker(Checker):
-    """A checker behind its component boundary, with a count of its exceptions."""
+    """A checker inside its component boundary, whose exceptions are counted."""
 
     def __init__(self, checker: Checker, around: Boundary) -> None:
         """Wrap a checker.
@@ -74,7 +74,7 @@ class GuardedChecker(Checker):
             around: the component boundary of the checker.
         """
         self.name, self.version = checker.name, checker.version
-        rules: dict[str, Rule] = {"grade": _ungraded, "group": _misgrouped}
+        rules: dict[str, Rule] = {"grade": _grades_fault, "group": _groups_fault}
         guarded = checker if around.is_built_in else Guard(checker, Checker, around, rules)
         self._checker, self._around = guarded, around
         self.key, self.group = self._checker.key, self._checker.group  # type: ignore[method-assign]
@@ -86,35 +86,35 @@ class GuardedChecker(Checker):
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
         """Return the checker's reason for refusing a problem; see `Checker`."""
-        call = self._checker.refuse(problem, self._watched("refuse", aside))
+        call = self._checker.refuse(problem, self._with_time_limit("refuse", aside))
         return await self._await_result("refuse", call)
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
         """Grade completions; see `Checker`.
 
-        If a call for several completions raises, each of them is graded alone.
+        If a call for several completions raises an exception, each of them is graded alone.
 
         Raises:
-            CheckerError: every grade so far has failed, `MAX_FAILURES` of them with the same
+            CheckerError: all grades so far have failed, and `MAX_FAILURES` of them with the same
                 exception.
             ComponentError: the checker does not return one grade per completion.
         """
-        call = self._checker.grade(items, self._watched("grade", aside))
+        call = self._checker.grade(items, self._with_time_limit("grade", aside))
         try:
             grades: Sequence[Grade] = await self._await_result("grade", call)
         except Exception as error:  # any exception of the checker means undecided
-            cause = _cause(error)
+            cause = _checker_exception(error)
             if len(items) > 1:
                 return [grade for item in items for grade in await self.grade([item], aside)]
             grades = [raised_grade(cause, self._file)]
         for grade in grades:
-            self._count(grade)
+            self._count_grade(grade)
         return grades
 
     def grade_now(self, item: GradeItem) -> Grade | None:
         """Grade one completion in the caller's thread, without an event loop.
 
-        Its failures are not counted.
+        Failures of this method are not counted.
 
         Returns:
             The grade; None if the checker can grade only in an event loop.
@@ -130,10 +130,10 @@ class GuardedChecker(Checker):
         try:
             grade: Grade | None = self._around.call("grade", grade_now, item, result_type=must)
         except Exception as error:  # any exception of the checker means undecided
-            return raised_grade(_cause(error), self._file)
+            return raised_grade(_checker_exception(error), self._file)
         return grade
 
-    def _watched(self, method: str, aside: Aside) -> Aside:
+    def _with_time_limit(self, method: str, aside: Aside) -> Aside:
         """Return an `Aside` that fails if a function of the checker does not return in time."""
 
         def watched(work: Callable[[], T], /) -> Awaitable[T]:
@@ -145,7 +145,7 @@ class GuardedChecker(Checker):
         """Await a coroutine of the checker.
 
         Raises:
-            ComponentError: no call of the checker has returned for too long.
+            ComponentError: no call of the checker has returned within the time limit.
         """
         if self._around.is_built_in:
             return await call
@@ -161,7 +161,7 @@ class GuardedChecker(Checker):
         finally:
             task.cancel()
 
-    def _count(self, grade: Grade) -> None:
+    def _count_grade(self, grade: Grade) -> None:
         if grade.failure is None:
             self._has_graded = True
         if grade.failure is None or self._has_graded:
@@ -170,36 +170,38 @@ class GuardedChecker(Checker):
         if self._failures[grade.failure] >= MAX_FAILURES:
             raise CheckerError(
                 f"checker={self.name}: all of its first {self._failures.total()} grades failed, "
-                f"{MAX_FAILURES} of them alike: {grade.reason}. A checker must grade some "
-                "completions. Mend it, try it on one of them (mclabel.grade(completion, gold, "
-                "checker=…)), and run the same command again: what was sampled is kept, and the "
-                "mended checker grades it"
+                f"{MAX_FAILURES} of them in the same way: {grade.reason}. A checker must grade "
+                "some completions. Fix the checker, try it on one of them "
+                "(mclabel.grade(completion, gold, checker=…)), and run the same command again. "
+                "The sampled completions are kept, and the fixed checker grades them"
             )
 
 
-def _cause(error: Exception) -> Exception:
-    """Return the exception that a checker raised; raise it if it has a message for the user."""
+def _checker_exception(error: Exception) -> Exception:
+    """Return the exception that a checker raised; raise `error` if it has a message for the
+    user.
+    """
     cause = error.__cause__ if isinstance(error, ComponentError) else error
     if not isinstance(cause, Exception) or isinstance(cause, MclabelError):
         raise error
     return cause
 
 
-def _ungraded(grades: Sequence[Grade], items: Sequence[GradeItem], aside: object) -> str | None:
-    return miscounted("grades of", grades, "completion", len(items))
+def _grades_fault(grades: Sequence[Grade], items: Sequence[GradeItem], aside: object) -> str | None:
+    return check_item_count("grades of", grades, "completion", len(items))
 
 
-def _misgrouped(
+def _groups_fault(
     groups: Sequence[Sequence[int | None]], answers: Sequence[Sequence[str | None]]
 ) -> str | None:
     if [len(group) for group in groups] == [len(group) for group in answers]:
         return None
-    return f"gave {shown(groups)}, must give a number, or None, for each of its answers"
+    return f"gave {describe_value(groups)}, must give a number, or None, for each of its answers"
 
 
 def shown_reason(reason: str) -> str:
     """Return a reason as one bounded line of printable characters."""
-    return clipped(reason, MAX_REASON)
+    return clip_text(reason, MAX_REASON)
 
 
 def is_failure(reason: str) -> bool:
@@ -217,7 +219,9 @@ def is_weak(reason: str) -> bool:
 
 
 def common_reason(reason: str) -> str:
-    """Return a reason for counting: faults without their messages, which vary."""
+    """Return the part of a reason under which equal reasons are counted. The message of a fault is
+    removed, because it varies.
+    """
     return reason.partition(": ")[0] if is_failure(reason) else reason
 
 
@@ -238,8 +242,8 @@ def raised_grade(error: Exception, file: str) -> Grade:
 
     Args:
         error: exception that the checker raised.
-        file: path of the checker's source. The place of the failure is the last line in it that
-            ran, or where the exception was raised if none did.
+        file: path of the checker's source. The failure names the last line of this file in the
+            traceback, or the line that raised the exception if this file is not in it.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == file] or frames[-1:]

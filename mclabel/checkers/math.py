@@ -19,7 +19,7 @@ from mclabel.core.records import Problem, Verdict
 
 
 class MathChecker(Checker):
-    """Checker that extracts the final answer and compares its meaning with the gold answer."""
+    """Checker that extracts the final answer and compares its value with the gold answer."""
 
     class Settings(CheckerSettings):
         """Settings of the mathematical checker."""
@@ -27,21 +27,21 @@ class MathChecker(Checker):
         units_optional: bool = True
         """Treat 5 cm as equal to 5 if only one side has a unit."""
         grade_guesses: bool = True
-        """Grade a completion without a stated answer by its last number. If false, its verdict is
-        unknown."""
+        """Grade a completion without a stated answer by its last number. If false, the verdict on
+        such a completion is unknown."""
 
     def __init__(self, settings: Settings) -> None:
-        """Make a checker; all checkers of this process share its workers.
+        """Create a checker. All mathematical checkers of a process share the same workers.
 
         Args:
-            settings: settings with the rules for verdicts.
+            settings: settings of the checker.
         """
         self._units_optional = settings.units_optional
         self._grade_guesses = settings.grade_guesses
         self.name, self.version = settings.kind, CHECKER_VERSION
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Return why no gold answer can be parsed; None if one can. See `Checker`."""
+        """Return the reason why no gold answer can be parsed; None if any can. See `Checker`."""
         golds, reason = _golds(problem), "the gold is data, not a text or a list of texts"
         for gold in golds:
             refusal = await default_checker().unparsed_gold(gold, aside=aside)
@@ -53,7 +53,7 @@ class MathChecker(Checker):
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
         """Grade the final answers of completions; see `Checker`.
 
-        An answer is right if it is one of several golds, and wrong if it is none.
+        If a problem has several golds, an answer is right if it equals any of them.
         """
         golds_by_item = [_golds(item.problem) for item in items]
         answer_grades = iter(
@@ -91,7 +91,7 @@ class MathChecker(Checker):
         return best_grade(grades) if grades else _NO_GOLD
 
     def states_answer(self, step: str) -> bool:
-        """Return whether a step marks an answer, by a box or in words; see `Checker`."""
+        """Return whether a step marks an answer by a box or in words; see `Checker`."""
         return stated_answer(step) is not None
 
     def key(self, answer: str) -> str:
@@ -99,7 +99,7 @@ class MathChecker(Checker):
         return answer_key(answer)
 
     def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
-        """Number answers by proofs that they are equal; see `Checker`."""
+        """Number answers by equality of their values; see `Checker`."""
         return group_many(answers, default_checker())
 
 

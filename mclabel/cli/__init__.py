@@ -1,4 +1,4 @@
-"""The `mclabel` command: verbs only. What they do lives in the library."""
+"""The `mclabel` command. This package only parses the verbs' options; the library does the work."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ TRACEBACK = "--traceback"
 
 
 class _Commands(click.Group):
-    """Ends with messages in place of tracebacks."""
+    """Group of commands that print a message instead of a traceback when they fail."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Takes `--traceback` wherever it stands."""
+        """Parse arguments after removing `--traceback`, which may be at any position."""
         if TRACEBACK in args:
             show_tracebacks()
             args = [argument for argument in args if argument != TRACEBACK]
@@ -102,12 +102,12 @@ def completion(shell: str) -> None:
     fish, once:          mclabel completion fish > ~/.config/fish/completions/mclabel.fish
     """  # noqa: D301 - click keeps the lines after the character \b
     script = get_completion_class(shell)
-    assert script is not None  # a choice above
+    assert script is not None  # `shell` is one of the choices above
     click.echo(script(main, {}, "mclabel", "_MCLABEL_COMPLETE").source())
 
 
 for _command in (
-    *(label.label, label.submit, label.compact, label.regrade),
+    *(label.label, label.submit, label.regrade),
     *(judge.judge, judge.combine, select),
     *(search.search, search.serve_search),
     *(rl.rl, rl.serve_rewards),

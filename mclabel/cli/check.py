@@ -37,10 +37,10 @@ def check(
     pairs: str | None,
     out: str | None,
 ) -> None:
-    """Grade answers as right, wrong or unknown, and say why.
+    """Grade answers as right, wrong or unknown, and print why.
 
-    The stage of the checker that decided is printed, too. Give either --gold with --answer or
-    --completion, or --file. Lines of a file that cannot be read are reported and left out, and the
+    The output also names the stage of the checker that decided. Give either --gold with --answer or
+    --completion, or give --file. Lines of a file that cannot be read are reported and left out; the
     exit code is then 1.
     """
     if pairs is not None:

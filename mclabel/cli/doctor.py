@@ -1,4 +1,4 @@
-"""The verb `doctor`: what this machine and this environment have, and what is missing for what."""
+"""The verb `doctor`, which reports on the machine, the installed packages and missing extras."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ _GIB = 2**30
 @click.command()
 @json_option
 def doctor() -> None:
-    """Show versions, devices, disks, and what is not installed."""
+    """Show versions, devices, disks and extras that are not installed."""
     facts = examine()
     if not result(facts):
         click.echo("\n".join(_lines(facts)))
 
 
 def examine() -> dict[str, Any]:
-    """Return what there is: plain values, for JSON. Sandbox and checker: why they fail, None if
-    not.
+    """Return facts about the machine and the environment, as JSON values.
+
+    `sandbox` and `checker` are the reasons why these fail, or None if they work.
     """
     from mclabel.core.config.load import bundled_folder
 
@@ -53,10 +54,12 @@ def examine() -> dict[str, Any]:
         "devices": _devices(),
         "ray": _ray(),
         "disks": {str(place): _disk(place) for place in (Path.cwd(), Path("/dev/shm"))},
-        "sandbox": _sandbox(),
-        "checker": _checker(),
+        "sandbox": _sandbox_fault(),
+        "checker": _checker_fault(),
         "missing": {
-            name: missing for name, extra in EXTRAS.items() if (missing := _missing(extra.modules))
+            name: missing
+            for name, extra in EXTRAS.items()
+            if (missing := _missing_modules(extra.modules))
         },
     }
 
@@ -68,7 +71,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _missing(modules: Iterable[str]) -> list[str]:
+def _missing_modules(modules: Iterable[str]) -> list[str]:
     return [name for name in modules if not is_installed(name)]
 
 
@@ -77,7 +80,7 @@ def _devices() -> dict[str, Any]:
     cores = num_cores()
     facts: dict[str, Any] = {"cores": cores, "memory_gib": round(pages / _GIB, 1)}
     facts |= {"cuda": None, "gpus": [], "error": None}
-    if _missing(["torch"]):
+    if _missing_modules(["torch"]):
         return facts | {"error": "torch is not installed"}
     try:
         import torch
@@ -86,7 +89,7 @@ def _devices() -> dict[str, Any]:
         for number in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(number)
             facts["gpus"].append({"name": gpu.name, "memory_gib": round(gpu.total_memory / _GIB)})
-    except (ImportError, OSError, RuntimeError) as error:  # of a broken build or driver
+    except (ImportError, OSError, RuntimeError) as error:  # a broken build or driver raises these
         facts["error"] = " ".join(f"torch fails: {error}".split())
     return facts
 
@@ -94,10 +97,10 @@ def _devices() -> dict[str, Any]:
 def _ray() -> dict[str, Any]:
     note = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
     address = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.exists() else None)
-    return {"address": address, "answers": address is not None and _answers(address)}
+    return {"address": address, "answers": address is not None and _accepts_connections(address)}
 
 
-def _answers(address: str) -> bool:
+def _accepts_connections(address: str) -> bool:
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=2).close()
@@ -113,7 +116,7 @@ def _disk(place: Path) -> dict[str, float] | None:
     return {"free_gib": free, "all_gib": total}
 
 
-def _sandbox() -> str | None:
+def _sandbox_fault() -> str | None:
     from mclabel.checkers.code.boxes import probe
 
     try:
@@ -123,7 +126,7 @@ def _sandbox() -> str | None:
     return None
 
 
-def _checker() -> str | None:
+def _checker_fault() -> str | None:
     host = [sys.executable, "-m", "mclabel.answers.workers.host"]
     try:
         done = subprocess.run(host, capture_output=True, text=True, timeout=120)
@@ -146,7 +149,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     remedy = f"in a clone of mclabel, such as: pip install '.[{next(iter(facts['missing']), '')}]'"
     rows = {
         "mclabel": f"{facts['versions']['mclabel'] or 'not installed'}, in {facts['place']}",
-        "pages": f"{facts['pages']}, which messages name docs",
+        "pages": f"{facts['pages']}, which messages call docs",
         "python": f"{facts['versions']['python']}, {facts['system']}",
         "packages": ", ".join(f"{name} {version}" for name, version in facts["packages"].items()),
         "devices": f"{devices['error'] or cuda}; {devices['cores']} cores, "

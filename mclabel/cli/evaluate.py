@@ -1,4 +1,4 @@
-"""The verbs of `mclabel eval`: best of N, searches, labels, ProcessBench."""
+"""The verbs of `mclabel eval`: best of N, labels, ProcessBench."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mclabel.cli.output import (
     fail,
     json_option,
     print_lines,
+    print_num_rejected,
     result,
-    say_left_out,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ _SEED = click.option(
 _STRICT = click.option(
     "--strict",
     is_flag=True,
-    help="Stop at the first row of FILES that cannot be used. By default it is left out and named.",
+    help="Stop at the first row of FILES that cannot be used. By default such rows are left out "
+    "and reported.",
 )
 
 
@@ -77,7 +78,9 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
     checked = load_config(BestOfNConfig, config, overrides, allow=allow)
     with EvaluationProgress(console if shape == "table" else errors) as progress:
         report = run_best_of_n(checked, on_state=progress.on_state, on_score=progress.on_score)
-    say_left_out(report.num_rejected, "rows or problems have no samples", f"{checked.out}/samples")
+    print_num_rejected(
+        report.num_rejected, "rows or problems have no samples", f"{checked.out}/samples"
+    )
     grids = (
         best_of_n_grid(report.result),
         group_grid(report.result),
@@ -97,47 +100,6 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], s
     _fail_if_nothing(report.no_result)
 
 
-@evaluate.command(name="search")
-@configuration("mclabel.evaluate.search.job:SearchEvalConfig")
-@_FORMAT
-@json_option
-def eval_search(
-    config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str
-) -> None:
-    """Compare search methods, and best-of-N, at equal cost.
-
-    CONFIG is a YAML file, such as configs/eval/search-arith.yaml, which comes with mclabel. Its
-    keys can be overridden, such as best_of_n=[4,16,64]. Each method is a run of `mclabel search` in
-    a folder of `out`. The command writes search.json and a plot of accuracy against cost to `out`.
-    Running it again resumes an interrupted comparison.
-    """
-    from mclabel.core.config.load import load_config
-    from mclabel.evaluate.search.job import SearchEvalConfig
-    from mclabel.evaluate.search.job import eval_search as run_eval_search
-    from mclabel.evaluate.search.show import search_grids
-    from mclabel.show.progress import EvaluationProgress
-
-    checked = load_config(SearchEvalConfig, config, overrides, allow=allow)
-    with EvaluationProgress(console if shape == "table" else errors) as progress:
-        report = run_eval_search(checked, progress.on_search)
-    _print_figures(report, search_grids(report.result), shape)
-    if report.num_left_out:
-        errors.print(
-            f"{report.num_left_out:,} problems are left out; the reasons are in the rejects.jsonl "
-            f"of the runs in {checked.out}",
-            style="yellow",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-    errors.print(
-        f"Figures: {checked.out}/search.json, plot: {checked.out}/search.png",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-
-
 @evaluate.command(name="labels")
 @click.argument("shards")
 @click.option(
@@ -153,8 +115,8 @@ def eval_search(
 @click.option(
     "--width",
     type=Share(),
-    help="Width that the interval of first errors labelled right should have, such as 0.1: says "
-    "about how many more solutions need a truth for that.",
+    help="Desired width of the interval of the share of first errors labelled right, such as 0.1. "
+    "The command then prints about how many more solutions need a truth.",
 )
 def eval_labels(
     shards: str, truth: str | None, shape: str, out: str | None, seed: int, width: float | None
@@ -167,14 +129,16 @@ def eval_labels(
     rollouts), values along solutions, labels that rise after an error, and cost. They have 95%
     intervals by bootstrap over problems, and a row for each group of problems.
     """
-    from mclabel.evaluate.labels.job import check_width, evaluate_labels, more_words
+    from mclabel.evaluate.labels.job import check_width, evaluate_labels, explain_narrowing
     from mclabel.evaluate.labels.tables import label_grids
 
     check_width(width)
     report = evaluate_labels(shards, truth, out, seed=seed)
     _print_figures(report, label_grids(report), shape)
     if width is not None:
-        errors.print(more_words(report, width), highlight=False, markup=False, soft_wrap=True)
+        errors.print(
+            explain_narrowing(report, width), highlight=False, markup=False, soft_wrap=True
+        )
     if out is not None:
         errors.print(f"Figures and plots: {out}", highlight=False, markup=False)
 
@@ -194,15 +158,14 @@ def eval_labels(
     help="Folder or URL of a run of `mclabel judge` over one of the files. The prediction "
     "is the first error that the judge names. A judge that only claims an error at or "
     "before a step (symbolic) predicts that step, or no error if it claims none. Can "
-    "be repeated: of several runs on one file, those solutions count on which all judges agree.",
+    "be repeated: with several runs on one file, only solutions on which all judges agree count.",
 )
 @click.option(
     "--threshold",
     type=Share(),
     help=(
-        "A step counts as wrong if its score is below "
-        "this, in [0, 1]. By default it is chosen on the "
-        "split gsm8k."
+        "Score in [0, 1] below which a step counts as wrong. By default, the threshold is chosen "
+        "on the split gsm8k."
     ),
 )
 @click.option(
@@ -235,15 +198,16 @@ def eval_processbench(
 ) -> None:
     """Measure PRMs, labels or judges on ProcessBench.
 
-    They have to find the first wrong step. FILES are its splits (processbench_gsm8k.jsonl,
-    math.json, ...). The command prints the official F1 of each split and their mean.
+    They have to find the first wrong step. FILES are the splits of ProcessBench
+    (processbench_gsm8k.jsonl, math.json, ...). The command prints the official F1 of each split and
+    the mean F1.
     """
     if [model is None, run is None, not opinions].count(False) != 1:
         raise click.UsageError("give either --model or --labels or --opinions")
     if model is None and threshold is not None:
         raise click.UsageError(
             "--threshold works only with --model, because labels and opinions already "
-            "decide which steps are wrong. Leave it out"
+            "decide which steps are wrong. Remove --threshold"
         )
     from mclabel.evaluate.processbench.figures import processbench_grid
     from mclabel.evaluate.processbench.job import processbench_of_labels, processbench_of_prm

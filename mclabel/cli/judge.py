@@ -15,8 +15,8 @@ from mclabel.cli.output import (
     fail_if_stopped,
     json_option,
     print_lines,
+    print_num_rejected,
     result,
-    say_left_out,
 )
 from mclabel.judge.consensus.rules import POSTERIOR, RULES
 
@@ -63,18 +63,18 @@ def judge(
 ) -> None:
     """Ask a judge for its opinion on the steps of solutions.
 
-    It needs neither rollouts nor labels. SOLUTIONS is the folder or URL of a labelling run, or a
-    .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (one step per line) or
-    `steps` (a list of texts), and optionally `answer` or `reference`. The judge is chosen with
-    KEY=VALUE: judge=symbolic checks the arithmetic of every step exactly, judge=critic asks a
-    language model for the first error (judge.policy.model=MODEL), judge=scorer scores the steps
-    with a trained PRM (judge.prm=FOLDER).
+    A judge needs neither rollouts nor labels. SOLUTIONS is the folder or URL of a labelling run, or
+    a .jsonl, .json, .parquet or .csv file. A row has `problem`, and `solution` (one step per line)
+    or `steps` (a list of texts), and optionally `answer` or `reference`. KEY=VALUE chooses the
+    judge. judge=symbolic checks the arithmetic of every step exactly. judge=critic asks a language
+    model for the first error (judge.policy.model=MODEL). judge=scorer scores the steps with a
+    trained PRM (judge.prm=FOLDER).
 
     Running the same command again resumes an interrupted job. `mclabel combine` combines the
     opinions of judges and labels from rollouts into new labels.
     """
     from mclabel.core.config.load import load_config
-    from mclabel.judge.job import JudgeConfig, judge_words
+    from mclabel.judge.job import JudgeConfig, describe_judge
     from mclabel.judge.job import judge as run_judge
     from mclabel.judge.opinions import opinion_counts
     from mclabel.show.progress import job_progress
@@ -88,14 +88,14 @@ def judge(
     }
     named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     checked = load_config(JudgeConfig, config, [*named, *overrides], allow=allow)
-    print_lines(judge_words(checked))
+    print_lines(describe_judge(checked))
     with job_progress(console, "judge", "solutions") as progress:
         report = run_judge(checked, progress, accept_changes=accept_changes)
-    say_left_out(report.num_rejected, "rows could not be judged", out)
+    print_num_rejected(report.num_rejected, "rows could not be judged", out)
     counts = None if report.stopped_by is not None else opinion_counts(out)
     result({"out": out, "job": report, "opinions": counts})
     fail_if_stopped(report)
-    assert counts is not None  # as it was not stopped
+    assert counts is not None  # because the job was not stopped
     print_lines(*counts.lines())
     if counts.no_result is not None:
         fail(counts.no_result, EXIT_NOTHING)
@@ -124,17 +124,17 @@ def combine(
 ) -> None:
     """Combine a run's labels with judges' opinions, as a new run.
 
-    RUN is the folder or URL of a labelling run, OPINIONS are runs of `mclabel judge` over it, or
-    NAME=RUN, or folders of `mclabel annotate`, in which each person is a source. The new run can be
-    exported, trained on and measured like any other. It holds every solution, with the verdict of
-    each source and whether the solution is kept. Training and exports use kept solutions only.
+    RUN is the folder or URL of a labelling run. OPINIONS are runs of `mclabel judge` over RUN, also
+    as NAME=RUN, or folders of `mclabel annotate`, in which each person is a source. The new run can
+    be exported, trained on and measured like any other. It holds every solution, with the verdict
+    of each source and whether the solution is kept. Training and exports use kept solutions only.
 
     With same_location, a solution is kept if rollouts and judges name the same first error.
     posterior estimates from the run, without true labels, how often each judge errs, and keeps a
     solution if the probability of its label is at least --least-belief. judge takes the labels of
-    the one judge that is given, such as a large PRM that labels for small ones.
+    a single judge, such as a large PRM whose labels train small PRMs.
 
-    Running the same command again resumes it.
+    Running the same command again resumes an interrupted combination.
     """
     from mclabel.judge.combine import combine as run_combine
     from mclabel.show.progress import StageProgress
@@ -145,4 +145,4 @@ def combine(
         )
     result({"out": out, **asdict(done)})
     print_lines(*done.lines())
-    print_lines(f"Look at them, with what each source says: mclabel show {out}")
+    print_lines(f"Show the solutions with each source's opinion: mclabel show {out}")

@@ -1,10 +1,10 @@
-"""The verbs that make labels: `label`, `submit`, `compact`, `regrade`."""
+"""The verbs that make labels: `label`, `submit`, `regrade`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,9 @@ from mclabel.cli.output import (
     fail,
     json_option,
     print_lines,
+    print_num_rejected,
     result,
-    say_left_out,
 )
-from mclabel.core.errors import ShardError
 
 if TYPE_CHECKING:
     from mclabel.labeling.config import LabelConfig
@@ -33,8 +32,9 @@ if TYPE_CHECKING:
 
 
 MAX_COUNTED = 1 << 26
-"""Bytes of a file of problems whose rows are counted."""
+"""Maximum size of a file of problems whose rows are counted, in bytes."""
 REJECTED = "rows or problems could not be labelled"
+"""Text after the number of rejects of a labelling job."""
 
 
 @click.command()
@@ -68,8 +68,8 @@ REJECTED = "rows or problems could not be labelled"
     metavar="[PROBLEMS]",
     help=(
         "With --dry-run: label about this many problems first, to forecast the cost; without a "
-        "number, mclabel chooses it. The estimator posterior adds what its priors need, 125 "
-        "solutions by default. The job keeps the labels."
+        "number, mclabel chooses one. The estimator posterior also labels the solutions from which "
+        "it learns its priors, 125 by default. The job keeps the labels."
     ),
 )
 @click.option(
@@ -108,7 +108,7 @@ def label(
     if solutions is not None:
         overrides = (*overrides, f"solutions.run={json.dumps(solutions)}")
     if select is not None:
-        overrides = (*overrides, *_selected(select, overrides))
+        overrides = (*overrides, *_selection_overrides(select, overrides))
     if strict:
         overrides = (*overrides, "strict=true")
     from mclabel.core.config.load import load_config
@@ -124,10 +124,16 @@ def label(
         return
     if pilot is not None:
         raise click.UsageError("--pilot works only with --dry-run. Add it")
+    first = _FirstSolution(checked.out)
     with job_progress(console, "label") as progress:
-        report = run_label(
-            checked, _with_first_solution(progress, checked.out), accept_changes=accept_changes
-        )
+
+        def on_state(state: JobState) -> None:
+            progress(state)
+            if state.num_blocks_done:
+                first.show(is_resumed=state.num_items_resumed > 0)
+
+        report = run_label(checked, on_state, accept_changes=accept_changes)
+    first.show(is_resumed=report.num_blocks_resumed > 0)
     _say_changes(report.changes)
     before = (
         f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were done before"
@@ -142,7 +148,7 @@ def label(
         soft_wrap=True,
     )
     _say_limit(checked)
-    say_left_out(report.num_rejected, REJECTED, checked.out)
+    print_num_rejected(report.num_rejected, REJECTED, checked.out)
     health = _say_health(checked.out)
     result({"out": checked.out, "job": report, "health": health})
     if report.stopped_by is not None:
@@ -164,7 +170,7 @@ def label(
 
 
 def _say_limit(config: LabelConfig) -> None:
-    """Say how many rows of a local file the job has left for later, because of a limit."""
+    """Print how many rows of a local file the job takes, if a limit excludes some."""
     from mclabel.data.readers.rows import scan_rows
 
     problems, path = config.problems, Path(config.problems.source)
@@ -178,34 +184,30 @@ def _say_limit(config: LabelConfig) -> None:
         )
 
 
-def _with_first_solution(
-    progress: Callable[[JobState], None], out: str
-) -> Callable[[JobState], None]:
-    """Show progress, and once the first labelled solution that this command has committed."""
-    from mclabel.run.shards.labels import read_labels
-    from mclabel.run.shards.store import Store
-    from mclabel.show.solutions import show_solution
+class _FirstSolution:
+    """Shows the first labelled solution of a run, once, unless the run resumes another."""
 
-    num_before: int | None = None
-    is_shown = False
+    def __init__(self, out: str) -> None:
+        self._out, self._is_shown = out, False
 
-    def on_state(state: JobState) -> None:
-        nonlocal num_before, is_shown
-        progress(state)
-        num_before = state.num_blocks_done if num_before is None else num_before
-        if is_shown or num_before or not state.num_blocks_done:
+    def show(self, *, is_resumed: bool) -> None:
+        """Show the solution if it is committed and was not shown before."""
+        from mclabel.run.shards.labels import committed_blocks, read_labels
+        from mclabel.run.shards.store import Store
+        from mclabel.show.solutions import show_solution
+
+        store = Store(self._out)
+        if self._is_shown or is_resumed or not committed_blocks(store):
             return
-        row = next(read_labels(Store(out)), None)
+        row = next(read_labels(store), None)
         if row is not None:
-            is_shown = True
+            self._is_shown = True
             console.print("The first labelled solution:")
             show_solution(console, row)
 
-    return on_state
-
 
 def _say_changes(changes: InputChanges) -> None:
-    """Print how the input differs from the input with which the run began."""
+    """Print the differences between the current input and the input at the beginning of the run."""
     changed = [
         f"{count:,} problems {description}"
         for count, description in (
@@ -221,8 +223,8 @@ def _say_changes(changes: InputChanges) -> None:
         print_lines(text)
 
 
-def _selected(manifest: str, overrides: Sequence[str]) -> list[str]:
-    """The keys of a selection: its manifest, and its pool unless that is named already."""
+def _selection_overrides(manifest: str, overrides: Sequence[str]) -> list[str]:
+    """Return overrides with the manifest of a selection and, unless given already, its pool."""
     from mclabel.data.readers.solutions import read_selected
 
     keys = [f"solutions.select={json.dumps(manifest)}"]
@@ -246,7 +248,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
 
     planned = plan(config)
     show(planned.lines())
-    seen = preview(config)  # which may find what the job lacks
+    seen = preview(config)  # raises an error if the job lacks something
     show(seen.lines())
     report = None
     if pilot is not None:
@@ -254,7 +256,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
             report = run_pilot(
                 config, progress, num_problems=pilot or None, accept_changes=accept_changes
             )
-        say_left_out(report.num_rejected, REJECTED, config.out)
+        print_num_rejected(report.num_rejected, REJECTED, config.out)
         _say_health(config.out)
     estimate = None
     if "://" in config.out or Path(config.out).is_dir():
@@ -276,7 +278,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
 
 
 def _say_health(out: str) -> dict[str, Any] | None:
-    """Print the reasons against training on a run's labels, if any, and return the run's health."""
+    """Print any reasons against training on a run's labels, and return the run's health."""
     from mclabel.evaluate.health import ENOUGH_FILES, health_json, run_health
     from mclabel.report.page.health import finding_lines
     from mclabel.run.shards.store import Store
@@ -318,7 +320,7 @@ def submit_label(
 ) -> None:
     """Run `mclabel label` on the cluster, and print its log.
 
-    The exit code is that of the job.
+    The exit code is the exit code of the job.
     """
     from mclabel.labeling.submit import follow
     from mclabel.labeling.submit import submit_label as start
@@ -329,42 +331,8 @@ def submit_label(
         code = follow(job, lambda piece: click.echo(piece, nl=False))
     except KeyboardInterrupt:
         stop = f"ray job stop --address {address} {job.id}"
-        fail(f"the job goes on. To stop it: {stop}", EXIT_INTERRUPTED)
+        fail(f"the job keeps running on the cluster. To stop it: {stop}", EXIT_INTERRUPTED)
     sys.exit(code)
-
-
-@click.command()
-@click.argument("run")
-@click.option(
-    "--rows",
-    default=20_000,
-    show_default=True,
-    type=click.IntRange(1),
-    help=("Maximum number of rows in a merged shard."),
-)
-@json_option
-def compact(run: str, rows: int) -> None:
-    """Merge the small shards of a run into large ones.
-
-    RUN is the folder or URL of a run with labels. Readers see either the old or the new shards,
-    never both. A labelling job may run at the same time.
-    """
-    from mclabel.run.shards.compact import compact as merge
-    from mclabel.run.shards.opinions import USE, holds_opinions
-    from mclabel.run.shards.store import Store
-    from mclabel.show.progress import StageProgress
-
-    if holds_opinions(Store(run)):
-        raise ShardError(f"{run}: holds opinions; only labels can be compacted. {USE}")
-    with StageProgress(console, "read", "shards") as stage:
-        done = merge(Store(run), rows=rows, on_progress=stage.update)
-    if not done.num_before:
-        raise ShardError(f"{run}: holds no labels. Give the `out` of a labelling job")
-    result({"run": run, **asdict(done)})
-    print_lines(
-        f"{run}: {done.num_before:,} shards are now {done.num_after:,} "
-        f"({done.num_solutions:,} solutions merged)",
-    )
 
 
 @click.command()
@@ -393,8 +361,9 @@ def regrade(
 
     No engine is needed. RUN is the folder or URL of a run with keep_rollouts=true. The installed
     checker grades its completions again, its estimator derives labels from the new verdicts, and
-    the labels are written to a new run. Running the same command again resumes. CHANGES override
-    settings of the checker, such as checker.units_optional=false, or choose another checker:
+    the labels are written to a new run. Running the same command again resumes an interrupted run.
+    CHANGES override settings of the checker, such as checker.units_optional=false, or choose
+    another checker:
     checker=my_package.grading:is_right with --change-checker. Code outside mclabel that the run
     names (a checker, an estimator) runs only with --allow MODULE.
     """

@@ -1,4 +1,4 @@
-"""The verbs that look at a run: `show`, `labels`, `report`, `view`, `annotate`, `verify`."""
+"""The verbs that show or check a run: `show`, `labels`, `report`, `view`, `annotate`, `verify`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,14 @@ def _with_truth(row: LabeledSolution, truth: int | str | None) -> dict[str, Any]
 
 
 def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> None:
-    """Print opinions on solutions: all, those on a problem, or those that name an error."""
+    """Print opinions on solutions.
+
+    Args:
+        run: folder or URL of the opinions.
+        limit: maximum number of solutions.
+        problem: id of the problem or solution to print; None for all.
+        wrong: whether to print only opinions that name a first error.
+    """
     from mclabel.judge.opinions import judged_solutions, show_judged
 
     chosen = (
@@ -96,13 +103,13 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
 def labels(shards: str) -> None:
     """Print a run's counts, cost, health and label quality.
 
-    SHARDS is the folder or URL of a run of labels. Label quality compares them with true labels,
-    where they are known.
+    SHARDS is the folder or URL of a run of labels. Label quality compares the labels with true
+    labels, if these are known.
     """
     from mclabel.evaluate.grouping import groups_by_key, solution_meta
     from mclabel.evaluate.health import health_json, run_health
     from mclabel.evaluate.labels.quality import (
-        described,
+        described_population,
         has_exact_truth,
         label_cost,
         label_quality,
@@ -130,7 +137,7 @@ def labels(shards: str) -> None:
         "num_blocks_left": len(undone) if parts else None,
         "cost": cost,
         "num_kept": num_kept(rows),
-        "describes": described(rows),
+        "describes": described_population(rows),
         "health": None if health is None else health_json(health),
         "quality": groups,
     }
@@ -138,14 +145,14 @@ def labels(shards: str) -> None:
         return
     if undone:
         click.echo(
-            f"{len(undone):,} of {len(done) + len(undone):,} blocks have no labels: these are "
-            "figures of the others. The command that began the run labels them, too",
+            f"{len(undone):,} of {len(done) + len(undone):,} blocks have no labels yet, and the "
+            "figures do not include them. Run the command that began the run again to label them",
             err=True,
         )
     console.print(counts_table(rows, cost))
     if groups:
         console.print(rich_table(quality_grid(groups)))
-    if (scope := described(rows)) is not None and groups:
+    if (scope := described_population(rows)) is not None and groups:
         console.print(DESCRIBED[scope])
     if health is not None:
         console.print(rich_table(health_grid(health)))
@@ -162,7 +169,7 @@ def report(runs: tuple[str, ...], out: str) -> None:
 
     It shows settings, label quality, values and best-of-N. RUN is an output of `mclabel label`,
     `eval best-of-n`, `train` or `rl`, or a folder of such outputs, such as the quickstart's.
-    Several runs are compared. The page works without a network. --json prints the figures in it.
+    Several runs are compared. The page works without a network. --json prints the page's figures.
     """
     from mclabel.report.page.report import write_report
 
@@ -197,13 +204,13 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
 @click.command()
 @click.argument("run")
 @click.option(
-    "-o", "--out", required=True, help="Folder for the annotations; one that was begun goes on."
+    "-o", "--out", required=True, help="Folder for the annotations; an existing one is continued."
 )
 @click.option(
     "--people",
     cls=Defaulted,
     show_default="me",
-    help="Names, such as ana,ben; each gets an address.",
+    help="Names of the annotators, such as ana,ben. Each person gets an address.",
 )
 @click.option(
     "--sample",
@@ -217,26 +224,26 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
     type=Share(),
     cls=Defaulted,
     show_default="0.1",
-    help="Share of the solutions that two people label.",
+    help="Share of the solutions that two people label, in [0, 1].",
 )
 @click.option("--seed", type=SEED, cls=Defaulted, show_default="0", help="Seed of the draw.")
 @click.option(
     "--guidelines",
     type=click.Path(),
-    help="Text file with the rules that people are shown.",
+    help="Text file with rules, which the pages show to annotators.",
 )
 @click.option(
     "--gold",
     type=click.Path(),
-    help="JSON Lines file of solutions whose first errors are known. They are mixed in unseen, and "
-    "show how often each person is right.",
+    help="JSON Lines file of solutions whose first errors are known. They are mixed in unmarked, "
+    "to measure how often each person is right.",
 )
 @click.option(
     "--gold-share",
     type=Share(),
     cls=Defaulted,
     show_default="0.1",
-    help="Share of each person's solutions that are gold.",
+    help="Share of each person's solutions that are from --gold, in [0, 1].",
 )
 @click.option(
     "--select",
@@ -264,15 +271,15 @@ def annotate(
     """Label steps of a run's solutions by hand, in a web browser.
 
     RUN is an output of `mclabel label`. Its labels are hidden until you have submitted yours. `eval
-    labels RUN --truth OUT` then measures the run; `export OUT --to prm800k` writes what people
-    said. The overseer's address shows how people do, and where they differ. Only this machine can
-    open the pages.
+    labels RUN --truth OUT` then measures the run, and `export OUT --to prm800k` writes the people's
+    labels. The overseer's address shows each person's progress, and where people disagree. Only
+    this machine can open the pages.
     """
     from mclabel.annotate.serve import annotate as serve
     from mclabel.data.readers.rows import read_text
 
     given = {
-        "people": None if people is None else _names(people),
+        "people": None if people is None else _parse_people(people),
         "guidelines": None if guidelines is None else read_text(guidelines),
         **settings,
     }
@@ -280,7 +287,7 @@ def annotate(
     def say(addresses: Mapping[str, str]) -> None:
         for person, address in addresses.items():
             console.print(f"{person}: open {address}", soft_wrap=True, highlight=False)
-        console.print("Stop with Ctrl-C; what is submitted is saved.", highlight=False)
+        console.print("Stop with Ctrl-C; submitted labels are saved.", highlight=False)
 
     chosen = {name: value for name, value in given.items() if value is not None}
     summary = serve(run, out, chosen, gold=gold, select=select, port=port, on_ready=say)
@@ -288,11 +295,11 @@ def annotate(
     print_lines(*summary.lines())
 
 
-def _names(people: str) -> tuple[str, ...]:
+def _parse_people(people: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in people.split(","))
     if not all(names) or len(set(names)) < len(names) or not people.isprintable():
         raise click.BadParameter(
-            f"{people!r}: must be different names with commas between, such as ana,ben",
+            f"{people!r}: must be different names, separated by commas, such as ana,ben",
             param_hint="--people",
         )
     return names
@@ -305,18 +312,18 @@ def verify(run: str) -> None:
     """Check that a run's files are unchanged and consistent.
 
     RUN is the folder or URL of a run of labels, scores, opinions or a search, the folder of a
-    training (`train`, `rl`), or one of `mclabel annotate`. The command reads every file and checks
-    digests, labels against their rollouts, duplicate solutions, blocks against the plan and their
-    shards' names, run.json against the shards, trees, priors, journals, checkpoints, people's
-    opinions against what they were shown, and files of a finished job that are missing. It prints
-    what is damaged and how to repair it. The exit code is 0 if the run is sound, 1 if it is
-    damaged, and 2 if there is no run.
+    training (`train`, `rl`), or a folder of `mclabel annotate`. The command reads every file. It
+    checks digests, labels against their rollouts, duplicate solutions, blocks against the plan and
+    their shards' names, and run.json against the shards. It also checks trees, priors, journals,
+    checkpoints, people's opinions against the solutions that were shown, and that a finished job
+    has all files. It prints each damage and the repair. The exit code is 0 if the run is sound, 1
+    if it is damaged, and 2 if there is no run.
     """
     from mclabel.annotate.storage import is_annotations, verify_annotations
     from mclabel.run.shards.store import Store
     from mclabel.run.verify.run import verify as check
     from mclabel.show.progress import StageProgress
-    from mclabel.show.solutions import shown
+    from mclabel.show.solutions import printable_text
 
     if is_annotations(run):
         verification = verify_annotations(run)
@@ -328,7 +335,7 @@ def verify(run: str) -> None:
         for note in verification.notes:
             print_lines(f"note: {note}")
         for fault in verification.damage:
-            console.print(Text(shown(str(fault)), style="red"), soft_wrap=True)
+            console.print(Text(printable_text(str(fault)), style="red"), soft_wrap=True)
         if verification.num_damaged > len(verification.damage):
             console.print(f"… {verification.num_damaged:,} in all", highlight=False)
     if not verification.is_sound:
@@ -336,7 +343,7 @@ def verify(run: str) -> None:
 
 
 def _counts(verification: Verification) -> Table:
-    """Return what was read, and whether it is sound."""
+    """Return a table with the verdict and the numbers of files and records that were read."""
     from mclabel.run.verify.single_files import TRAINING
 
     table = Table(box=SIMPLE_HEAD, show_header=False)
@@ -352,8 +359,7 @@ def _counts(verification: Verification) -> Table:
         table.add_row("opinions", f"{verification.num_opinions:,}")
         return table
     for noun, count in (
-        ("blocks", verification.num_blocks),
-        (f"{verification.holds} shards", verification.num_shards),
+        (f"blocks of {verification.holds}", verification.num_blocks),
         ("solutions", verification.num_solutions),
         ("rollouts", verification.num_rollouts),
         ("priors", verification.num_priors),

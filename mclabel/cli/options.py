@@ -1,4 +1,4 @@
-"""Types of the verbs' options."""
+"""Arguments and options that several verbs have, and types of options."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 SEED = click.IntRange(0)
 
 
-def _names(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Modules and names, or a usage error."""
+def _check_names(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the given names of modules or classes, or raise a usage error."""
     for name in given:
         if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")):
             raise click.BadParameter(
@@ -32,7 +34,7 @@ def _names(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
 ALLOW = click.option(
     "--allow",
     multiple=True,
-    callback=_names,
+    callback=_check_names,
     metavar="MODULE",
     help="Module or package (or module:Class) whose code the configuration file may use. Without "
     "it, a file cannot run code from outside mclabel. Can be repeated.",
@@ -41,10 +43,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def configuration(name: str) -> Callable[[F], F]:
-    """The arguments CONFIG and KEY=VALUE of a verb, and the options `--allow` and `--keys`.
+    """Return a decorator that adds the arguments CONFIG and KEY=VALUE, `--allow` and `--keys`.
 
     Args:
-        name: `module:Class` of the configuration, imported when it is needed.
+        name: `module:Class` of the configuration, which is imported only when needed.
     """
 
     def files(*_: Any) -> list[CompletionItem]:
@@ -57,10 +59,10 @@ def configuration(name: str) -> Callable[[F], F]:
 
 
 def settings(name: str) -> Callable[[F], F]:
-    """The argument KEY=VALUE of a verb without a file, and the option `--keys`.
+    """Return a decorator that adds the argument KEY=VALUE and the option `--keys`.
 
     Args:
-        name: name of the configuration, as in `configuration`.
+        name: `module:Class` of the configuration, which is imported only when needed.
     """
 
     def keys(ctx: click.Context, param: click.Parameter, started: str) -> list[CompletionItem]:
@@ -80,11 +82,11 @@ def settings(name: str) -> Callable[[F], F]:
     return add
 
 
-def served(port: int) -> Callable[[F], F]:
-    """The options of a server: where it listens, who may ask, how many may wait.
+def server_options(port: int) -> Callable[[F], F]:
+    """Return a decorator that adds a server's options: address, port, token, waiting requests.
 
     Args:
-        port: where it listens unless another is given.
+        port: default port.
     """
     options = (
         click.option(
@@ -108,8 +110,8 @@ def served(port: int) -> Callable[[F], F]:
             default=64,
             show_default=True,
             type=click.IntRange(0, 65536),
-            help="Maximum number of requests that wait for others to end. Further ones are refused "
-            "(HTTP status 429).",
+            help="Maximum number of requests that wait for others to end. Further requests are "
+            "refused (HTTP status 429).",
         ),
     )
 
@@ -122,7 +124,7 @@ def served(port: int) -> Callable[[F], F]:
 
 
 def _keys_option(configuration: str) -> Callable[[F], F]:
-    """The option `--keys [WORD]`, which prints the reference of keys and ends."""
+    """Return the option `--keys [WORD]`, which prints the reference of keys and exits."""
 
     def show(ctx: click.Context, _: click.Parameter, word: str | None) -> None:
         if word is None or ctx.resilient_parsing:
@@ -154,19 +156,20 @@ def _keys(configuration: str, more: Sequence[str] = ()) -> list[Key]:
 
 
 class Defaulted(click.Option):
-    """An option without a default for its verb (None: not given), which names one in its help."""
+    """An option whose default is None for the verb, but whose help names the actual default.
+
+    None means that the user has not given the option; the library then applies the default.
+    """
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the record of every option without the brackets that click puts around such a
-        text.
-        """
+        """Return the option's help record, without click's brackets around the default."""
         record = super().get_help_record(ctx)
         shown = self.show_default
         return record and (record[0], record[1].replace(f"default: ({shown})", f"default: {shown}"))
 
 
 class Share(click.FloatRange):
-    """A number in [0, 1]; NaN, which no comparison refuses, is none."""
+    """Type of an option that is a number in [0, 1]. NaN is rejected explicitly."""
 
     name = "share"
 
@@ -176,7 +179,7 @@ class Share(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """The number, or a usage error."""
+        """Return the number, or raise a usage error."""
         number: float = super().convert(value, param, ctx)
         if isnan(number):
             self.fail(f"{value} is not in the range 0<=x<=1.", param, ctx)

@@ -1,5 +1,6 @@
-"""Place where the verbs print, what `--json` prints of them, and how a command ends: with a
-message, never a traceback.
+"""Prints the output of the verbs and the results for `--json`, and ends commands with messages.
+
+A command that fails for a reason that the user can remedy prints a message without a traceback.
 """
 
 from __future__ import annotations
@@ -18,31 +19,32 @@ import click
 from rich.console import Console
 
 from mclabel.core.boundary import has_hung_call, on_hang
-from mclabel.core.components import outside_components
+from mclabel.core.components import used_third_party_components
 from mclabel.core.errors import ComponentError, MclabelError
 from mclabel.core.extras import install_advice
-from mclabel.core.stop import Stopped, end_at_once, end_soon, signalled, stop_signals
+from mclabel.core.stop import Stopped, end_at_once, end_soon, requested_stop, stop_signals
 
 if TYPE_CHECKING:
     from mclabel.run.tally import JobReport
 
 
-# Messages carry text of users and models: nothing in it is markup or an emoji code.
+# Messages contain texts of users and models, which must not be read as markup or emoji codes.
 console = Console(emoji=False)
 errors = Console(stderr=True, emoji=False)
 F = TypeVar("F", bound=Callable[..., Any])
 _RESULT = "mclabel.result"
-"""In the context of a verb with `--json`: its result as text, empty until it is known."""
+"""Key, in the metadata of click's context, of the result of a verb with `--json`. The value is JSON
+text, and empty until the result is known. Without `--json`, the key is missing."""
 
 
 def print_lines(*lines: str) -> None:
-    """Print each line as it is, however long."""
+    """Print each line unchanged, without wrapping, even if it is long."""
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def json_option(verb: F) -> F:
-    """The option `--json` of a verb: standard output holds what it gives to `result`, alone."""
+    """Add the option `--json` to a verb. Standard output then contains only the verb's `result`."""
 
     @wraps(verb)
     def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
@@ -54,10 +56,10 @@ def json_option(verb: F) -> F:
         try:
             with _stdout_aside():
                 verb(*args, **kwargs)
-        finally:  # also of a verb that ends with an exit code: a damaged run, a spent budget
+        finally:  # also if the verb ends with an exit code, such as for a damaged run
             click.echo(meta[_RESULT].encode(), nl=False)  # JSON is UTF-8 in any locale
 
-    text = "Print the result as one JSON object; all else that is printed goes to standard error."
+    text = "Print the result as one JSON object; all other output goes to standard error."
     return click.option("--json", "as_json", is_flag=True, help=text)(cast("F", run))
 
 
@@ -65,10 +67,10 @@ def result(content: Any) -> bool:
     """Record the result of a verb, which `--json` prints.
 
     Args:
-        content: a dataclass or a mapping, of values that JSON has, or more of those.
+        content: a dataclass or a mapping, whose values are JSON values, dataclasses or mappings.
 
     Returns:
-        Whether `--json` prints it, so that tables of it need not be drawn.
+        True if `--json` prints the result, so that the verb need not print tables.
     """
     meta = click.get_current_context().meta
     if _RESULT not in meta:
@@ -80,7 +82,11 @@ def result(content: Any) -> bool:
 
 
 def refuse_json(missing: str) -> None:
-    """Refuse `--json` where standard output holds rows."""
+    """Raise a usage error if `--json` is given, because standard output would contain rows.
+
+    Args:
+        missing: option that sends the rows to a file, for the message.
+    """
     if _RESULT in click.get_current_context().meta:
         raise click.UsageError(
             f"--json needs {missing}, because the rows go to standard output without it. Add it"
@@ -89,9 +95,10 @@ def refuse_json(missing: str) -> None:
 
 @contextmanager
 def _stdout_aside() -> Iterator[None]:
-    """Let all that is written to standard output, by child processes too, go to standard error.
+    """Redirect standard output to standard error, also for child processes.
 
-    One that the caller has closed is None, and its number may be that of another file.
+    A standard stream that the caller of the command has closed is None. Its file descriptor may
+    then belong to another file, so it is not redirected.
     """
     kept = None
     if sys.stdout is not None:
@@ -110,15 +117,15 @@ def _stdout_aside() -> Iterator[None]:
 
 
 _MAX_COUNTED = 100_000
-"""Most rows left out that are counted by reason, for which they are held in memory."""
+"""Maximum number of rejects that are counted by reason, because they are held in memory."""
 
 
-def say_left_out(count: int, noun: str, out: str) -> None:
-    """Say how many rows or items were left out, and where the reasons are.
+def print_num_rejected(count: int, noun: str, out: str) -> None:
+    """Print how many rows or problems were left out, and where the reasons are.
 
     Args:
-        count: count of them; nothing is said of none.
-        noun: what became of them, such as `problems were left out`.
+        count: number of rejects; 0 prints nothing.
+        noun: text after the number, such as `problems were left out`.
         out: folder or URL of the output.
     """
     if count:
@@ -139,7 +146,7 @@ def say_left_out(count: int, noun: str, out: str) -> None:
 
 
 def fail_if_stopped(report: JobReport) -> None:
-    """End with `EXIT_BUDGET` where a limit has stopped a job before its end."""
+    """End with `EXIT_BUDGET` if a limit has stopped a job before its end."""
     if report.stopped_by is not None:
         fail(
             f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of "
@@ -152,7 +159,7 @@ def fail_if_stopped(report: JobReport) -> None:
 EXIT_BAD_LINES = 1
 EXIT_DAMAGED = 1
 EXIT_NOTHING = 1
-"""All was done as asked, and nothing came of it."""
+"""Exit code of a job that ran to its end but has no result, such as no labelled problem."""
 EXIT_USER_ERROR = 2
 EXIT_BUDGET = 3
 EXIT_INTERRUPTED = 130
@@ -164,52 +171,53 @@ OUR_FAULT = (
 
 logger = logging.getLogger(__name__)
 
-# Messages carry text of users and models: nothing in it is markup or an emoji code.
+# Messages contain texts of users and models, which must not be read as markup or emoji codes.
 _errors = Console(stderr=True, emoji=False)
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Print a message and end."""
+    """Print a message on standard error, and end with an exit code."""
     _errors.print(f"mclabel: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)
 
 
 @contextmanager
 def clear_exits() -> Iterator[None]:
-    """End with a message on errors that have one for the user, and on signals, in order.
+    """End the command with a message, without a traceback, on user errors and on signals.
 
-    What the system refuses (a full disk, a file without permission, a peer that is gone) is no
-    fault of the program wherever it comes up, and is said, too. Any other exception is one: it
-    keeps its traceback, with the request to report it, unless it comes of a stop.
+    An `OSError` (a full disk, a file without permission, a lost connection) also ends with a
+    message, because it is not a fault of the program. Any other exception is a fault of the program
+    or of a third-party component. It keeps its traceback, with a request to report it, unless a
+    signal has caused it.
     """
     with on_hang(_end_hung), stop_signals():
         try:
             yield
         except ComponentError as error:
-            if has_hung_call():  # in a thread for which Python would wait for ever
+            if has_hung_call():  # Python would wait for the thread of the call for ever
                 end_soon(EXIT_USER_ERROR)
-            fail(_told(error), EXIT_USER_ERROR)
+            fail(_component_error_text(error), EXIT_USER_ERROR)
         except MclabelError as error:
             fail(str(error), EXIT_USER_ERROR)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
-            raise  # usage, which click tells itself
+            raise  # click prints its own messages
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # who read the output has ended; click ends quietly
-            fail(_refusal(error), EXIT_USER_ERROR)
+                raise  # the reader of the output has ended; click then ends without a message
+            fail(_system_refusal_text(error), EXIT_USER_ERROR)
         except Stopped as stopped:
             fail(stopped.message, stopped.exit_code)
         except KeyboardInterrupt:
             fail(f"interrupted. {RESUME}", EXIT_INTERRUPTED)
         except Exception as error:
-            if (stop := signalled()) is not None:  # of an import, say, that the stop has cut short
+            if (stop := requested_stop()) is not None:  # the signal may have interrupted an import
                 fail(f"{stop.message}. While ending: {_one_line(error)}", stop.exit_code)
             if (
                 isinstance(error, ModuleNotFoundError)
                 and (message := install_advice(error.name)) is not None
             ):
                 fail(message, EXIT_USER_ERROR)
-            error.add_note(_whose_fault())
+            error.add_note(_fault_advice())
             raise
 
 
@@ -219,13 +227,14 @@ def show_tracebacks() -> None:
 
 
 class _Shown:
-    """Errors that this process has printed."""
+    """State of this process for printing errors."""
 
     tracebacks = False
+    """True if `--traceback` was given."""
 
 
-def _told(error: ComponentError) -> str:
-    """The message of a failed component; its traceback before it where it was asked for."""
+def _component_error_text(error: ComponentError) -> str:
+    """Return the message of a failed component, after printing its traceback if requested."""
     logger.info("%s%s", error.trace, error)
     if error.trace and _Shown.tracebacks:
         _errors.print(error.trace, markup=False, highlight=False, soft_wrap=True)
@@ -234,7 +243,7 @@ def _told(error: ComponentError) -> str:
 
 
 def _end_hung(error: MclabelError) -> None:
-    """End a command that waits for what does not end: nothing else can be done about it."""
+    """End a command that waits for a hanging call, which cannot be interrupted."""
     _errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
     end_at_once(EXIT_USER_ERROR)
 
@@ -243,19 +252,19 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _whose_fault() -> str:
-    """Return advice on whether mclabel or a component from outside has to be fixed."""
-    if names := outside_components():
+def _fault_advice() -> str:
+    """Return advice on whether mclabel or a third-party component must be corrected."""
+    if names := used_third_party_components():
         return (
             f"{', '.join(names)}: this job uses components from outside mclabel. If the lines "
-            "above lead into one, or show what it returned, correct it (docs/extending.md "
-            f"describes what it must return). Otherwise: {OUR_FAULT}"
+            "above lead into such a component, or show its result, correct the component "
+            f"(docs/extending.md describes what it must return). Otherwise: {OUR_FAULT}"
         )
     return OUR_FAULT
 
 
-def _refusal(error: OSError) -> str:
-    """Return a message on the operation that the system refused, with the remedy."""
+def _system_refusal_text(error: OSError) -> str:
+    """Return a message on an operation that the operating system rejected, with the remedy."""
     places = [str(place) for place in (error.filename, error.filename2) if place is not None]
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
     where = " to ".join(places) + ": " if places else ""
@@ -266,4 +275,4 @@ def _refusal(error: OSError) -> str:
         )
     if not places:
         return f"{reason} ({type(error).__name__})"
-    return f"{where}{reason}. Give a place that exists and that you may read, or write to"
+    return f"{where}{reason}. Give a path that exists and that you may read or write"

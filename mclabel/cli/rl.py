@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mclabel.cli.options import configuration, served
+from mclabel.cli.options import configuration, server_options
 from mclabel.cli.output import console, json_option, print_lines, result
 
 
@@ -17,10 +17,10 @@ from mclabel.cli.output import console, json_option, print_lines, result
 def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str, ...]) -> None:
     """Train a policy by reinforcement learning.
 
-    Every step gets credit. CONFIG is a YAML file, such as configs/rl/arith.yaml, which comes with
-    mclabel. Its keys can be overridden, such as credit=mc estimator.rollouts=4. The output holds
-    the trained policy, which any job can use as `policy.model`, the figures of every optimizer
-    step, and measurements on other problems, which `mclabel report` shows.
+    Every step of a solution gets credit. CONFIG is a YAML file, such as configs/rl/arith.yaml,
+    which comes with mclabel. Its keys can be overridden, such as credit=mc estimator.rollouts=4.
+    The output contains the trained policy, which any job can use as `policy.model`, the metrics of
+    every optimizer step, and measurements on other problems, which `mclabel report` shows.
 
     Running the same command again resumes an interrupted training.
     """
@@ -65,7 +65,7 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
 
 @click.command("serve-rewards")
 @configuration("mclabel.rl.config:ServeRewardsConfig")
-@served(port=8791)
+@server_options(port=8791)
 def serve_rewards(
     config: str,
     overrides: tuple[str, ...],

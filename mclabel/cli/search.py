@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.options import configuration, served
+from mclabel.cli.options import configuration, server_options
 from mclabel.cli.output import (
     EXIT_NOTHING,
     console,
@@ -14,8 +14,8 @@ from mclabel.cli.output import (
     fail_if_stopped,
     json_option,
     print_lines,
+    print_num_rejected,
     result,
-    say_left_out,
 )
 
 
@@ -75,7 +75,7 @@ def search(
         return
     with job_progress(console, "search", "problems") as progress:
         report = run_search(checked, progress, accept_changes=accept_changes)
-    say_left_out(report.num_rejected, "problems were left out", checked.out)
+    print_num_rejected(report.num_rejected, "problems were left out", checked.out)
     outcome = search_report(checked.out)
     result({"out": checked.out, "job": report, **asdict(outcome)})
     fail_if_stopped(report)
@@ -91,7 +91,7 @@ def search(
 
 @click.command("serve-search")
 @configuration("mclabel.search.config:ServeSearchConfig")
-@served(port=8790)
+@server_options(port=8790)
 @click.option("--name", help="Name of the model that clients ask for; by default policy.model.")
 @click.option(
     "--max-live",

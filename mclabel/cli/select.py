@@ -14,8 +14,8 @@ from mclabel.cli.output import console, fail_if_stopped, json_option, print_line
 @click.command()
 @click.argument("solutions", metavar="POOL")
 @settings("mclabel.select.job:SelectConfig")
-@click.option("--prm", help="PRM that scores the pool; writes OUT.scores.jsonl, too.")
-@click.option("--scores", help="Scores of the pool that `mclabel score` has written.")
+@click.option("--prm", help="PRM that scores the pool; the scores are saved in OUT.scores.jsonl.")
+@click.option("--scores", help="File of the pool's scores that `mclabel score` has written.")
 @click.option(
     "--rule",
     required=True,
@@ -33,19 +33,19 @@ from mclabel.cli.output import console, fail_if_stopped, json_option, print_line
     type=Share(),
     cls=Defaulted,
     show_default="0.15",
-    help="Share of the budget that is drawn uniformly at random.",
+    help="Share of the budget that is drawn uniformly at random, in [0, 1].",
 )
 @click.option(
     "--per-problem",
     type=click.IntRange(1),
-    help="Most that the rule chooses of one problem.",
+    help="Maximum number of solutions of one problem that the rule chooses.",
 )
 @click.option("--seed", type=SEED, cls=Defaulted, show_default="0", help="Seed of the random draw.")
 @click.option(
     "--exclude",
     multiple=True,
     metavar="MANIFEST",
-    help="Leave out what this earlier selection chose. Can be repeated.",
+    help="Leave out solutions that this earlier selection chose. Can be repeated.",
 )
 @click.option("-o", "--out", required=True, help="Manifest to write (.parquet).")
 @json_option
@@ -64,12 +64,12 @@ def select(
 ) -> None:
     """Choose which solutions of a pool to label next.
 
-    POOL is a .jsonl, .json, .parquet or .csv file of solutions, as for `mclabel score`, with
-    `outcome` or `final_answer_correct` where it is known, or the folder or URL of a labelling run.
-    The manifest has each chosen solution with the exact probability with which it was chosen.
+    POOL is a .jsonl, .json, .parquet or .csv file of solutions, as for `mclabel score`, or the
+    folder or URL of a labelling run. Rows may have `outcome` or `final_answer_correct`. The
+    manifest lists the chosen solutions, with the exact probability of choosing each.
 
-    `mclabel label CONFIG --select MANIFEST` labels them. Running the same command again resumes
-    interrupted scoring, and writes the same manifest.
+    `mclabel label CONFIG --select MANIFEST` labels the chosen solutions. Running the same command
+    again resumes interrupted scoring, and writes the same manifest.
     """
     from mclabel.core.config.load import load_config
     from mclabel.select.job import SelectConfig

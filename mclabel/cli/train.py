@@ -17,9 +17,9 @@ from mclabel.cli.output import (
     errors,
     fail_if_stopped,
     json_option,
+    print_num_rejected,
     refuse_json,
     result,
-    say_left_out,
 )
 from mclabel.core.errors import ConfigError
 from mclabel.data.exchange import FORMATS, PARQUET, VERIFIER_CHAINS
@@ -54,7 +54,8 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
 
     if Path(config).is_dir():
         raise ConfigError(
-            f"{config}: is a folder; the first argument is a YAML file. To train on its labels: "
+            f"{config}: is a folder, but the first argument must be a YAML file. To train on "
+            "labels in this folder: "
             f"mclabel train configs/train/own-labels.yaml labels=[{config}] base=MODEL out=FOLDER"
         )
     checked = load_config(TrainConfig, config, overrides, allow=allow)
@@ -83,8 +84,10 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     console.print(f"Model: {report.model}. Score with it: mclabel score {checked.out} FILE")
 
 
-def _formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names that a shell completes."""
+def _complete_format(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Return the names of formats that begin with `incomplete`, for completion in a shell."""
     from mclabel.data.exchange.formats import format_names
 
     names = format_names()
@@ -99,7 +102,7 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     "--to",
     required=True,
     metavar="NAME",
-    shell_complete=_formats,
+    shell_complete=_complete_format,
     help=f"Format: {PARQUET}, {', '.join(FORMATS)}, {VERIFIER_CHAINS}, one that another package "
     "adds, or module:Class of your own.",
 )
@@ -112,48 +115,48 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
 @click.option(
     "--strict",
     is_flag=True,
-    help="Stop at the first solution that the format cannot hold. By default it is left out, and "
-    "rejects.jsonl in the folder has the reason.",
+    help="Stop at the first solution that the format cannot hold. By default, such solutions are "
+    "left out, and rejects.jsonl in the folder has the reasons.",
 )
 @click.option(
     "--labels",
     metavar="RUN",
-    help=f"Of {VERIFIER_CHAINS}: the labels of the solutions that were judged. Required.",
+    help=f"For {VERIFIER_CHAINS}: run with the labels of the judged solutions. Required.",
 )
 @click.option(
     "--filter",
     type=click.Choice(["process", "outcome", "none"]),
     cls=Defaulted,
     show_default="process",
-    help=f"Of {VERIFIER_CHAINS}: what a chain must agree with: the labels of the steps (process), "
-    "or only whether the final answer is right (outcome), or nothing (none).",
+    help=f"For {VERIFIER_CHAINS}: write only chains that agree with the labels of the steps "
+    "(process), or with the outcome of the solution (outcome), or write all chains (none).",
 )
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
     cls=Defaulted,
     show_default="4096",
-    help=f"Of {VERIFIER_CHAINS}: leave out longer chains.",
+    help=f"For {VERIFIER_CHAINS}: leave out chains with more tokens.",
 )
 @click.option(
     "--per-solution",
     type=click.IntRange(1),
     cls=Defaulted,
     show_default="1",
-    help=f"Of {VERIFIER_CHAINS}: most chains of one solution.",
+    help=f"For {VERIFIER_CHAINS}: maximum number of chains of one solution.",
 )
 @click.option(
     "--prompt",
     metavar="NAME",
-    help=f"Of {VERIFIER_CHAINS}: built-in prompt of the critic that is written in place of the one "
-    "it was asked, such as thinkprm.",
+    help=f"For {VERIFIER_CHAINS}: built-in prompt of the critic, such as thinkprm, to write in "
+    "place of the prompt that the critic received.",
 )
 @click.option(
     "--seed",
     type=SEED,
     cls=Defaulted,
     show_default="0",
-    help=f"Of {VERIFIER_CHAINS}: of the choice.",
+    help=f"For {VERIFIER_CHAINS}: random seed of the choice of chains.",
 )
 @json_option
 def export_labels(
@@ -169,9 +172,9 @@ def export_labels(
 
     `parquet` holds all labels and rollouts. For other formats, the command prints which information
     they cannot hold, and how many solutions were left out. RUN may also be a folder of `mclabel
-    annotate`, which is written as prm800k or parquet, a row for each person's opinion. For
-    verifier-chains, RUN is that of a critic (`mclabel judge`), whose answers become training data
-    for a verifier.
+    annotate`, which is written as prm800k or parquet, with one row for each person's opinion on a
+    solution. For verifier-chains, RUN is the output of a critic (`mclabel judge`), whose answers
+    become training data for a verifier.
     """
     from mclabel.annotate.export import export_people
     from mclabel.annotate.storage import is_annotations
@@ -183,13 +186,15 @@ def export_labels(
     if to == VERIFIER_CHAINS:
         if labels is None:
             raise ConfigError(
-                f"--to {VERIFIER_CHAINS}: needs --labels RUN, the labels of the solutions that "
-                f"{run} has opinions on"
+                f"--to {VERIFIER_CHAINS}: needs --labels RUN. Give the run with the labels of the "
+                f"solutions that were judged in {run}"
             )
         report = export_chains(run, labels, out, ChainChoice(**chosen), push_to_hub=push_to_hub)
     elif given := [*(["labels"] if labels is not None else []), *chosen]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ConfigError(f"{options}: only for --to {VERIFIER_CHAINS}, not {to}. Leave it out")
+        raise ConfigError(
+            f"{options}: works only with --to {VERIFIER_CHAINS}, not with {to}. Remove {options}"
+        )
     elif is_annotations(run):
         report = export_people(run, to, out, push_to_hub=push_to_hub)
     elif to == PARQUET:
@@ -202,7 +207,7 @@ def export_labels(
 
 
 def _check_format(to: str) -> None:
-    """Refuse a name that stands for no format, with all that do: two are of no rows."""
+    """Raise an error with all names of formats if a name is not that of a format."""
     from mclabel.data.exchange.formats import format_names
 
     formats = [PARQUET, *format_names(), VERIFIER_CHAINS]
@@ -222,7 +227,7 @@ def _check_format(to: str) -> None:
     "source",
     required=True,
     metavar="NAME",
-    shell_complete=_formats,
+    shell_complete=_complete_format,
     help=f"Format: {', '.join(FORMATS)}, one that another package adds, or module:Class of your "
     "own.",
 )
@@ -230,12 +235,12 @@ def _check_format(to: str) -> None:
 @click.option(
     "--strict",
     is_flag=True,
-    help="Stop at the first row that cannot be used. By default it is left out, and rejects.jsonl "
-    "in the folder has the reason.",
+    help="Stop at the first row that cannot be used. By default, such rows are left out, and "
+    "rejects.jsonl in the folder has the reasons.",
 )
 @json_option
 def import_labels(file: str, source: str, out: str, strict: bool) -> None:
-    """Read labelled solutions of others as a run to train on.
+    """Import labelled solutions from another format as a run to train on.
 
     FILE is JSON Lines, JSON or Parquet.
     """
@@ -247,7 +252,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
         f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "
         f"problems. Train on them: mclabel train CONFIG labels=[{out}] …"
     )
-    say_left_out(report.num_rejected, "rows or solutions were left out", out)
+    print_num_rejected(report.num_rejected, "rows or solutions were left out", out)
 
 
 @click.command()
@@ -311,21 +316,22 @@ def score(
 ) -> None:
     """Score the steps of solutions with a trained PRM.
 
-    SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (one
-    step per line, or per paragraph for --format qwen and rlhflow) or `steps` (a list of texts). It
-    may also be the folder or URL of a labelling run. Every row is written again with `scores`, one
-    per step, and their
-    `last`, `min`, `product`, `mean`, `max` and `log_odds` (sum).
+    SOLUTIONS is a .jsonl, .json, .parquet or .csv file. A row has `problem`, and `solution` (one
+    step per line, or per paragraph for --format qwen and rlhflow) or `steps` (a list of texts).
+    SOLUTIONS may also be the folder or URL of a labelling run. Every row is written again with
+    `scores`, one per step, and the `last`, `min`, `product`, `mean`, `max` and `log_odds` (sum) of
+    its scores.
 
     With -o, running the same command again resumes an interrupted run. KEY=VALUE sets where and how
-    long it runs: ray.address=auto scores on a cluster, budget.max_hours=3 stops after three hours.
+    long it runs: ray.address=auto scores on a cluster, and budget.max_hours=3 stops after three
+    hours.
 
     A row that cannot be scored (too long, no solution, not JSON, ...) is left out. The reason is
     written to OUT.rejects.jsonl (rejects.jsonl in a folder), or without -o to standard error.
     OUT.provenance.json (run.json in a folder) records the PRM and the versions that were used.
     """
     from mclabel.core.config.load import load_config
-    from mclabel.core.errors import bounded
+    from mclabel.core.errors import bound_detail
     from mclabel.judge.job import ScoreConfig
     from mclabel.judge.score import score as run
     from mclabel.show.progress import job_progress
@@ -346,12 +352,14 @@ def score(
     named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     config = load_config(ScoreConfig, None, [*named, *overrides])
     shown = console if out is not None else errors
-    quiet = out is None and not errors.is_terminal  # errors hold the rows without scores alone
+    quiet = out is None and not errors.is_terminal  # then standard error has only rejected rows
     with nullcontext(_ignore) if quiet else job_progress(shown, "score", "solutions") as progress:
         report = run(config, progress, on_line=click.echo, accept_changes=accept_changes)
     if out is None:
         for reject in report.rejects:
-            click.echo(f"row {reject.row} ({reject.reason}): {bounded(reject.detail)}", err=True)
+            click.echo(
+                f"row {reject.row} ({reject.reason}): {bound_detail(reject.detail)}", err=True
+            )
         return
     job = report.job
     figures = {"num_scored": report.num_scored, "num_unknown": report.num_unknown}
@@ -360,8 +368,8 @@ def score(
     click.echo(f"{report.num_scored} solutions scored, written to {out}")
     if report.num_unknown:
         click.echo(
-            f"{report.num_unknown} solutions have no scores, as the PRM gives no verdict on them; "
-            "`unknown` has the reason of each"
+            f"{report.num_unknown} solutions have no scores, because the PRM gives no verdict on "
+            "them; their field `unknown` has the reason"
         )
     if job.num_rejected:
         place = f"{out}.rejects.jsonl" if out.endswith(".jsonl") else f"{out}/rejects.jsonl"
@@ -369,7 +377,7 @@ def score(
 
 
 def _ignore(state: JobState) -> None:
-    """Show nothing of a job."""
+    """Ignore the state of a job, so that no progress is shown."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -1,7 +1,7 @@
-"""Calls components of users and other packages, and turns each failure into one clear error.
+"""Calls third-party components, and turns each of their failures into one clear error.
 
-`Boundary` calls single methods; `Guard` stands in for a whole component, and `guarded` makes one
-from its settings. The errors of built-in components pass through, since they are mclabel's own.
+`Boundary` calls single methods. `Guard` is a proxy for a component, and `make_guarded` creates it
+from settings. The errors of built-in components pass unchanged, because they are mclabel's own.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from mclabel.core.errors import ComponentError, MclabelError
 
 T = TypeVar("T")
 Rule = Callable[..., str | None]
-"""Function of a method's result and arguments that returns the fault, a clause whose subject is the
-method, or None if there is no fault."""
+"""Function that checks a method's result, given the result and the arguments. It returns a clause
+with the fault, whose subject is the method, or None."""
 
 logger = logging.getLogger(__name__)
 
 HANG_S = 300.0
 """Seconds after which a call that has not returned counts as hanging."""
 WATCH_INTERVAL_S = 0.5
-"""Seconds between two checks of the calls under way."""
+"""Seconds between two checks for calls that hang."""
 MAX_SHOWN = 200
 """Maximum number of characters of a component's value in a message."""
 SLOW = {
@@ -59,8 +59,8 @@ class Boundary:
 
     An exception, or a result that the protocol forbids, becomes a `ComponentError` with the
     component, the method, the value and the remedy. The protocol declares the result's type, down
-    to the fields of records; a rule checks what depends on the arguments. A thread notices calls
-    that do not return.
+    to the fields of records. A rule checks conditions that depend on the arguments. A thread
+    notices calls that do not return.
     """
 
     def __init__(self, kind: str, target: Any) -> None:
@@ -95,7 +95,7 @@ class Boundary:
             work: the bound method.
             arguments: positional arguments of the method.
             keyword_arguments: keyword arguments of the method.
-            result_type: type that the result must have; see `misfit`.
+            result_type: type that the result must have; see `find_misfit`.
             rule: rule that the result must also keep; None for no rule.
             slow: whether the method may load or fetch something. A slow method that takes longer
                 than `HANG_S` is logged and awaited further.
@@ -130,13 +130,13 @@ class Boundary:
         slow: bool = False,
         **keyword_arguments: Any,
     ) -> T:
-        """Await a coroutine method, which must not hold the event loop; see `call`."""
+        """Await a coroutine method, which must not block the event loop; see `call`."""
         awaitable = self._call_and_wrap_errors(
             method, partial(work, *arguments, **keyword_arguments), slow=slow
         )
         if not inspect.isawaitable(awaitable):
-            fault = f"gave {shown(awaitable)} at once, must be a coroutine (async def {method})"
-            raise self.broken(method, fault)
+            must = f"must be a coroutine (async def {method})"
+            raise self.broken(method, f"gave {describe_value(awaitable)} at once, {must}")
         if self.is_built_in:
             result = await awaitable
         else:
@@ -160,14 +160,14 @@ class Boundary:
         rule: Rule | None = None,
         slow: bool = False,
     ) -> Iterator[Any]:
-        """Yield what a method yields; see `call`.
+        """Yield the items that a method yields; see `call`.
 
-        The type and the rule apply to each item. The rule also receives the previous item, which is
-        None for the first.
+        The type and the rule apply to each item. The rule also receives the previous item, or None
+        for the first item.
         """
         items, previous, place = self.call(method, work, *arguments, slow=slow), None, method
         if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
-            raise self.broken(method, f"gave {shown(items)}, must yield one after the other")
+            raise self.broken(method, f"gave {describe_value(items)}, must yield items one by one")
         iterator = self.call(method, iter, items, slow=slow)
         for number in count(1):
             item: Any = self.call(place, next, iterator, _END, slow=slow)
@@ -175,10 +175,10 @@ class Boundary:
                 return
             self._check_result(place, item, result_type, rule, previous)
             yield item
-            previous, place = item, f"{method}, after {number} of them,"
+            previous, place = item, f"{method}, after {number} items,"
 
     def watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
-        """Call a function of the component and watch its time; its errors pass through."""
+        """Call a function of the component under watch for hanging; its errors pass unchanged."""
         if self.is_built_in:
             return work()
         _calls[call := _Call(self, method, slow)] = None
@@ -228,7 +228,7 @@ class Boundary:
         *arguments: Any,
         **keyword_arguments: Any,
     ) -> None:
-        if result_type is not Any and (misfit_text := misfit(result, result_type)) is not None:
+        if result_type is not Any and (misfit_text := find_misfit(result, result_type)) is not None:
             raise self.broken(method, f"gave {misfit_text}")
         if (
             rule is not None
@@ -240,7 +240,7 @@ class Boundary:
         """Return the error to raise for an exception of a method."""
         if self.is_built_in or isinstance(error, MclabelError):  # its message is for the user
             return error
-        detail = f": {text}" if (text := clipped(str(error))) else ""
+        detail = f": {text}" if (text := clip_text(str(error))) else ""
         failure = self.broken(
             method, f"raised {type(error).__name__}{detail}{_place_of_error(error)}"
         )
@@ -264,7 +264,7 @@ async def _as_coroutine(awaitable: Awaitable[T]) -> T:
     return await awaitable
 
 
-def guarded(
+def make_guarded(
     base: type,
     settings: Any,
     *arguments: Any,
@@ -272,11 +272,11 @@ def guarded(
     slow: bool = True,
     **keyword_arguments: Any,
 ) -> Any:
-    """Make the component that settings name, behind its boundary.
+    """Make the component that settings name, and return its `Guard`.
 
     Args:
         base: protocol of the component.
-        settings: settings that name the component; the first argument of its constructor.
+        settings: settings that name the component, and first argument of its constructor.
         arguments: further positional arguments of the constructor.
         keyword_arguments: keyword arguments of the constructor.
         rules: rules by method name; see `Guard`.
@@ -295,7 +295,7 @@ def guarded(
 
 
 class Guard:
-    """A stand-in for a component, whose methods are called through its `Boundary`."""
+    """A proxy for a component, which calls the component's methods through its `Boundary`."""
 
     def __init__(
         self,
@@ -304,10 +304,10 @@ class Guard:
         boundary: Boundary,
         rules: Mapping[str, Rule] | None = None,
     ) -> None:
-        """Make a stand-in for a component.
+        """Make a proxy for a component.
 
         Args:
-            component: component to stand in for.
+            component: component to call.
             base: protocol of the component, whose methods declare the types of their results.
             boundary: boundary of the component.
             rules: rules by method name; see `Boundary.call` and `Boundary.each`.
@@ -346,8 +346,8 @@ def declared_return_type(declared: Any) -> Any:
     return get_type_hints(alone, vars(sys.modules[declared.__module__]), include_extras=True)["it"]
 
 
-def misfit(value: object, expected_type: Any) -> str | None:
-    """Return where a value differs from a type and the violated rule; None if it has that type.
+def find_misfit(value: object, expected_type: Any) -> str | None:
+    """Return the part of a value that does not fit a type, with the broken rule; None if it fits.
 
     Args:
         value: value to check.
@@ -367,7 +367,7 @@ def _misfit_check(expected_type: Any) -> Callable[[object], str | None]:
     strict_config = ConfigDict(
         strict=True, revalidate_instances="always", arbitrary_types_allowed=True
     )
-    # The type is in a tuple, since pydantic refuses a second configuration for a type with its own.
+    # The tuple is needed because pydantic rejects a configuration for a type that has its own.
     validate = TypeAdapter(tuple[expected_type], config=strict_config).validator.validate_python
 
     def look(value: object) -> str | None:
@@ -376,14 +376,14 @@ def _misfit_check(expected_type: Any) -> Callable[[object], str | None]:
         except ValidationError as error:
             first = max(error.errors(include_url=False), key=lambda fault: len(fault["loc"]))
             rule = first["msg"].replace("Input should", "must", 1)
-            return f"{_part_path(value, first['loc'][1:])}{shown(first['input'])}, {rule}"
+            return f"{_part_path(value, first['loc'][1:])}{describe_value(first['input'])}, {rule}"
         return None
 
     return look
 
 
 def _part_path(root: object, location: Sequence[int | str]) -> str:
-    """Return the place of a part of a value, without pydantic's names for parts of unions."""
+    """Return the path to a part of a value, without the names that pydantic adds for unions."""
     name, value = "", root
     for part in location:
         try:
@@ -394,8 +394,10 @@ def _part_path(root: object, location: Sequence[int | str]) -> str:
     return f"{name.removeprefix('.')}=" if name else ""
 
 
-def miscounted(items: str, given: Sized, unit: str, num_wanted: int) -> str | None:
-    """Return the fault of a component that does not return one item per unit; None if it does.
+def check_item_count(items: str, given: Sized, unit: str, num_wanted: int) -> str | None:
+    """Return the fault if a component has not returned one item per unit, else None.
+
+    The fault is a clause whose subject is the method.
 
     Args:
         items: noun for the items and a preposition, such as "scores for".
@@ -409,7 +411,7 @@ def miscounted(items: str, given: Sized, unit: str, num_wanted: int) -> str | No
 
 
 class _Call:
-    """A call under way."""
+    """A call that has not returned yet."""
 
     __slots__ = ("boundary", "method", "since", "slow")
 
@@ -444,7 +446,7 @@ def _report_hung_calls() -> None:
             reported.add(call)
             fault = f"has not returned for {time.monotonic() - call.since:.0f} s"
             if call.slow:
-                message = "%s: %s %s. It is waited for; Ctrl-C ends the job"
+                message = "%s: %s %s. The job keeps waiting for it; Ctrl-C ends the job"
                 logger.warning(message, call.boundary.name, call.method, fault)
             else:
                 _on_hang(call.boundary.broken(call.method, fault))
@@ -461,7 +463,7 @@ def has_hung_call() -> bool:
 
 
 def warn_of_hang(error: MclabelError) -> None:
-    """Log that a call does not return, which is all that is possible inside a user's process."""
+    """Log that a call hangs. A library cannot do more, because the process belongs to the user."""
     logger.warning("%s", error)
 
 
@@ -469,7 +471,7 @@ _on_hang: Callable[[MclabelError], None] = warn_of_hang
 
 
 def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
-    """Report that awaited work does not end, like a call that does not return.
+    """Report that awaited work does not end, in the same way as a call that does not return.
 
     Args:
         kind: kind of the faulty component, a key of `mclabel.core.components.BUILT_IN`.
@@ -483,10 +485,10 @@ def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
 
 @contextmanager
 def on_hang(act: Callable[[MclabelError], None]) -> Iterator[None]:
-    """Set the action for a call that does not return; by default it is logged.
+    """Set the action for calls that do not return; the default action is a log message.
 
     Args:
-        act: function that is called once per call, from a separate thread.
+        act: function to call once for each hanging call, from a separate thread.
     """
     global _on_hang
     previous, _on_hang = _on_hang, act
@@ -496,17 +498,17 @@ def on_hang(act: Callable[[MclabelError], None]) -> Iterator[None]:
         _on_hang = previous
 
 
-def shown(value: object) -> str:
-    """Describe a component's value for a message: its type, and the value where it is short."""
+def describe_value(value: object) -> str:
+    """Describe a component's value for a message by its shortened representation and its type."""
     try:
-        text = clipped(repr(value))
+        text = clip_text(repr(value))
     except Exception:  # a `repr` of a user's class may raise anything
         return f"a {type(value).__name__}"
     return "None" if value is None else f"{text} ({type(value).__name__})"
 
 
-def clipped(text: str, max_characters: int = MAX_SHOWN) -> str:
-    """Return a text on one line of at most `most` printable characters."""
+def clip_text(text: str, max_characters: int = MAX_SHOWN) -> str:
+    """Return a text on one line of at most `max_characters` printable characters."""
     line = " ".join(text.split())
     line = "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line
@@ -515,7 +517,7 @@ def clipped(text: str, max_characters: int = MAX_SHOWN) -> str:
 
 
 def _place_of_error(error: BaseException) -> str:
-    """Return the innermost place in the component's own file that the error came from."""
+    """Return the last line of the component's own file in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     package = str(Path(__file__).parents[1])
     outside = [frame for frame in frames if not frame.filename.startswith(package)]

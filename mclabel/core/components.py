@@ -1,8 +1,9 @@
-"""Finds a component by the name that a configuration gives it, and imports it only then.
+"""Finds components by their names in a configuration, and imports a component only when needed.
 
-Built-in components are in a literal dict of their room, other packages add theirs by the
-entry-point group `mclabel.<kind>`, and `module:Class` needs no registration. Since that is
-anybody's code, a document may name it only where the command line has named it too (`within`).
+Built-in components are in a literal dict of their package. Other packages add components by the
+entry-point group `mclabel.<kind>`. A name `module:Class` needs no registration, but its import can
+run any code. So a configuration file may use such a name only if the command line names it too
+(`allow_components`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ PAGES: Mapping[str, str] = {
     "selections": "docs/select.md",
     **dict.fromkeys(("targets", "weights", "losses"), "docs/extending.md"),
 }
-"""Page of each kind that describes what a third-party component must do."""
+"""Page of the documentation for third-party components of each kind."""
 _KEYS = {
     "engines": "policy.engine",
     "judges": "judge",
@@ -61,36 +62,36 @@ _KEYS = {
 """Configuration key that names a component of each kind, for messages."""
 
 _allowed: ContextVar[frozenset[str] | None] = ContextVar("_allowed", default=None)
-"""Modules and names that may be imported; None for any, since a Python caller named them."""
+"""Modules and names that may be imported; None allows all, for callers in Python."""
 
 
 class NotAllowed(ConfigError):
-    """A name of code that nobody at the command line has named."""
+    """A name of code that the user has not allowed on the command line."""
 
     def __init__(self, name: str, why: str) -> None:
         """Name the code and the option that allows it.
 
         Args:
             name: `module:Class`.
-            why: a clause of which the name is the subject.
+            why: clause whose subject is the name.
         """
         super().__init__(f"{name} {why}. If you trust it, pass {self.option(name)}")
         self.name, self.why = name, why
 
     @staticmethod
     def option(name: str) -> str:
-        """Return the option that allows a name."""
+        """Return the command line option that allows the code of a name."""
         return f"--allow {name.partition(':')[0]}"
 
 
 @contextmanager
-def within(allowed: Iterable[str]) -> Iterator[None]:
-    """Look `module:Class` up only where it is allowed, as long as the context lasts.
+def allow_components(allowed: Iterable[str]) -> Iterator[None]:
+    """Allow only the given names `module:Class` to be imported as components in this context.
 
-    Components of mclabel's own and those of installed packages' entry points always are.
+    Built-in components and entry points of installed packages are always allowed.
 
     Args:
-        allowed: modules and packages, all that they hold themselves included, and names
+        allowed: modules and packages, which allow all of their own objects, and names
             `module:Class`.
     """
     token = _allowed.set(frozenset(allowed))
@@ -105,11 +106,11 @@ def component_names(kind: str, *, built_in: bool = False) -> list[str]:
 
     Args:
         kind: a key of `BUILT_IN`.
-        built_in: leave those of other packages out.
+        built_in: True omits components of other packages.
     """
     if built_in:
         return list(_built_in(kind))
-    return [*_built_in(kind), *sorted(set(_added(kind)) - set(_built_in(kind)))]
+    return [*_built_in(kind), *sorted(set(_entry_points(kind)) - set(_built_in(kind)))]
 
 
 FUNCTIONS: Mapping[str, str] = {
@@ -117,53 +118,55 @@ FUNCTIONS: Mapping[str, str] = {
     "judges": "mclabel.judge:JUDGES",
     "readers": "mclabel.data.readers.sources:FunctionReader",
 }
-"""Kinds of which a plain function is a component, and the class that calls it."""
+"""Kinds of components that may be plain functions, each with the class that calls the function."""
 
 
 def find_component(kind: str, name: str) -> Any:
-    """Return the class of a name; for a plain function, the class that calls it.
+    """Return the class of a component; for a plain function, return the class that calls it.
 
     Args:
         kind: a key of `BUILT_IN`.
         name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
-        NotAllowed: it must not be imported.
-        ConfigError: there is none of that name, or it cannot be imported.
+        NotAllowed: the component must not be imported.
+        ConfigError: there is no such component, or it cannot be imported.
     """
     target = find_target(kind, name)
     if kind in FUNCTIONS and (isfunction(target) or ismethod(target)):
-        return _imported(FUNCTIONS[kind])
+        return _import_object(FUNCTIONS[kind])
     return target
 
 
 _outside: dict[str, None] = {}
-"""Names of other packages' components that were found, in order: the keys alone count."""
+"""Names of the third-party components that were found, in order. The dict serves as a set."""
 
 
-def outside_components() -> list[str]:
+def used_third_party_components() -> list[str]:
     """Return the names of the components of other packages that this process has looked up."""
     return list(_outside)
 
 
 def find_target(kind: str, name: str) -> Any:
-    """Return the class or function of a name now: a notebook may define it again.
+    """Return the class or function of a component.
+
+    The result is not cached, because a notebook may define the class again.
 
     Args:
         kind: a key of `BUILT_IN`.
         name: name of a built-in component or another package's entry point, or `module:Class`.
 
     Raises:
-        NotAllowed: it must not be imported.
-        ConfigError: there is none of that name, or it cannot be imported.
+        NotAllowed: the component must not be imported.
+        ConfigError: there is no such component, or it cannot be imported.
     """
-    built_in, added = _built_in(kind), _added(kind)
+    built_in, added = _built_in(kind), _entry_points(kind)
     if name in built_in:
-        return _imported(built_in[name])
+        return _import_object(built_in[name])
     if name in added:
-        target = _loaded(name, added[name])
+        target = _load_entry_point(name, added[name])
     elif ":" in name:
-        target = _of_user(name)
+        target = _find_user_component(name)
     else:
         names = component_names(kind)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
@@ -177,10 +180,11 @@ def find_target(kind: str, name: str) -> Any:
 
 
 def derived_class(settings: Any, base: type) -> Any:
-    """Return the class that settings name; it must derive from the base class of its kind.
+    """Return the component class of settings, which must derive from the base class of its kind.
 
     Raises:
-        ConfigError: it is not. The message names the key and the page of the documentation.
+        ConfigError: the class does not derive from `base`. The message names the key and the page
+            of the documentation.
     """
     target, kind = settings.component, settings.component_kind
     if isinstance(target, type) and issubclass(target, base):
@@ -192,68 +196,70 @@ def derived_class(settings: Any, base: type) -> Any:
 
 
 def component_name(kind: str, target: Any) -> str:
-    """Return the name of a class or function: the inverse of `find_component`."""
+    """Return a component's name from its class or function; the inverse of `find_component`."""
     path = f"{target.__module__}:{target.__qualname__}"
     built_in = {value: name for name, value in _built_in(kind).items()}
-    added = {point.value: name for name, point in _added(kind).items()}
+    added = {point.value: name for name, point in _entry_points(kind).items()}
     return built_in.get(path) or added.get(path) or path
 
 
-def _loaded(name: str, point: EntryPoint) -> Any:
+def _load_entry_point(name: str, point: EntryPoint) -> Any:
     package = point.dist.name if point.dist is not None else "a package without a name"
     try:
         return point.load()
-    except Exception as error:  # whatever another package's code raises
+    except Exception as error:  # another package's code may raise any error
         raise ConfigError(
             f"{name}: the entry point {point.value} of {package} cannot be loaded "
             f"({type(error).__name__}: {error}). Repair or remove that package"
         ) from error
 
 
-def _of_user(name: str) -> Any:
+def _find_user_component(name: str) -> Any:
     allowed = _allowed.get()
     by_name = allowed is None or name in allowed
-    if not by_name and not _is_of(name.partition(":")[0], allowed):
+    if not by_name and not _is_in_allowed_package(name.partition(":")[0], allowed):
         raise NotAllowed(
             name,
             "is code that is named only in a file, so for security it is neither imported nor "
             "called",
         )
     try:
-        target = _imported(name, through_modules=by_name)
-    except Exception as error:  # whatever the user's code raises
+        target = _import_object(name, through_modules=by_name)
+    except Exception as error:  # the user's code may raise any error
         raise ConfigError(
             f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class of "
             "a module that Python can import on every node that runs an engine (PYTHONPATH=. "
             "adds the current folder)"
         ) from error
     home = getattr(target, "__module__", None)
-    if not by_name and callable(target) and not _is_of(str(home), allowed):
-        raise NotAllowed(f"{home}:{getattr(target, '__qualname__', name)}", f"is what {name} is")
+    if not by_name and callable(target) and not _is_in_allowed_package(str(home), allowed):
+        raise NotAllowed(
+            f"{home}:{getattr(target, '__qualname__', name)}", f"is the actual object of {name}"
+        )
     return target
 
 
-def _is_of(module: str, allowed: Iterable[str] | None) -> bool:
-    """Return whether a module, or a package that it is in, is allowed."""
+def _is_in_allowed_package(module: str, allowed: Iterable[str] | None) -> bool:
+    """Return whether a module or one of its parent packages is allowed."""
     return any(module == name or module.startswith(f"{name}.") for name in allowed or ())
 
 
 @cache
 def _built_in(kind: str) -> Mapping[str, str]:
-    return _imported(BUILT_IN[kind])  # type: ignore[no-any-return]
+    return _import_object(BUILT_IN[kind])  # type: ignore[no-any-return]
 
 
 @cache
-def _added(kind: str) -> Mapping[str, EntryPoint]:
+def _entry_points(kind: str) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"mclabel.{kind}")}
 
 
-def _imported(target: str, *, through_modules: bool = True) -> Any:
+def _import_object(target: str, *, through_modules: bool = True) -> Any:
     """Import the object at `module:object`.
 
     Args:
-        target: its place.
-        through_modules: whether the object may be one of a module that this module imports.
+        target: name of the object, `module:object`.
+        through_modules: whether the object may be in another module that this module imports.
     """
     module, _, name = target.partition(":")
     value: Any = import_module(module)

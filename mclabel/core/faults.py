@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 _WHOLE, _NUMBER, _TEXT, _LIST = "be a whole number", "be a number", "be a text", "be a list"
 _KEYS, _TRUTH, _CHOICE = "be keys with values", "be true or false", "be {expected}"
-MUST: Mapping[str, str] = {
+RULE_BY_ERROR_TYPE: Mapping[str, str] = {
     "bool_type": _TRUTH,
     "bool_parsing": _TRUTH,
     "int_type": _WHOLE,
@@ -51,9 +51,12 @@ MUST: Mapping[str, str] = {
     "invalid_key": "have a text in place of this key",
     "none_required": "be null",
 }
-"""Rule that the value must follow, by the error's type; fields are those of the error's context."""
+"""Rule for the value, a clause after "must", by pydantic's type of error. Fields in braces come
+from the error's context."""
 UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+"""Pydantic's types of error for a key that a class does not have."""
 REQUIRED = frozenset({"missing", "missing_argument"})
+"""Pydantic's types of error for a missing value."""
 
 
 def fault_text(error: Mapping[str, Any]) -> str:
@@ -63,35 +66,38 @@ def fault_text(error: Mapping[str, Any]) -> str:
         error: an element of pydantic's `ValidationError.errors()`.
     """
     kind = error["type"]
-    if kind == "value_error":  # of a rule of ours, which says what is wrong
+    if kind == "value_error":  # from a validator of mclabel, whose message is complete
         return str(error["ctx"]["error"])
     if kind in UNKNOWN_KEY:
         return "unknown key"
     if kind in REQUIRED:
         return "required"
-    if kind not in MUST:
+    if kind not in RULE_BY_ERROR_TYPE:
         return str(error["msg"])
     return must_text([error])
 
 
 def must_text(errors: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the rule for a value that fits none of its types.
+    """Describe the rule for a value that fits none of its allowed types.
 
     Args:
-        errors: one of each type, all of types in `MUST`; not empty.
+        errors: errors of the value, one per allowed type. There is at least one, and all types of
+            errors are in `RULE_BY_ERROR_TYPE`.
     """
-    musts = dict.fromkeys(MUST[error["type"]].format(**error.get("ctx", {})) for error in errors)
+    musts = dict.fromkeys(
+        RULE_BY_ERROR_TYPE[error["type"]].format(**error.get("ctx", {})) for error in errors
+    )
     first = errors[0]
     if first["type"] in ("too_short", "too_long"):
         given = f", holds {first['ctx']['actual_length']}"
     elif first["type"].endswith(("_type", "_parsing")):
-        given = f", is {in_words(first['input'])}"
+        given = f", is {describe_value(first['input'])}"
     else:
         given = ""
     return f"must {' or '.join(musts)}{given}"
 
 
-def in_words(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Describe a value of a configuration in the words of YAML."""
     match value:
         case None:
@@ -113,11 +119,11 @@ def in_words(value: Any) -> str:
 def faults_by_field(
     kind: type[BaseModel], error: ValidationError
 ) -> Iterator[tuple[tuple[str, ...], list[dict[str, Any]]]]:
-    """Yield the errors of each field, several where it may be of several types.
+    """Yield the errors of each field. A field of several types may have several errors.
 
     Args:
         kind: class that was validated.
-        error: error of its validation.
+        error: error from validating the class.
 
     Returns:
         For each field the keys that lead to it, and its errors.
@@ -127,10 +133,10 @@ def faults_by_field(
 
 
 def _path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
-    """Return the keys that lead to a value, without the marks that pydantic puts between them.
+    """Return the keys that lead to a value, without the marks that pydantic inserts.
 
-    Those are `[key]` where a key itself is wrong, and behind a field that may be of several types
-    the type that was tried.
+    Pydantic inserts `[key]` if a key itself is wrong. After a field of several types it inserts the
+    type that it tried.
     """
     path: list[str] = []
     current: Any = kind
@@ -141,25 +147,25 @@ def _path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
             continue
         if part != "[key]":
             path.append(str(part))
-        current = _inside(current, part)
+        current = _inner_type(current, part)
     return tuple(path)
 
 
-def _inside(kind: Any, part: str | int) -> Any:
-    """Return the type at a key of a model, or at an element; None if it is unknown."""
+def _inner_type(kind: Any, part: str | int) -> Any:
+    """Return the type at a key of a model, or of an element of a list; None if unknown."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         info = kind.model_fields.get(str(part))
-        return None if info is None else _plain(info.annotation)
+        return None if info is None else _bare_type(info.annotation)
     if get_origin(kind) in (list, dict):
-        return _plain(get_args(kind)[-1])
+        return _bare_type(get_args(kind)[-1])
     return None
 
 
-def _plain(annotation: Any) -> Any:
-    """Return a type without bounds and None, for which pydantic puts no mark."""
+def _bare_type(annotation: Any) -> Any:
+    """Return a type without bounds and without None, for which pydantic inserts no mark."""
     if get_origin(annotation) is Annotated:
-        return _plain(get_args(annotation)[0])
+        return _bare_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        others = [_plain(choice) for choice in get_args(annotation) if choice is not NoneType]
+        others = [_bare_type(choice) for choice in get_args(annotation) if choice is not NoneType]
         return others[0] if len(others) == 1 else Union[tuple(others)]  # noqa: UP007
     return annotation

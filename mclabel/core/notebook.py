@@ -1,4 +1,4 @@
-"""HTML of records for notebooks, which call `_repr_html_` of the last value of a cell."""
+"""HTML of records for notebooks, which call `_repr_html_` on the last value of a cell."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _BAR = (
 
 
 def steps_html(problem: str, summary: str, steps: Iterable[tuple[str, float | None, bool]]) -> str:
-    """Return a problem, a summary of its solution, and a line for each step with a bar.
+    """Return the HTML of a problem, a summary of its solution, and its steps with bars for values.
 
     Args:
         problem: text of the problem.
         summary: one line about the solution.
-        steps: text, value in [0, 1] or None, and whether it is the first error, which is red.
+        steps: for each step its text, its value in [0, 1] or None, and whether it is the first
+            error, which is shown in red.
     """
     lines = []
     for text, value, is_error in steps:
@@ -28,19 +29,21 @@ def steps_html(problem: str, summary: str, steps: Iterable[tuple[str, float | No
         lines.append(
             f"<tr{' style=color:#c1502e' if is_error else ''}><td>{bar}</td>"
             f"<td>{'' if value is None else f'{value:.2f}'}</td>"
-            f"<td style='text-align:left'>{_shown(text.strip())}</td></tr>"
+            f"<td style='text-align:left'>{_escape_shortened(text.strip())}</td></tr>"
         )
-    return f"<p>{_shown(problem)}</p><p>{_shown(summary)}</p><table>{''.join(lines)}</table>"
+    above = f"<p>{_escape_shortened(problem)}</p><p>{_escape_shortened(summary)}</p>"
+    return f"{above}<table>{''.join(lines)}</table>"
 
 
 def table_html(fields: Mapping[str, object]) -> str:
-    """Return names and values as a table of two columns; values are escaped and cut."""
+    """Return names and values as an HTML table of two columns, with long values shortened."""
     rows = (
-        f"<tr><th>{name}</th><td>{_shown(str(value))}</td></tr>" for name, value in fields.items()
+        f"<tr><th>{name}</th><td>{_escape_shortened(str(value))}</td></tr>"
+        for name, value in fields.items()
     )
     return f"<table>{''.join(rows)}</table>"
 
 
-def _shown(text: str) -> str:
+def _escape_shortened(text: str) -> str:
     cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
     return escape(cut).replace("\n", "<br>")

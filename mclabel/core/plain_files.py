@@ -1,6 +1,6 @@
-"""Bounds on what is read of others' data (plain files alone, and so much of them); whole files.
+"""Limits for reading third-party files (only plain files, up to a size), and atomic writes.
 
-A pipe that nobody writes to is waited for, and a device such as /dev/zero has no end.
+Reading a pipe without a writer would block for ever, and a device such as /dev/zero has no end.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from pathlib import Path
 from mclabel.core.errors import MclabelError
 
 MAX_ENTRIES = 100_000
-"""Entries of a model's folder that are looked at: those that are loaded lie at its top."""
+"""Maximum number of entries of a model's folder that are checked. The files that are loaded are at
+the folder's top level."""
 
 
 def check_plain(path: str | Path, error: type[MclabelError], *, name: str = "") -> None:
-    """See that what is at a path, links followed, is a plain file, a folder or nothing.
+    """Raise an error unless a path, after links, is a plain file, a folder or does not exist.
 
     Args:
         path: path of the file.
-        error: type of what is raised.
-        name: name of what the file belongs to, for the message.
+        error: type of the error to raise.
+        name: name of the folder or model that the file belongs to, for the message; empty takes
+            the path.
 
     Raises:
-        MclabelError: it is a pipe, a device or a socket.
+        MclabelError: the path is a pipe, a device or a socket.
     """
     try:
         mode = os.stat(path).st_mode
@@ -40,16 +42,16 @@ def check_plain(path: str | Path, error: type[MclabelError], *, name: str = "") 
 def check_plain_folder(
     folder: str | Path, error: type[MclabelError], *, name: str = "", depth: int = 1
 ) -> None:
-    """See that a folder holds plain files and folders alone.
+    """Raise an error unless a folder contains only plain files and folders.
 
     Args:
         folder: path of an existing folder.
-        error: type of what is raised.
+        error: type of the error to raise.
         name: name of the folder, for the message; empty takes its path.
-        depth: levels of folders below it that are looked into.
+        depth: number of levels of subfolders that are checked too.
 
     Raises:
-        MclabelError: names what is something else.
+        MclabelError: an entry is a pipe, a device or a socket. The message names the entry.
     """
     with os.scandir(folder) as entries:
         for number, entry in enumerate(entries):
@@ -60,8 +62,8 @@ def check_plain_folder(
                 check_plain_folder(entry.path, error, name=name, depth=depth - 1)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole, and on the disk, or not at all; its folder is made."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file atomically and sync it to the disk; create its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     with partial.open("wb") as file:
@@ -82,4 +84,5 @@ def _kind(mode: int) -> str:
 
 
 MAX_ROW = 1 << 24
-"""Bytes of a row, in CSV characters: more than any model's context, and less than hurts."""
+"""Maximum size of a row in bytes, or in characters for CSV. It exceeds any model's context, and is
+small enough for memory."""

@@ -17,9 +17,9 @@ def parse_python(source: str) -> ast.Module:
 
     Raises:
         SyntaxError: the source is not valid Python.
-        ValueError: it holds a null byte.
-        RecursionError: it is nested too deeply.
-        MemoryError: it is nested too deeply for the parser.
+        ValueError: the source contains a null byte.
+        RecursionError: the source is nested too deeply for the conversion to a tree.
+        MemoryError: the source is nested too deeply for the parser.
     """
     with _LOCK:
         return ast.parse(source)

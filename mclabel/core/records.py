@@ -1,7 +1,7 @@
 """The records that flow through mclabel, from a problem to a labelled solution.
 
-They are plain frozen dataclasses, so every layer can build and test them without an engine,
-a file or Ray. Step indices and token positions are 0-based, ends are exclusive.
+The records are plain frozen dataclasses, so every layer can build and test them without an engine,
+a file or Ray. Step indices and token positions start at 0, and ends are exclusive.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from mclabel.core.notebook import steps_html
 T = TypeVar("T")
 
 AUTHOR = "policy"
-"""Name of the model that writes the solutions, among the completers that roll out."""
-NO_ROOM = "not rolled out: less room than is usually needed from there"
-"""Reason of a rollout that was not sampled, as most from its prefix would be cut."""
+"""Name of the completer that is the policy itself, the model that writes the solutions."""
+NO_ROOM = "not rolled out: a rollout from this prefix usually needs more tokens than are left"
+"""Reason of a rollout that was not sampled because the token limit would truncate most completions
+of its prefix."""
 
 
 @dataclass(frozen=True)
 class Bounds:
     """Bounds of a number that a third-party component returns.
 
-    They replace pydantic's `Field`, since this module must load without any dependency.
+    The class replaces pydantic's `Field`, because this module must load without any dependency.
     """
 
     low: int
@@ -38,8 +39,8 @@ class Bounds:
         return {**handler(source), **bounds}
 
 
-class Listed:
-    """Marks a tuple of which components of somebody's own may make a list."""
+class ListAsTuple:
+    """Mark of a tuple field for which a third-party component may return a list."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
         made = {"type": "no-info", "function": lambda it: tuple(it) if type(it) is list else it}
@@ -49,12 +50,12 @@ class Listed:
 Chance = Annotated[float, Bounds(0, 1)]
 Index = Annotated[int, Bounds(0)]
 TokenId = Annotated[int, Bounds(0, 2**31 - 1)]
-"""Shards hold no larger one."""
-Many = Annotated[tuple[T, ...], Listed()]
+"""A token id. The upper bound is the largest id that a shard's column can hold."""
+TupleOf = Annotated[tuple[T, ...], ListAsTuple()]
 
 FinishReason = Literal["stop", "length", "failed"]
-"""Reason why a text ended. `stop`: the policy ended it. `length`: it was cut by the token budget.
-`failed`: the engine could not give it."""
+"""Reason why a text ended. `stop`: the policy ended the text. `length`: the token budget truncated
+the text. `failed`: the engine could not sample the text."""
 
 
 class Verdict(StrEnum):
@@ -84,18 +85,18 @@ class Problem:
     """A question whose final answer is known."""
 
     id: str
-    """Unique in a run. Where the source has none, a hash of text and answer."""
+    """Id that is unique in a run; a hash of text and answer if the source has no ids."""
     text: str
     answer: str
     """The gold answer, as the source writes it."""
     meta: Mapping[str, str] = field(default_factory=dict)
-    """Carried to the label shards untouched (level, subject, a problem's hidden truth)."""
+    """Metadata that label shards repeat unchanged, such as level, subject or a hidden truth."""
     answer_is_json: bool = False
-    """True if the source holds an object or a list as the gold: `answer` is its JSON text."""
+    """True if the source's gold answer is an object or a list, so that `answer` is JSON text."""
 
     @property
     def chance(self) -> float | None:
-        """Chance that a guess is right, in [0, 1), where the source's settings give it."""
+        """Probability that a guess is right, in [0, 1); None if the source's settings have none."""
         given = self.meta.get(CHANCE)
         if given is None:
             return None
@@ -112,7 +113,7 @@ class Problem:
 
     @property
     def gold(self) -> Any:
-        """The gold as a checker takes it: text, or data where the source holds data."""
+        """The gold answer for the checker: text, or parsed JSON if `answer_is_json`."""
         return json.loads(self.answer) if self.answer_is_json else self.answer
 
 
@@ -122,13 +123,15 @@ class GivenSolution:
 
     text: str
     step_ends: tuple[int, ...] | None = None
-    """Character positions where its steps end; None splits it as sampled ones are."""
+    """Character positions where the solution's steps end. With None, the step splitter splits the
+    solution."""
     is_separated: bool = False
-    """True if a line break was put between its steps, which had no white space there."""
+    """True if line breaks were inserted between steps that no white space separated."""
     index: int | None = None
-    """Its place among all that are given for the problem, where some of them are chosen; None for
-    its place among these."""
+    """0-based index among all given solutions of the problem. None if all of these are labelled, so
+    that the position among the labelled solutions is the index."""
     selection: Selection | None = None
+    """Selection that chose the solution from a pool; None if there was no selection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +139,10 @@ class Selection:
     """Selection of a solution from a pool to be labelled (`mclabel select`)."""
 
     probability: float
-    """With which it was chosen, given the pool and its scores, in (0, 1]."""
+    """Probability of choosing the solution, given the pool and its scores, in (0, 1]."""
     by_content: bool
-    """True if what solutions say, or how they ended, decided which were chosen: then outcomes are
-    no evidence of the values of prefixes."""
+    """True if the choice depended on the texts or the endings of solutions. Then outcomes are not
+    evidence about the values of prefixes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,26 +150,26 @@ class Step:
     """One step of a solution. The texts of a solution's steps join to its text exactly."""
 
     text: str
-    """Its separator included."""
+    """Text of the step, including its separator."""
     end: int
-    """Number of the solution's token ids up to and including this step."""
+    """Number of the solution's token ids from its start to the end of this step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """Sample of a policy after a prompt."""
+    """One text that a policy sampled after a prompt."""
 
     ids: tuple[TokenId, ...]
     """Sampled token ids, without the end token."""
     text: str
     finish_reason: FinishReason
     at_stop: bool = False
-    """True if a text ended it that the caller gave for this completion alone: then the policy has
-    not ended the solution, and it can be continued."""
+    """True if a stop text that the caller set for this completion alone ended it. Then the policy
+    has not ended the solution, which can be continued."""
     num_counted: int | None = None
-    """Number of sampled tokens, from a service that counts them and does not give their ids."""
+    """Number of sampled tokens, from a service that counts tokens but does not return their ids."""
     is_counted: bool = True
-    """False if a service gives neither the ids of the sampled tokens nor their number."""
+    """False if a service returns neither the ids nor the number of the sampled tokens."""
 
     @property
     def num_tokens(self) -> int | None:
@@ -185,14 +188,15 @@ class Solution:
     sample_index: int
     text: str
     ids: tuple[int, ...]
-    """Token ids of `text` as the policy generated them, or tokenised once if it was given."""
+    """Token ids of `text` as the policy generated them. A given text is tokenised once."""
     steps: tuple[Step, ...]
     finish_reason: FinishReason
     origin: Literal["sampled", "given", "searched"]
-    """`sampled` by the policy with the sampling parameters of the rollouts, `given`, or found by a
-    search, which chose among what the policy sampled."""
+    """Origin of the solution. `sampled`: by the policy with the sampling parameters of the
+    rollouts. `given`: read from a source. `searched`: by a search that chose among samples of the
+    policy."""
     prediction: str | None
-    """The answer extracted from the text."""
+    """Answer extracted from the text."""
     outcome: Outcome
 
 
@@ -203,7 +207,7 @@ class Rollout:
     problem_id: str
     prefix_id: str
     index: int
-    """Counts the rollouts of a prefix, in the order they were asked for."""
+    """0-based index among the completer's rollouts of this prefix, in the order of requests."""
     seed: int
     text: str
     num_tokens: int
@@ -211,30 +215,30 @@ class Rollout:
     prediction: str | None
     outcome: Outcome
     reason: str | None = None
-    """Why the checker decided so, 500 characters at most; None where there was nothing to grade."""
+    """The checker's reason for the outcome, at most 500 characters; None if nothing was graded."""
     step_ends: tuple[int, ...] | None = None
-    """Characters of the text where its steps end; None where no estimator asked for them."""
+    """Character positions of the text where its steps end; None if no estimator requests them."""
     through: tuple[str, ...] | None = None
-    """Prefixes of the problem's solutions that it went through after its own, by id and in order;
-    None where no estimator asked for them."""
+    """Ids of the longer prefixes of the problem's solutions that the rollout passes through, in
+    order; None if no estimator requests them."""
     completer: str = AUTHOR
-    """Name of the model that sampled it. Its `index` counts this model's rollouts alone."""
+    """Name of the model that sampled the rollout. `index` counts only this model's rollouts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Outcomes of the rollouts of one prefix, and their cost."""
+    """Numbers of rollouts of one prefix by outcome, and their cost in tokens."""
 
     num_right: int = 0
     num_wrong: int = 0
     num_truncated: int = 0
     num_ungraded: int = 0
     num_tokens: int = 0
-    """Sampled tokens; the prefix's own are not counted."""
+    """Number of sampled tokens, without the tokens of the prefix."""
 
     @property
     def num_rollouts(self) -> int:
-        """All rollouts, whatever their outcome."""
+        """Number of all rollouts, with any outcome."""
         return self.num_right + self.num_wrong + self.num_truncated + self.num_ungraded
 
     def plus(self, outcome: Outcome, num_tokens: int = 0) -> Counts:
@@ -276,87 +280,93 @@ def total_counts(parts: Iterable[Counts]) -> Counts:
 
 
 LabelSource = str
-"""Source of a step's label. `fixed`: a fixed number of rollouts. `first_success`: rolled out until
-the first right completion or a cap, so a share would be biased. `posterior`: by the posterior of a
-Bayesian search, with or without rollouts of its own. `implied`: not rolled out, it follows from
-other steps or from the solution's outcome if hard labels do not rise along a solution. `outcome`:
-the last step, whose label is the solution's own outcome. `judge`: by a judge, whose scores are the
-means. `given`: imported, somebody else's. `none`: no label. An estimator of your own may give
-others."""
+"""Source of a step's label.
+
+`fixed`: a fixed number of rollouts. `first_success`: rollouts until the first right completion or
+until a maximum number, so the share of right ones is biased. `posterior`: the posterior of a
+Bayesian search, with or without rollouts of this step. `implied`: no rollouts; the label follows
+from other steps or from the solution's outcome, because hard labels never change from False to
+True along a solution. `outcome`: the solution's outcome, for its last step. `judge`: a judge, whose
+scores are the means. `given`: imported labels from elsewhere. `none`: no label. A third-party
+estimator may add other sources.
+"""
 OUTCOME_SOURCE: LabelSource = "outcome"
 
 StepState = Literal["sound", "error", "carried", "recovered"]
-"""State of a step in a solution that may correct itself (arXiv 2505.14391 has error, propagation
-and cessation). `sound`: nothing is wrong before it or in it. `error`: it goes wrong where nothing
-was. `carried`: it rests on an error that stands. `recovered`: it repairs what was wrong, so that
-the steps behind it are sound again."""
+"""State of a step in a solution that may correct itself (error, propagation and cessation in arXiv
+2505.14391). `sound`: the solution has no uncorrected error up to this step. `error`: the step makes
+a new error. `carried`: the step rests on an uncorrected error. `recovered`: the step corrects the
+error, so that the following steps are sound again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepLabel:
-    """Evidence about one step: counts first, everything else derived from them."""
+    """Label of one step: the counts of its rollouts, and the values derived from them."""
 
     prefix_id: str
-    """Id of the prefix that ends with this step. Solutions that begin alike share it."""
+    """Id of the prefix that ends with this step. Solutions with the same prefix share the id."""
     counts: Counts
-    """Rollouts by all completers together."""
+    """Counts of rollouts by all completers together."""
     source: LabelSource
     hard: bool | None
-    """True: who rolls out still recovers from here. None: no verdict."""
+    """True if the completers can still reach the right answer from this step; None without a
+    verdict."""
     value: float | None
-    """Estimated share of completions that end right, under the model that the row's `values_of`
-    names; None where the source biases it."""
+    """Estimated share of right completions of the model in the row's `values_of`; None if the
+    sampling rule of `source` would bias it."""
     low: float | None
+    """Lower end of the value's interval."""
     high: float | None
-    """95% interval of the value, valid under the source."""
+    """Upper end of the value's 95% interval, which is valid under the sampling rule of `source`."""
     mean: float | None = None
-    """Expected value given every piece of evidence, by a Bayesian estimator's priors."""
+    """Posterior mean of the value, by a Bayesian estimator."""
     state: StepState | None = None
-    """Effect of the step, by an estimator that follows errors beyond the first."""
+    """State of the step, by an estimator that follows errors beyond the first one."""
     committed: Outcome | None = None
     """Outcome of the answer that an intermediate step states; None if it states none."""
 
     @property
     def estimate(self) -> float | None:
-        """Return the value, or the posterior mean where the source gives no value."""
+        """Return the value, or the posterior mean if there is no value."""
         return self.mean if self.value is None else self.value
 
     @property
-    def is_outcome(self) -> bool:
-        """Return whether the label is the solution's own outcome, as that of its last step."""
+    def is_from_outcome(self) -> bool:
+        """Return whether the label is the solution's own outcome, as for its last step."""
         return self.source == OUTCOME_SOURCE
 
 
 Claim = Literal["where", "at_or_before", "scores"]
-"""Kind of statement that an opinion makes about the first error: `where` it is, or that there is
-none; that it is at a step or before it, where no statement means unknown; or a score per step."""
+"""Kind of statement that an opinion makes about the first error. `where`: its step, or that there
+is no error. `at_or_before`: a step that is the first error or follows it; no step means unknown.
+`scores`: one score per step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """A place in a step that cannot be right, as a judge found it."""
+    """A wrong passage in a step, found by a judge."""
 
     step: Index
-    """Index of the step, from 0."""
+    """0-based index of the step."""
     start: Index
-    """First character of the place in the step's text."""
+    """0-based position of the passage's first character in the step's text."""
     end: int
-    """Character behind the place."""
+    """Position after the passage's last character."""
     reason: str
-    """Description of the fault, in plain English."""
+    """Description of the error, in plain English."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOpinion:
-    """Opinion of one source, rollouts or a judge, on a solution's first error."""
+    """Opinion of one source on a solution's first error. The source is the rollouts or a judge."""
 
     source: str
     """`rollouts`, or the judge's name."""
     claim: Claim
     is_known: bool
-    """True if the source has a verdict; an unknown verdict does not mean "no error"."""
+    """True if the source has a verdict; no verdict does not mean "no error"."""
     first_error: int | None
-    """The step it names, None for none."""
+    """0-based index of the first wrong step according to the source; None for no error."""
     flags: tuple[Flag, ...] = ()
 
 
@@ -366,7 +376,7 @@ class Consensus:
 
     rule: str
     kept: bool
-    """True if the sources agree as the rule demands: what is not kept is not trained on, and not
+    """True if the sources agree as the rule requires. Other solutions are neither trained on nor
     exported."""
     opinions: tuple[SourceOpinion, ...]
 
@@ -379,42 +389,46 @@ class LabeledSolution:
     solution: Solution
     prompt_ids: tuple[int, ...]
     steps: tuple[StepLabel, ...]
-    """One per step of the solution."""
+    """One label per step of the solution."""
     first_error: int | None
-    """Index of the first step labelled wrong. None if there is none, or if it is undecided whether
-    there is: see `is_decided`."""
+    """0-based index of the first step labelled wrong. None if no step is wrong, or if the labels
+    do not decide it (see `is_decided`)."""
     root: Counts
-    """Rollouts of the bare problem, asked for by the estimator."""
+    """Counts of the rollouts of the bare problem that the estimator requested."""
     siblings: Counts
-    """Outcomes of the solutions of the problem that the policy sampled, whatever they would be:
-    free observations of the bare problem's value under the policy."""
+    """Outcomes of all solutions that the policy sampled for the problem, including discarded ones.
+    They are observations of the bare problem's value without extra cost."""
     root_value: float | None = None
-    """Value of the bare problem, unbiased under the estimator's rule, or None."""
+    """Value of the bare problem, unbiased under the estimator's rule; None if it has no such
+    value."""
     posterior: tuple[float, ...] | None = None
-    """Chance of each step that it is the first wrong one, and last of none, by a Bayesian
-    estimator."""
+    """Probability of each step to be the first wrong one, then the probability of no wrong step,
+    by a Bayesian estimator."""
     priors: str | None = None
-    """Id of what the estimator had learned over the run, in its `priors/ID.json`."""
+    """Id of the priors that the estimator had learned in the run, in the file `priors/ID.json`."""
     min_gain: float | None = None
-    """Minimum expected gain for which the estimator requested rollouts; None where it has none."""
+    """Minimum expected gain for which the estimator requested rollouts; None if it has no such
+    limit."""
     num_sampled: int = 0
-    """Solutions sampled of the problem, before any were chosen; 0 if they were given."""
+    """Number of solutions sampled for the problem, including discarded ones; 0 if the solutions
+    were given."""
     num_sampled_right: int = 0
-    """Number of right ones among these: the problem's pass rate."""
+    """Number of right solutions among `num_sampled`, which gives the problem's pass rate."""
     chosen_by_outcome: bool = False
-    """The solution was kept for its outcome, or found by a search, so that its outcome is no
-    evidence of any value."""
+    """True if the solution was kept for its outcome or found by a search. Then its outcome is not
+    evidence about any value."""
     selection_probability: float | None = None
-    """With which the solution was chosen from a pool by `mclabel select`; None if it was not."""
+    """Probability with which `mclabel select` chose the solution from a pool; None without
+    selection."""
     num_missing: int | None = None
-    """Rollouts of the problem that its estimator wanted and that nobody had sampled, where the
-    labels were graded again; None where they were sampled for it."""
+    """Number of requested rollouts that the run had not sampled, after `mclabel regrade`; None
+    before it."""
     completers: tuple[CompleterCounts, ...] = ()
-    """Rollouts of each model, in the order of the job."""
+    """Counts of rollouts of each completer, in the order of the job's configuration."""
     values_of: str = AUTHOR
-    """Name of the completer whose values they are."""
+    """Name of the completer whose values the labels hold."""
     consensus: Consensus | None = None
-    """Which opinions the labels rest on beside rollouts; None where they rest on these alone."""
+    """Opinions of judges that the labels combine with rollouts; None if rollouts alone decide."""
 
     def __repr__(self) -> str:
         """Return the outcome and the first error, then a line for each step with its value."""
@@ -426,7 +440,7 @@ class LabeledSolution:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the HTML that a notebook shows."""
         pairs = zip(self.solution.steps, self.steps, strict=True)
         return steps_html(
             self.problem.text,
@@ -445,16 +459,17 @@ class LabeledSolution:
         return "none" if self.first_error is None else str(self.first_error)
 
     @property
-    def stands_for(self) -> float:
+    def pool_weight(self) -> float:
         """Number of solutions of its pool that it represents: 1 / `selection_probability`."""
         return 1.0 if self.selection_probability is None else 1 / self.selection_probability
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the labels say where the first error is, or that there is none.
+        """Return whether the labels decide which step is the first error, or that there is none.
 
-        Not so where a step before it has no verdict, where only the last step is labelled
-        (estimator `outcome`), and where the solution was cut, not graded, or has no steps.
+        They do not if an earlier step has no verdict, or if only the last step is labelled
+        (estimator `outcome`). Nor do they if the solution was truncated or not graded, or has no
+        steps.
         """
         graded = self.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
         is_known = self.first_error is not None or all(step.hard for step in self.steps[:-1])
@@ -462,13 +477,11 @@ class LabeledSolution:
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the labels are to be used: not if a consensus was asked for and not
-        reached.
-        """
+        """Return whether the labels may be used: False if a required consensus was not reached."""
         return self.consensus is None or self.consensus.kept
 
     def with_first_error(self, error: int | None) -> LabeledSolution:
-        """Return a copy with this first error, and with hard labels that follow from it.
+        """Return a copy with this first error and the hard labels that follow from it.
 
         The last step keeps its hard label, which follows from the outcome.
 
@@ -479,15 +492,16 @@ class LabeledSolution:
         return replace(self, first_error=error, steps=(*steps, *self.steps[-1:]))
 
     def value_counts(self, step: int) -> Counts:
-        """Return the counts of rollouts on which a step's value rests."""
+        """Return the counts of rollouts from which a step's value is estimated."""
         for completer in self.completers:
             if completer.name == self.values_of:
                 return completer.steps[step]
         return self.steps[step].counts
 
     def counts_by_completer(self, step: int) -> str:
-        """Return right and all rollouts per completer, such as `policy 1/4, strong 3/4`; empty if
-        there is only one completer.
+        """Return right and all rollouts per completer, such as `policy 1/4, strong 3/4`.
+
+        The text is empty if there is only one completer.
         """
         if len(self.completers) < 2:
             return ""

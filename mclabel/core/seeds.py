@@ -1,4 +1,4 @@
-"""Content ids and seeds: what a thing is called depends on what it is, not on when or where."""
+"""Ids and seeds that depend only on content, not on the time or place of a computation."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ def content_id(*parts: object) -> str:
 
 
 def canonical_json(content: object) -> bytes:
-    """Encode JSON-serialisable content in the single form that is hashed."""
+    """Encode JSON-serialisable content in the canonical form that ids are hashed from."""
     return json.dumps(content, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
 
 
 def prefix_id(problem_id: str, ids: Sequence[int]) -> str:
-    """Return the id of a prefix: the problem and the token ids of the solution so far."""
+    """Return the id of a prefix, from the problem's id and the prefix's token ids."""
     return PrefixHash(problem_id).after(ids).id
 
 
 def prefix_ids(problem_id: str, ids: Sequence[int], ends: Sequence[int]) -> list[str]:
-    """Return the ids of prefixes of a solution, in time that is linear in its length.
+    """Return the ids of a solution's prefixes, in time linear in the solution's length.
 
     Args:
         problem_id: id of the problem.
         ids: token ids of the solution.
-        ends: rising numbers of ids, one a prefix.
+        ends: increasing numbers of token ids, one per prefix.
     """
     prefixes, begin, at = [], 0, PrefixHash(problem_id)
     for end in ends:
@@ -42,7 +42,7 @@ def prefix_ids(problem_id: str, ids: Sequence[int], ends: Sequence[int]) -> list
 
 
 def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
-    """Return ids of the solution after each text, where token ids are unknown."""
+    """Return the id of the prefix that ends with each text, for solutions without token ids."""
     prefixes, running = [], hashlib.sha256(canonical_json(("text prefix", problem_id, ""))[:-2])
     for text in texts:
         running.update(canonical_json(text)[1:-1])
@@ -53,24 +53,24 @@ def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
 
 
 class PrefixHash:
-    """The id of a prefix, and of those that go on from it without hashing it again."""
+    """Running hash of a prefix, which longer prefixes can continue without hashing it again."""
 
     __slots__ = ("_is_empty", "_running")
 
     def __init__(self, problem_id: str) -> None:
-        """Begin with the bare problem."""
+        """Create the hash of the bare problem."""
         self._running = hashlib.sha256(canonical_json(("prefix", problem_id, []))[:-2])
         self._is_empty = True
 
     @property
     def id(self) -> str:
-        """The id: `content_id` of the problem and all token ids."""
+        """The prefix's id: `content_id` of the problem's id and all token ids."""
         whole = self._running.copy()
         whole.update(b"]]")
         return whole.hexdigest()[:ID_LENGTH]
 
     def after(self, ids: Sequence[int]) -> PrefixHash:
-        """Return the prefix that these token ids lead to."""
+        """Return the hash of this prefix extended by token ids."""
         other = copy(self)
         other._running = self._running.copy()
         if len(ids):
@@ -85,9 +85,10 @@ def sampling_seed(
 ) -> int:
     """Return the seed of one completion, in [0, 2**63).
 
-    Seeds are hashed rather than counted up: engines that derive the seeds of n completions
-    as s, s+1, ... would repeat a neighbour's completions. A completer that is not the author has
-    seeds of its own: models that draw by one seed err alike, which is no second witness.
+    Seeds are hashed instead of consecutive, because an engine that derives the seeds of n
+    completions as s, s+1, ... would repeat the completions of the next request. Completers other
+    than the policy have seeds of their own. With equal seeds, models would make correlated errors
+    and would not be independent evidence.
     """
     parts = [run_seed, problem_id, prefix, index, *([completer] if completer else [])]
     payload = ":".join(map(str, parts)).encode()
@@ -95,13 +96,13 @@ def sampling_seed(
 
 
 def engine_seed(run_seed: int, incarnation: str) -> int:
-    """Return the seed of an engine that takes none per completion, in [0, 2**31).
+    """Return the seed of an engine that accepts no seed per completion, in [0, 2**31).
 
-    Engines that began with one seed would sample the same completions.
+    Engines with equal seeds would sample the same completions.
 
     Args:
         run_seed: seed of the job.
-        incarnation: unique to this start of this engine.
+        incarnation: id that is unique to this start of this engine.
     """
     payload = f"engine:{run_seed}:{incarnation}".encode()
     return int.from_bytes(hashlib.sha256(payload).digest()[:4], "big") >> 1

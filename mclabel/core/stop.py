@@ -1,8 +1,8 @@
-"""Handles Ctrl-C and SIGTERM: the first signal ends a command in order, a second one at once.
+"""Handles Ctrl-C and SIGTERM. The first signal ends a command in order, the second one at once.
 
-The first raises `Stopped` in the main thread, or calls a function where that would lose work
-(`deferred`); afterwards the rest of the process has `LAST_S` seconds. A thread sees the second
-one, so that it works while the main thread waits inside a library.
+The first signal raises `Stopped` in the main thread, or calls a function if raising would lose work
+(`defer_stop`). Afterwards the process has `LAST_S` seconds to end. A separate thread handles the
+second signal, because the main thread may be waiting inside a library.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 SAME_S = 0.5
-"""Seconds within which signals are one: a terminal and a wrapper may both pass on one Ctrl-C."""
+"""Seconds within which several signals count as one, because a terminal and a wrapper may both
+forward the same Ctrl-C."""
 LAST_S = 3.0
-"""Seconds for threads that still compute, and for libraries' exit functions, after the end."""
+"""Seconds after the end of the command for other threads and for exit functions of libraries."""
 REPEAT_S = 0.05
-"""Seconds after which a signal is sent again where Python drops or delays what it raised."""
+"""Seconds until a signal is sent again after Python has dropped or delayed its exception."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TRACKER = b"resource_tracker"
-"""Name of multiprocessing's process that ends by itself after it has freed shared memory."""
+"""Name of multiprocessing's process that frees shared memory and then ends by itself."""
 _IMPORTS = "<frozen importlib._bootstrap>"
-"""File of the functions that run an import."""
+"""File name, in stack frames, of the functions that run an import."""
 _SHOW_CURSOR = "\x1b[?25h"
-"""To a terminal, of which a progress display may have hidden it."""
+"""Escape sequence that shows the terminal's cursor, which a progress display may have hidden."""
 _SHARED = re.compile(r"/dev/shm/psm_\w+")
+"""Pattern of the files of multiprocessing's shared memory."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal has asked for the end."""
+    """The stop of a command that a signal has requested."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -47,23 +49,25 @@ class Stopped(KeyboardInterrupt):
 
 
 class _State:
-    """State of this process, as signal handlers are the process's own."""
+    """State of signal handling, which is global because a process has one set of handlers."""
 
     active = False
+    """True if `stop_signals` handles the signals."""
     number: int | None = None
-    """The first signal, if one has come."""
+    """Number of the first signal; None before a signal arrives."""
     ask: Callable[[], None] | None = None
+    """Function to call at the first signal; None raises `Stopped`."""
     importing_since: float | None = None
-    """Time of the first signal, if it arrived during an import."""
+    """Time of the first signal on the monotonic clock, if it arrived during an import."""
     grace_s: float | None = None
-    """Seconds that a command has after the first signal, if there is such a limit."""
+    """Seconds until the process must end after the first signal; None for no limit."""
     num_repeated = 0
-    """Signals of our own (`_repeat`) that `_watch` has not seen yet."""
+    """Number of signals from `_send_signal_later` not yet received by `_end_at_second_signal`."""
 
 
 @contextmanager
 def stop_signals() -> Iterator[None]:
-    """Handle the signals meanwhile. In the main thread, else nothing happens."""
+    """Handle the signals in this context. In other threads than the main one, do nothing."""
     if _State.active or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -71,9 +75,11 @@ def stop_signals() -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(reader,), name="signals", daemon=True).start()
+    threading.Thread(
+        target=_end_at_second_signal, args=(reader,), name="signals", daemon=True
+    ).start()
     _State.active, _State.number, _State.ask = True, None, None
-    hook, sys.unraisablehook = sys.unraisablehook, _repeat
+    hook, sys.unraisablehook = sys.unraisablehook, _raise_dropped_stop
     install()
     try:
         yield
@@ -85,46 +91,49 @@ def stop_signals() -> Iterator[None]:
             signal.set_wakeup_fd(wakeup)
             os.close(writer)
             sys.unraisablehook = hook
-        else:  # the process is about to end, and a second one may come
+        else:  # the process is about to end, and a second signal may arrive
             end_soon(128 + _State.number)
 
 
-def signalled() -> Stopped | None:
-    """Return the stop that a signal has asked for; None if no signal has come."""
+def requested_stop() -> Stopped | None:
+    """Return the stop that a signal has requested; None if no signal has arrived."""
     return Stopped(_State.number) if _State.active and _State.number is not None else None
 
 
 def install() -> None:
-    """Take the signals back from a library that has set handlers of its own (`ray.init`)."""
+    """Set the handlers again after a library (`ray.init`) has replaced them by its own."""
     if _State.active and threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
-            signal.signal(number, _handle)
+            signal.signal(number, _handle_signal)
 
 
 @contextmanager
-def deferred(ask: Callable[[], None]) -> Iterator[None]:
-    """Let the first signal call `ask` in the main thread; raise `Stopped` at the end.
+def defer_stop(ask: Callable[[], None]) -> Iterator[None]:
+    """Let the first signal call a function instead of raising `Stopped`, which follows at the end.
+
+    Args:
+        ask: function that requests the end of the work, called in the main thread.
 
     Raises:
-        Stopped: a signal came, meanwhile or before, and nothing else was raised.
+        Stopped: a signal arrived in or before this context, and no other error was raised.
     """
     _State.ask = ask
     try:
-        if signalled() is not None:  # and what it raised was caught by a library
+        if requested_stop() is not None:  # a library has caught the exception of an earlier signal
             ask()
         yield
     finally:
         _State.ask = None
-    if (stopped := signalled()) is not None:
+    if (stopped := requested_stop()) is not None:
         raise stopped
 
 
 @contextmanager
 def ends_within(seconds: float) -> Iterator[None]:
-    """End the process so many seconds after a signal at the latest, whatever it is doing.
+    """End the process at most `seconds` after a signal.
 
-    Also where a library handles the signal, and the event loop in which it would end hangs. Native
-    code that keeps Python's lock is not interrupted.
+    The limit also holds if a library handles the signal and its event loop hangs. Native code that
+    keeps Python's global lock cannot be interrupted.
     """
     before, _State.grace_s = _State.grace_s, seconds
     try:
@@ -133,14 +142,14 @@ def ends_within(seconds: float) -> Iterator[None]:
         _State.grace_s = before
 
 
-def _handle(number: int, frame: FrameType | None) -> None:
+def _handle_signal(number: int, frame: FrameType | None) -> None:
     if _State.number is not None:
         return  # the thread has seen it as well
     codes = list(_running_code(frame))
     if _State.ask is None and any(code.co_filename == _IMPORTS for code in codes):
         _wait_for_import(number)
-    elif _repeat.__code__ in codes:
-        _send_again(number)
+    elif _raise_dropped_stop.__code__ in codes:
+        _send_signal_later(number)
     else:
         _State.number = number
         if _State.ask is None:
@@ -149,11 +158,14 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 
 def _wait_for_import(number: int) -> None:
-    """Raise after the import, since native code in one may abort the process; or end it here."""
+    """Raise `Stopped` after the running import, or end the process if it takes too long.
+
+    An exception during the import of native code may abort the process.
+    """
     now = time.monotonic()
     _State.importing_since = _State.importing_since or now
     if now - _State.importing_since < LAST_S:
-        _send_again(number)
+        _send_signal_later(number)
         return
     if sys.stdout.isatty():
         sys.stdout.write(_SHOW_CURSOR)
@@ -162,17 +174,17 @@ def _wait_for_import(number: int) -> None:
     end_at_once(128 + number)
 
 
-def _repeat(dropped: sys.UnraisableHookArgs) -> None:
-    """Raise `Stopped` again where a callback has raised it, and Python has to drop it."""
+def _raise_dropped_stop(dropped: sys.UnraisableHookArgs) -> None:
+    """Raise `Stopped` again if a callback raised it and Python therefore dropped it."""
     if not isinstance(dropped.exc_value, Stopped):
         sys.__unraisablehook__(dropped)
     elif _State.number is not None:
         number, _State.number = _State.number, None
-        _send_again(number)
+        _send_signal_later(number)
 
 
-def _send_again(number: int) -> None:
-    """Send a signal to the main thread, after what it runs now has returned."""
+def _send_signal_later(number: int) -> None:
+    """Send a signal to the main thread again, after `REPEAT_S` seconds."""
     _State.num_repeated += 1
     main = threading.main_thread().ident
     again = threading.Timer(REPEAT_S, signal.pthread_kill, [main, number])
@@ -181,13 +193,13 @@ def _send_again(number: int) -> None:
 
 
 def _running_code(frame: FrameType | None) -> Iterator[CodeType]:
-    """Yield the code of a frame and of its callers."""
+    """Yield the code objects of a frame and of its callers."""
     while frame is not None:
         yield frame.f_code
         frame = frame.f_back
 
 
-def _watch(reader: int) -> None:
+def _end_at_second_signal(reader: int) -> None:
     """End the process at the second signal."""
     first: float | None = None
     is_ending = False
@@ -195,8 +207,8 @@ def _watch(reader: int) -> None:
         if signals[0] in _SIGNALS and _State.grace_s is not None and not is_ending:
             is_ending = True
             end_soon(128 + signals[0], _State.grace_s)
-        if signals[0] not in _SIGNALS or signal.getsignal(signals[0]) is not _handle:
-            continue  # a library (uvicorn) handles it now, and may raise it again later
+        if signals[0] not in _SIGNALS or signal.getsignal(signals[0]) is not _handle_signal:
+            continue  # a library (uvicorn) handles this signal now, and may raise it again later
         if _State.num_repeated:
             _State.num_repeated -= 1
             continue
@@ -208,23 +220,23 @@ def _watch(reader: int) -> None:
 
 
 def end_soon(exit_code: int, seconds: float = LAST_S) -> None:
-    """End this process after some seconds, if it has not ended by itself by then."""
+    """End this process after some seconds, unless it ends by itself before."""
     last = threading.Timer(seconds, end_at_once, [exit_code])
     last.daemon = True
     last.start()
 
 
 def end_at_once(exit_code: int) -> None:
-    """End this process and all that it has started; the shared memory of these is freed."""
+    """End this process and all of its descendants, and free their shared memory."""
     kill_children()
     os._exit(exit_code)
 
 
 def kill_children(memory: Iterable[Path] = ()) -> None:
-    """Kill all that this process has started, and free the shared memory of these.
+    """Kill all descendants of this process, and free their shared memory.
 
     Args:
-        memory: shared memory that children which have ended since had mapped (`shared_memory`).
+        memory: files from an earlier call of `shared_memory`, whose processes may have ended since.
     """
     memory = {*memory, *shared_memory()}
     for pid in _descendants(os.getpid()):
@@ -236,10 +248,10 @@ def kill_children(memory: Iterable[Path] = ()) -> None:
 
 
 def shared_memory() -> set[Path]:
-    """Shared memory of multiprocessing that processes started by this one have mapped.
+    """Return the files of multiprocessing's shared memory that descendants of this process map.
 
-    Its owner removes it, unless it is killed: Ray kills the processes of a worker that ends, the
-    one that watches over it (the resource tracker) among them.
+    The owner of shared memory removes it, unless the owner is killed. If a Ray worker ends, Ray
+    kills its processes, including the resource tracker that would free the memory.
     """
     paths = set()
     for pid in _descendants(os.getpid()):
@@ -248,12 +260,12 @@ def shared_memory() -> set[Path]:
     return {path for path in paths if path.exists()}
 
 
-def users_of(memory: Iterable[Path]) -> list[int]:
-    """Processes that have mapped one of these files, as far as this user sees them."""
+def find_mapping_processes(memory: Iterable[Path]) -> list[int]:
+    """Return the ids of the processes that map one of these files, as far as this user may see."""
     names = {str(path) for path in memory}
     pids = []
     for folder in Path("/proc").glob("[0-9]*") if names else ():
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
+        with contextlib.suppress(OSError):  # the process has ended or belongs to another user
             mapped = {line.split(maxsplit=5)[-1] for line in _maps(int(folder.name)).splitlines()}
             if not names.isdisjoint(mapped):
                 pids.append(int(folder.name))
@@ -261,7 +273,7 @@ def users_of(memory: Iterable[Path]) -> list[int]:
 
 
 def free_orphaned(memory: Iterable[Path]) -> None:
-    """Remove shared memory that no process started by this one has mapped any more."""
+    """Remove the files of shared memory that no descendant of this process maps any more."""
     for path in set(memory) - shared_memory():
         path.unlink(missing_ok=True)
 
@@ -271,13 +283,13 @@ def _maps(pid: int) -> str:
 
 
 def _descendants(root: int) -> list[int]:
-    """Processes that this one has started, and those that they have; none without /proc."""
+    """Return the process ids of all descendants of a process; empty without /proc."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
             parents[int(folder.name)] = int(fields[1])
     pids = [root]
-    for parent in pids:  # grows meanwhile
+    for parent in pids:  # the list grows during the loop
         pids += [pid for pid, its in parents.items() if its == parent]
     return pids[1:]

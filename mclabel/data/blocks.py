@@ -1,8 +1,8 @@
-r"""Blocks of a solution inside which no step ends, and lines that are no steps of their own.
+r"""Finds the blocks of a solution inside which no step ends, and lines that cannot be a step alone.
 
 Blocks are displayed formulas, environments, fenced code and tables. Headings and opening marks
-belong to the step that follows them; closing marks, such as "\end{align}", to the step before.
-`boundaries` uses both to place the ends of steps.
+belong to the step after them. Closing marks, such as "\end{align}", belong to the step before them.
+`boundaries` places the ends of steps accordingly.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 MAX_FORMULA = 4_096
-"""Maximum characters of a displayed formula or an environment. A formula that does not close within
-this length and before the next blank line is not a block, so a forgotten closing mark joins no
-steps."""
+"""Maximum number of characters of a displayed formula or an environment. A formula that does not
+close within this length and before the next blank line is not a block. So a missing closing mark
+does not join steps."""
 MAX_CODE = 16_384
-"""Maximum characters of a fenced block, a drawing, a table, a tool call or its result."""
+"""Maximum number of characters of a fenced block, a drawing, a table, a tool call or its result."""
 
 Span = tuple[int, int]
-"""Start and exclusive end in a text, in characters."""
+"""Start and exclusive end of a part of a text, as character positions."""
 
 _LINE = re.compile(r"[^\n]+\n?|\n")
 _FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+)?(```|~~~)")
@@ -30,7 +30,7 @@ _MARK = re.compile(
     r"\*?\}"
     r"|\n[^\S\n]*(?=\n)"
 )
-"""Pattern of a mark that opens or closes a block outside of code, of LaTeX's line break, or of a
+"""Pattern of a mark that opens or closes a block outside code, of a line break in LaTeX, or of a
 blank line."""
 _TOOLS = {f"</tool_{kind}>": f"<tool_{kind}>" for kind in ("call", "response")}
 _TOOL_RESULT = "<tool_response>"
@@ -57,16 +57,16 @@ def blocks(
 
     Args:
         text: a solution, or a part of one.
-        lines: spans of its lines.
-        ended: whether the text is complete; in an incomplete one, a block that is still open
-            counts.
-        fenced: spans of its fenced code; None to find them.
-        split: spans of code inside which steps may end; no block overlaps them.
+        lines: spans of the text's lines.
+        ended: whether the text is complete. In an incomplete text, a block that is still open
+            counts as a block.
+        fenced: spans of the text's fenced code; None to find them.
+        split: spans of code inside which steps may end. No block overlaps these spans.
     """
-    fenced = list(_fenced(text, lines, ended)) if fenced is None else fenced
+    fenced = list(_code_spans(text, lines, ended)) if fenced is None else fenced
     code = sorted([*fenced, *split])
-    candidates = [*_marked(text, code, ended), *_tables(text, lines, ended)]
-    return merged([*fenced, *(span for span in candidates if not overlaps(span, split))])
+    candidates = [*_marked_spans(text, code, ended), *_table_spans(text, lines, ended)]
+    return merge_spans([*fenced, *(span for span in candidates if not overlaps(span, split))])
 
 
 def is_inside(place: int, spans: Sequence[Span]) -> bool:
@@ -84,13 +84,13 @@ def span_around(place: int, spans: Sequence[Span]) -> Span | None:
 
 
 def overlaps(span: Span, others: Sequence[Span]) -> bool:
-    """Return whether a span overlaps one of the others, which are sorted and disjoint."""
+    """Return whether a span overlaps any of the other spans, which are sorted and disjoint."""
     at = bisect_left(others, (span[1],)) - 1
     return at >= 0 and span[0] < others[at][1]
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return sorted, disjoint spans that cover the same positions."""
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Merge overlapping spans, and return sorted, disjoint spans that cover the same positions."""
     disjoint_spans: list[Span] = []
     for start, end in sorted(spans):
         if disjoint_spans and start < disjoint_spans[-1][1]:
@@ -100,8 +100,8 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return disjoint_spans
 
 
-def _fenced(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
-    """Yield the spans of fenced code, whose closing fence is alone on its line."""
+def _code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
+    """Yield the spans of fenced code. A closing fence must be alone on its line."""
     opened: tuple[int, str] | None = None
     for start, end in lines:
         if opened is not None and end - opened[0] > MAX_CODE:
@@ -118,9 +118,10 @@ def _fenced(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
         yield opened[0], len(text)
 
 
-def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
-    """Yield the spans of displayed and multi-line formulas, environments, drawings and tool
-    calls.
+def _marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
+    """Yield the spans of blocks with opening and closing marks, outside code.
+
+    These are displayed and multi-line formulas, environments, drawings and tool calls.
     """
     opened: dict[str, list[int]] = {}
     for match in _MARK.finditer(text):
@@ -142,7 +143,7 @@ def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
             yield place, end
         elif not mark.startswith(("\\end", *_CLOSES)):
             if mark == "$$" or mark in _OPENS:
-                places.clear()  # these marks do not nest, so an earlier one never closes
+                places.clear()  # these marks do not nest, so an earlier open mark never closes
             places.append(start)
     if not ended:
         for opener, places in opened.items():
@@ -150,13 +151,13 @@ def _marked(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
             yield from ((at, len(text)) for at in places if len(text) - at <= limit)
 
 
-def _tables(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
+def _table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
     """Yield the spans of Markdown tables: a header line, a line of dashes, and rows."""
     at = 1
     while at < len(lines):
         (start, end), below = lines[at - 1], text[slice(*lines[at])]
         is_last = at == len(lines) - 1
-        # A line of dashes, or an incomplete line that may become one.
+        # A line of dashes, or an incomplete line that may become a line of dashes.
         is_rule = not below.strip("|:- \t\r\n") and (
             ("|" in below and "-" in below) or (is_last and not ended and not below.endswith("\n"))
         )
@@ -179,13 +180,13 @@ def _is_row(line: str, is_last: bool, ended: bool) -> bool:
 
 
 MAX_LABEL = 60
-"""Maximum characters of a heading that is not a Markdown heading."""
+"""Maximum number of characters of a heading that is not a Markdown heading."""
 MAX_LABELLED = 160
-"""Maximum characters of a bold heading that begins with a numbered label."""
+"""Maximum number of characters of a bold heading that begins with a numbered label."""
 MAX_WORDS = 5
-"""Maximum words of a heading that ends with a colon."""
+"""Maximum number of words of a heading that ends with a colon."""
 MAX_TITLE = 8
-"""Maximum words of a bold title."""
+"""Maximum number of words of a bold title."""
 
 _FRAME = " \t\r\n#>*_"
 _COUNTED = (
@@ -194,11 +195,11 @@ _COUNTED = (
 )
 _NUMBER = r"\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})\b\)?"
 _LABEL = re.compile(rf"(?i)(?:{_COUNTED}[ \t]{{1,3}}{_NUMBER})[ \t]?[.:)-]?")
-"""Pattern of a numbered label and nothing else."""
+"""Pattern of a whole numbered label, such as "Step 2:"."""
 _LABELLED = re.compile(rf"(?i){_COUNTED}[ \t]{{1,3}}{_NUMBER}[ \t]?(?:[.:)-]|$)")
 """Pattern of a numbered label at the beginning of a line."""
 _ITEM = re.compile(r"(?i)[-*+>\s]*(?:\(?(?:\d{1,3}[.)]|[a-z]\))|\([ivx]{1,5}\))")
-"""Pattern of an item's number or lower-case letter; "A." is left out, since it may be an answer."""
+"""Pattern of an item's number or lower-case letter. "A." does not match, as it may be an answer."""
 _NAMED = frozenset(
     "answer|final answer|solution|proof|conclusion|explanation|summary|reasoning|verification|check"
     "|given|result|introduction|analysis|calculation|calculations|steps|note".split("|")
@@ -211,7 +212,7 @@ _POINTS_ON = re.compile(r"[‐-―←-⇿∴─-╿⟵-⟿•👇-👉\s*_>#:-]+
 """Pattern of arrows, dashes and similar symbols, which belong to the text after them."""
 _HALF_CLOSING = re.compile(r"\\(?:e|en|end(?:\{[a-zA-Z]*\*?)?)?")
 _STATES = re.compile(r"[=≈<>]|\\boxed|\d[ \t]*[+*/×÷−-][ \t]*\d")
-"""Pattern of a statement, which no heading contains."""
+"""Pattern of a formula or computation, which a heading does not contain."""
 _CASE = re.compile(rf"(?i)case[ \t]{{1,3}}{_NUMBER}[ \t]?[:.)-]")
 """Pattern of the label of a case, such as "Case 1:". The condition of the case may follow it."""
 _MATHS = re.compile(r"\\[()]|\$")
@@ -229,7 +230,7 @@ _CONDITION = re.compile(
     r"(?:for|when|if|case)[ \t][^,;:]+:"
 )
 """Pattern of a line that only introduces a condition, such as "For n = 1:". An equality in it is
-part of the condition; `_asserts` finds conclusions."""
+part of the condition; `_asserts_formula` finds conclusions."""
 _RESULT = re.compile(
     r"\\boxed|=>|[⇒⟹]|\\implies|\\Rightarrow|(?:[a-z]{2}|\\\)|\$)[.!?][ \t]"
     r"|\d[ \t]*[+*/×÷−-][ \t]*\d[^=≈]{0,20}[=≈]"
@@ -252,13 +253,13 @@ def is_heading(line: str) -> bool:
     if not bare or is_closing(bare):
         return False
     if not any(map(str.isalnum, bare[:MAX_LABEL])):
-        return len(bare) <= MAX_LABEL and _points_on(bare) and "..." not in bare
+        return len(bare) <= MAX_LABEL and _belongs_to_next_text(bare) and "..." not in bare
     if _MARKDOWN.match(bare):
         return _is_markdown_heading(bare)
     if len(bare) <= MAX_LABEL and _JOINS.fullmatch(bare):
         return True
     if len(bare) <= MAX_LABEL and _CONDITION.fullmatch(bare):
-        return not _asserts(bare)
+        return not _asserts_formula(bare)
     bare = bare.lstrip("> \t")
     bullet = _BULLET.match(bare)
     bare = bare[bullet.end() :] if bullet else bare
@@ -268,14 +269,19 @@ def is_heading(line: str) -> bool:
 
 
 def _is_bold_heading(bare: str, *, in_list: bool) -> bool:
-    """Return whether bold words are a case, a numbered label, a title or a known name."""
+    """Return whether a bold line is a case, a numbered label, a title or a name in `_NAMED`.
+
+    Args:
+        bare: bold line without surrounding white space.
+        in_list: whether a list mark precedes the line.
+    """
     inner = bare.strip(_FRAME)
     if _STATES.search(bare):
         case = _CASE.match(inner) if len(bare) <= MAX_LABEL else None
-        return case is not None and not _asserts(inner[case.end() :])
+        return case is not None and not _asserts_formula(inner[case.end() :])
     if len(bare) > MAX_LABEL:
         return len(bare) <= MAX_LABELLED and _LABELLED.match(inner) is not None
-    name = _name(inner)
+    name = _label_words(inner)
     is_title = _is_title(name) and (not in_list or _LABEL.match(name) is not None)
     is_labelled = _LABELLED.match(inner) is not None
     return is_labelled or is_title or name.lower() in _NAMED or _is_label(bare)
@@ -288,19 +294,19 @@ def _is_label(bare: str) -> bool:
         return True
     if _LABEL.fullmatch(inner) and (inner[0].isupper() or not inner[-1].isalnum()):
         return True
-    name = _name(inner)
+    name = _label_words(inner)
     if not inner.endswith(":") or any(map(str.isdigit, name)):
         return False
     return (len(name.split()) <= MAX_WORDS and "." not in name) or name.lower() in _NAMED
 
 
-def _name(inner: str) -> str:
+def _label_words(inner: str) -> str:
     """Return the words of a label after its number."""
     item = _ITEM.match(inner)
     return inner[item.end() if item else 0 :].rstrip(":").rstrip(_FRAME).strip()
 
 
-def _asserts(line: str) -> bool:
+def _asserts_formula(line: str) -> bool:
     """Return whether a condition, case or heading with a formula also states a conclusion."""
     words = _WORD.findall(line.lower())
     return _RESULT.search(line) is not None or not _VERBS.isdisjoint(words)
@@ -321,18 +327,18 @@ def _is_title(name: str) -> bool:
 def is_closing(line: str) -> bool:
     """Return whether a line belongs to the text before it.
 
-    It does if it closes a formula, list or bracket, is a lone symbol such as "✅", or begins the
-    result of a tool, which the model did not write.
+    It does if it closes a formula, list or bracket, or is a lone symbol such as "✅". It also does
+    if it begins the result of a tool, which the model did not write.
     """
     bare = line.strip()
     if _CLOSING.fullmatch(bare) or begins_tool_result(bare):
         return True
     is_symbol = len(bare) <= MAX_LABEL and not any(map(str.isalnum, bare))
-    return is_symbol and not _points_on(bare)
+    return is_symbol and not _belongs_to_next_text(bare)
 
 
 def may_become_closing(line: str) -> bool:
-    r"""Return whether an incomplete line may become a closing one, as "\e" may "\end{align}"."""
+    r"""Return whether an incomplete line, such as "\e", may become a closing line."""
     bare = line.strip()
     if not any(map(str.isalnum, bare)) or _TOOL_RESULT.startswith(bare):
         return True
@@ -344,22 +350,26 @@ def begins_tool_result(line: str) -> bool:
     return line.lstrip().startswith(_TOOL_RESULT)
 
 
-def _points_on(bare: str) -> bool:
-    """Return whether a line without letters and digits belongs to what follows it."""
+def _belongs_to_next_text(bare: str) -> bool:
+    """Return whether a line without letters and digits belongs to the text after it."""
     return bare.isascii() or _POINTS_ON.fullmatch(bare) is not None
 
 
 def _is_markdown_heading(bare: str) -> bool:
-    """Return whether a line with Markdown's heading mark is a heading, and not a result.
+    """Return whether a line with Markdown's heading mark is a heading and does not state a result.
 
-    "### 2." is one; "#### 72" and "## Answer: 5" state results. A formula among at least three
-    words is the topic of the heading, unless the words assert it.
+    "### 2." is a heading. "#### 72" and "## Answer: 5" state results. A formula among three or more
+    words is the topic of a heading, unless the words assert the formula.
     """
     inner = bare.strip(_FRAME)
     words = " ".join(_MATHS.split(inner)[::2])
     if _STATES.search(words):
         return False
-    if words != inner and _STATES.search(inner) and (len(words.split()) < 3 or _asserts(words)):
+    if (
+        words != inner
+        and _STATES.search(inner)
+        and (len(words.split()) < 3 or _asserts_formula(words))
+    ):
         return False
     if _ITEM.fullmatch(inner):
         return True

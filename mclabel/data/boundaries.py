@@ -1,12 +1,13 @@
-r"""Ends of steps, as character positions, by line, paragraph, sentence, "Step k", reflection,
-pattern or code.
+r"""Finds the ends of steps as character positions.
 
-No step ends inside a block, or between a heading and its text (`blocks`). `sentences` and
-`statements` have the rules for prose and code; `lengths` moves the ends to token boundaries.
+Steps are lines, paragraphs, sentences, parts that begin with "Step k", turns of a reasoning trace,
+parts that begin with a match of a pattern, or statements of code. No step ends inside a block, or
+between a heading and its text (`blocks`). `sentences` and `statements` have the rules for prose and
+code. `lengths` moves the ends to token boundaries.
 """
 
-# A text may be complete or still grow. In a growing text (`ended=False`), an end is left out if
-# following text could undo it: whatever is appended, all steps but the last stay as they are.
+# A text may be complete or still being sampled. In an incomplete text (`ended=False`), an end is
+# omitted if following text could undo it. So appended text changes only the last step.
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from mclabel.data.blocks import (
     is_inside,
     line_spans,
     may_become_closing,
-    merged,
+    merge_spans,
 )
 from mclabel.data.sentences import reflection_places, sentence_places
 from mclabel.data.statements import Statements
 
 SPLITTER_VERSION = "5"
-"""Version of all rules for the ends of steps. It is part of a run's identity, since another version
-gives other steps with the same settings."""
+"""Version of all rules for the ends of steps. It is part of a run's identity, because another
+version splits the same solution into other steps."""
 
 LINE = re.compile(r"\n(?:[^\S\n]*\n)*")
 PARAGRAPH = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")
@@ -43,7 +44,7 @@ STEP = re.compile(r"(?mi)^[#>*_\- \t]*\bstep[ \t]*\d+")
 def newline_ends(text: str, *, ended: bool = True) -> list[int]:
     """Return the ends of steps, one step per non-blank line.
 
-    Blank lines belong to the step before them; the last step takes the rest of the text.
+    Blank lines belong to the step before them. The last step ends at the end of the text.
     """
     return _step_ends(text, (match.end() for match in LINE.finditer(text)), ended)
 
@@ -60,7 +61,7 @@ def sentence_ends(text: str, *, ended: bool = True) -> list[int]:
 
 
 def reflection_ends(text: str, *, ended: bool = True) -> list[int]:
-    """Return the ends of steps, one step from one turn of a reasoning trace to the next."""
+    """Return the ends of steps that begin at the turns of a reasoning trace."""
     spans = blocks(text, line_spans(text), ended=ended)
     return _step_ends(text, reflection_places(text, spans, ended=ended), ended)
 
@@ -68,8 +69,8 @@ def reflection_ends(text: str, *, ended: bool = True) -> list[int]:
 def code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
     """Return the ends of steps, one step per Python statement.
 
-    Text outside of Python code is split by lines. With `functions`, whole functions and classes are
-    steps.
+    Text outside Python code is split by lines. If `functions` is true, each function and class is
+    one step.
     """
     lines = line_spans(text)
     code = Statements(text, lines, ended=ended, functions=functions)
@@ -90,7 +91,8 @@ def pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
     """Return the ends of steps that begin where a pattern matches.
 
     If the pattern has a group, the step begins at the first group, so the pattern can also match
-    text before a step. Matches may depend on text that follows, even while the text grows.
+    text before a step. A match may depend on text after it, so in an incomplete text even earlier
+    ends may change.
     """
     compiled = _compile(pattern)
     group = min(compiled.groups, 1)
@@ -101,10 +103,10 @@ def pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
 
 
 def may_end(text: str) -> bool:
-    """Return whether a step may end after these complete lines, which are its beginning.
+    """Return whether a step that begins with these complete lines may end after them.
 
-    It may not end after headings and marks alone or in an open block. A table may continue on the
-    next line.
+    A step may not end after only headings and marks, or in an open block. It may not end after a
+    table row either, because the table may continue on the next line.
     """
     lines = line_spans(text)
     written = [text[a:b] for a, b in lines if text[a:b].strip()]
@@ -120,7 +122,7 @@ def check_pattern(pattern: str) -> None:
     """Check that a pattern is valid.
 
     Raises:
-        ValueError: the pattern is not valid; the message has the reason.
+        ValueError: the pattern is not valid. The message gives the reason.
     """
     import re2
 
@@ -138,8 +140,8 @@ def check_pattern(pattern: str) -> None:
 
 @lru_cache(maxsize=16)
 def _compile(pattern: str) -> Any:
-    # Patterns come from users and texts from models. RE2 takes linear time for any of them, so the
-    # ends of steps never depend on a time limit and thus on the machine.
+    # Patterns come from users, and texts from models. RE2 needs only linear time for any pattern
+    # and text. So no time limit is needed, which would make steps depend on the machine.
     import re2
 
     options = re2.Options()
@@ -148,11 +150,11 @@ def _compile(pattern: str) -> Any:
 
 
 def thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int:
-    """Return the character position where a model's thinking ends, 0 if there is none.
+    """Return the character position where a model's thinking ends; 0 if there is no thinking.
 
     Args:
-        text: a solution, or the rest of one.
-        think: opening and closing mark of the thinking; the first closing mark counts.
+        text: a solution, or its continuation after a prefix.
+        think: opening and closing mark of the thinking. The first closing mark ends the thinking.
         opened: whether the thinking began before `text`.
     """
     opening, closing = think
@@ -174,17 +176,24 @@ def _step_ends(
 ) -> list[int]:
     """Return the ends of steps from a rule's candidate positions, and the end of the text.
 
-    No end lies before the first letter or after the last, inside a block, or between a heading and
-    the text after it. A heading at the end of the text belongs to the step before, unless the text
-    still grows or the user's pattern matches it. `spans` are the blocks if the caller has them.
-    Inside the spans `code`, steps may end, but no line is a heading.
+    No end lies in white space at the text's beginning or end, inside a block, or between a heading
+    and the text after it. A heading at the end of the text belongs to the step before it, unless
+    the text is incomplete or `may_end_with_heading` is true.
+
+    Args:
+        text: a solution, or a part of one.
+        places: candidate positions, in any order.
+        ended: whether the text is complete.
+        may_end_with_heading: whether a candidate may make a heading at the end a step.
+        spans: blocks of the text; None to find them.
+        code: spans of code, inside which steps may end and no line is a heading.
     """
     if not text:
         return []
     lines = line_spans(text)
     if spans is None:
         spans = blocks(text, lines, ended=ended)
-    begins, last = _begins(text, lines, merged([*spans, *code]), ended)
+    begins, last = _step_begins(text, lines, merge_spans([*spans, *code]), ended)
     if may_end_with_heading or not ended:
         last = len(text.rstrip())
     starts = [start for start, _ in lines]
@@ -208,19 +217,20 @@ def _step_ends(
 
 
 def _last_word(text: str, start: int, end: int) -> int:
-    """Return the position of the last letter or digit in a part of a text, else its start."""
+    """Return the position of the last letter or digit in a part of a text, or `start` if none."""
     return next((at for at in range(end - 1, start, -1) if text[at].isalnum()), start)
 
 
-def _begins(
+def _step_begins(
     text: str, lines: Sequence[Span], spans: Sequence[Span], ended: bool
 ) -> tuple[list[tuple[int, int | None]], int]:
     """Find where a step begins if it begins with a given line.
 
     Returns:
-        For each line, the position of its first visible character and the begin of its step, which
-        includes headings above it; None if the line belongs to the text above. Then the position of
-        the headings at the end of the text, or of its trailing white space.
+        A list and a position. The list has two positions for each line: that of its first visible
+        character, and the beginning of its step. The step includes the headings above the line. The
+        beginning is None if the line belongs to the text above it. The position is that of the
+        headings at the end of the text, or of the trailing white space if there are none.
     """
     begins: list[tuple[int, int | None]] = []
     heading: int | None = None

@@ -1,8 +1,8 @@
-"""Checks of the arguments of Python callers: places, texts and rows.
+"""Checks the arguments of Python callers: paths, texts, functions and rows.
 
-Rows may be mappings, dataclass instances, data frames, data sets, generators or records; they
-become mappings with JSON values. Data frames are recognised by their methods, so that no library of
-tables is imported.
+Rows may be given as mappings, dataclass instances, data frames, data sets, generators or records,
+and become mappings with JSON values. Data frames are recognised by their methods, so that pandas
+need not be imported.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem
 
 MAX_SHOWN = 100
-"""Maximum characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 
 
 def place_of(place: Any, key: str) -> str:
-    """Return the place of a folder, file, URL or run as text.
+    """Return a path or URL as text.
 
     Args:
-        place: a text or a path object.
+        place: text or path object that names a folder, a file or a run.
         key: name of the argument, for messages.
 
     Raises:
-        ConfigError: the value is neither, or no file can have that name.
+        ConfigError: the value is neither a text nor a path, or a file cannot have that name.
     """
     text = os.fspath(place) if isinstance(place, os.PathLike) else place
     if not isinstance(text, str):
         raise ConfigError(
-            f"{key}={shown(place)}: must be a text or a path, is a {type(place).__name__}. Give "
-            f"a name or a path, such as {key}='runs/mine'"
+            f"{key}={shorten_value(place)}: must be a text or a path, is a {type(place).__name__}. "
+            f"Give a name or a path, such as {key}='runs/mine'"
         )
     if not is_valid(text) or "\0" in text:
         raise ConfigError(
-            f"{key}={shown(text)}: holds characters that no file name can have. Remove the zero "
-            "bytes and lone surrogates from it"
+            f"{key}={shorten_value(text)}: holds characters that no file name can have. Remove the "
+            "zero bytes and lone surrogates from it"
         )
     return text
 
@@ -54,10 +54,10 @@ def text_of(text: Any, key: str) -> str:
     """
     if not isinstance(text, str):
         raise DataError(
-            f"{key}={shown(text)}: must be a text, is a {type(text).__name__}. Give a str"
+            f"{key}={shorten_value(text)}: must be a text, is a {type(text).__name__}. Give a str"
         )
     if not is_valid(text):
-        raise DataError(_lone_surrogates(key))
+        raise DataError(_lone_surrogates_message(key))
     return text
 
 
@@ -69,8 +69,8 @@ def call_of(function: Any, key: str) -> Callable[..., Any]:
     """
     if not callable(function):
         raise ConfigError(
-            f"{key}={shown(function)}: must be a function, is a {type(function).__name__}. Give "
-            "one, or leave it out"
+            f"{key}={shorten_value(function)}: must be a function, is a {type(function).__name__}. "
+            "Give a function, or omit the argument"
         )
     return function  # type: ignore[no-any-return]
 
@@ -88,7 +88,7 @@ def given_items(rows: Any, key: str) -> Iterator[Any]:
     if isinstance(rows, Mapping) and hasattr(rows, "column_names"):
         raise DataError(
             f"{key}: holds the splits {', '.join(map(str, rows))}, but only one set of rows can "
-            f"be used. Give one of them, such as {key}[{next(iter(rows), 'train')!r}]"
+            f"be used. Give one split, such as {key}[{next(iter(rows), 'train')!r}]"
         )
     if isinstance(rows, Mapping):
         return iter([rows])
@@ -96,8 +96,8 @@ def given_items(rows: Any, key: str) -> Iterator[Any]:
         return _frame_rows(rows)
     if isinstance(rows, str | bytes | type) or not isinstance(rows, Iterable):
         raise DataError(
-            f"{key}={shown(rows)}: must hold rows, is a {type(rows).__name__}. Give a list of "
-            "mappings, records or dataclass instances, a data frame or a data set"
+            f"{key}={shorten_value(rows)}: must hold rows, is a {type(rows).__name__}. Give a list "
+            "of mappings, records or dataclass instances, a data frame or a data set"
         )
     return iter(rows)
 
@@ -110,23 +110,23 @@ def row_of(item: Any, place: str) -> dict[str, Any]:
         place: place of the row, for messages.
 
     Raises:
-        DataError: the row is none of these, or holds a value that JSON cannot represent.
+        DataError: the row has another type, or holds a value that JSON cannot represent.
     """
     try:
-        content = json.dumps(_columns(item, place), ensure_ascii=False, default=_plain)
+        content = json.dumps(_columns_of_item(item, place), ensure_ascii=False, default=_json_form)
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
             f"{place}: holds a value that cannot be stored as JSON ({error}). Give texts, "
             "numbers, lists and mappings with texts as keys"
         ) from error
     if not is_valid(content):
-        raise DataError(_lone_surrogates(place))
+        raise DataError(_lone_surrogates_message(place))
     row: dict[str, Any] = json.loads(content)
     return row
 
 
 def gold_of(gold: Any) -> Gold:
-    """Convert a known answer to a gold.
+    """Convert a reference answer to a gold.
 
     Raises:
         DataError: the answer is missing or has an unknown form.
@@ -134,13 +134,13 @@ def gold_of(gold: Any) -> Gold:
     parsed_gold = read_gold(gold)
     if isinstance(parsed_gold, NoGold) and parsed_gold.reason == "no_gold":
         raise DataError(
-            f"gold={shown(gold)}: a gold must be an answer, and this means that none is known. "
-            "Give the right answer as a text, a number, a list or a mapping"
+            f"gold={shorten_value(gold)}: must be an answer, but this value means that no answer "
+            "is known. Give the right answer as a text, a number, a list or a mapping"
         )
     if isinstance(parsed_gold, NoGold):
         raise DataError(
-            f"gold={shown(gold)}: must be a text, a number, a list or a mapping, as JSON holds "
-            f"them. It {parsed_gold.detail}. Give the right answer as one of these"
+            f"gold={shorten_value(gold)}: must be a text, a number, a list or a mapping of JSON. "
+            f"It {parsed_gold.detail}. Give the right answer in such a form"
         )
     text_of(parsed_gold.answer, "gold")
     return parsed_gold
@@ -155,20 +155,20 @@ def is_valid(text: str) -> bool:
     return True
 
 
-def shown(value: Any) -> str:
+def shorten_value(value: Any) -> str:
     """Return a value for messages, shortened if it is long."""
     text = ascii(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _lone_surrogates(place: str) -> str:
+def _lone_surrogates_message(place: str) -> str:
     return (
-        f"{place}: a text is not valid Unicode, because it holds lone surrogates. Remove them, as "
-        "text.encode(errors='ignore').decode() does"
+        f"{place}: a text is not valid Unicode, because it holds lone surrogates. Remove the "
+        "surrogates with text.encode(errors='ignore').decode()"
     )
 
 
-def _columns(item: Any, place: str) -> dict[str, Any]:
+def _columns_of_item(item: Any, place: str) -> dict[str, Any]:
     if isinstance(item, Problem):
         return {
             "id": item.id,
@@ -187,8 +187,8 @@ def _columns(item: Any, place: str) -> dict[str, Any]:
     if is_dataclass(item) and not isinstance(item, type):
         return {field.name: getattr(item, field.name) for field in fields(item)}
     raise DataError(
-        f"{place}={shown(item)}: must be a mapping with its columns, a dataclass instance or a "
-        f"record, is a {type(item).__name__}. Give one with problem and answer"
+        f"{place}={shorten_value(item)}: must be a mapping with its columns, a dataclass instance "
+        f"or a record, is a {type(item).__name__}. Give a mapping with problem and answer"
     )
 
 
@@ -200,7 +200,7 @@ def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, row, strict=True))
 
 
-def _plain(value: Any) -> Any:
+def _json_form(value: Any) -> Any:
     """Return the JSON form of an array or scalar of numpy, else the value as text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
@@ -210,13 +210,13 @@ def joined_steps(
 ) -> list[str]:
     """Append the separator to each step but the last, so that the steps join to a text.
 
-    Without a separator, steps that join to `whole` or that all have white space between them are
-    returned unchanged; others are separated by line breaks.
+    If no separator is given, steps that join to `whole`, or that all have white space between them,
+    are returned unchanged. Other steps are separated by line breaks.
 
     Args:
         steps: texts of the steps, at least one.
-        separator: text between all steps; None follows the rule above.
-        whole: text of the solution, if it is known.
+        separator: text to insert between all steps; None follows the rule above.
+        whole: text of the whole solution; None if it is unknown.
     """
     if separator is None:
         boundaries = [step[-1:] + following[:1] for step, following in pairwise(steps)]

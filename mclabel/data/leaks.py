@@ -1,4 +1,4 @@
-"""Detection of training problems that are also in an evaluation set, by their normalised text."""
+"""Detects training problems that are also in an evaluation set, by their normalised texts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from mclabel.run.shards.store import Store
 _WORDS = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+\-*/^=<>%]")
 _COLUMNS = ("problem", "question", "prompt")
 OnUnread = Callable[[str], None]
+"""Function that receives a message with the place and the fault of a row without a problem."""
 
 
 def leak_key(problem_text: str) -> str:
-    """Return the words, numbers and operators of a problem, without case, spaces and
-    punctuation.
-    """
+    """Return the lower-case words, numbers and operators of a problem as its normalised text."""
     return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", problem_text).casefold()))
 
 
 def leak_keys(sources: Sequence[str], on_unread: OnUnread = lambda fault: None) -> frozenset[str]:
-    """Return the keys of the problems in evaluation sets.
+    """Return the normalised texts (`leak_key`) of the problems in evaluation sets.
 
     Args:
         sources: folders or URLs of runs with `labels/`, or files whose rows have a `problem`,
             `question` or `prompt`.
-        on_unread: called with the place and fault of each row without a problem.
+        on_unread: function that receives the place and fault of each row without a problem.
 
     Raises:
         DataError: a file cannot be read, or none of its rows has a problem.
@@ -50,7 +49,7 @@ def leak_keys(sources: Sequence[str], on_unread: OnUnread = lambda fault: None) 
                 first_fault = first_fault if keys else fault
                 on_unread(fault)
             if not keys:
-                raise DataError(f"{first_fault}. Name files of problems in evaluation")
+                raise DataError(f"{first_fault}. Give files of evaluation problems")
             all_keys |= keys
             continue
         for _, table in label_tables(Store(source)):
@@ -65,4 +64,4 @@ def problem_text(row: Mapping[str, Any] | RejectReason) -> str | RejectReason:
     for name in _COLUMNS:
         if isinstance(text := row.get(name), str) and text.strip():
             return text
-    return RejectReason("no_problem", f"needs one of {', '.join(_COLUMNS)} (text)")
+    return RejectReason("no_problem", f"needs one of the columns {', '.join(_COLUMNS)} with a text")

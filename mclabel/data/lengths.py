@@ -1,7 +1,8 @@
-"""Ends of steps at token boundaries, and limits on the length and number of steps.
+"""Moves the ends of steps to token boundaries, and limits the length and number of steps.
 
-`split_steps` moves the character positions of `boundaries` to token boundaries. The other functions
-merge or cut steps whose ends already lie there. All take time linear in the solution's length.
+`split_steps` moves the character positions from `boundaries` to token boundaries. The other
+functions merge or cut steps that already end at token boundaries. All functions take time linear in
+the solution's length.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from mclabel.data.blocks import MAX_CODE
 from mclabel.data.boundaries import LINE, sentence_ends
 
 Place = tuple[int, int]
-"""Token boundary in a solution: number of ids and number of characters before it."""
+"""Token boundary in a solution, as the numbers of token ids and of characters before it."""
 
 
-def joined(steps: Sequence[Step], min_tokens: int, start: int) -> list[Step]:
-    """Merge each step that is too short with the next; only the last may stay short.
+def merge_short_steps(steps: Sequence[Step], min_tokens: int, start: int) -> list[Step]:
+    """Merge each step that is too short with the next step. Only the last step may stay short.
 
     Args:
         steps: consecutive steps.
-        min_tokens: minimum tokens of a step.
-        start: number of ids before the first step.
+        min_tokens: minimum number of tokens of a step.
+        start: number of token ids before the first step.
     """
     groups: list[list[Step]] = []
     full = True
@@ -35,38 +36,38 @@ def joined(steps: Sequence[Step], min_tokens: int, start: int) -> list[Step]:
         full = step.end - start >= min_tokens
         if full:
             start = step.end
-    return [_merged(group) for group in groups]
+    return [_merge_to_one(group) for group in groups]
 
 
-def last_joined(
+def merge_short_last_step(
     steps: Sequence[Step], min_tokens: int, max_tokens: int | None, start: int
 ) -> list[Step]:
-    """Merge a last step that is too short with the step before, if both fit into one.
+    """Merge a last step that is too short with the step before it, if both fit into one step.
 
     Args:
         steps: consecutive steps.
-        min_tokens: minimum tokens of a step.
-        max_tokens: maximum tokens of a step; None for no limit.
-        start: number of ids before the first step.
+        min_tokens: minimum number of tokens of a step.
+        max_tokens: maximum number of tokens of a step; None for no limit.
+        start: number of token ids before the first step.
     """
     ends = [start, *(step.end for step in steps)]
     if len(steps) < 2 or ends[-1] - ends[-2] >= min_tokens:
         return list(steps)
     if max_tokens is not None and ends[-1] - ends[-3] > max_tokens:
         return list(steps)
-    return [*steps[:-2], _merged(steps[-2:])]
+    return [*steps[:-2], _merge_to_one(steps[-2:])]
 
 
-def at_most(steps: Sequence[Step], max_steps: int, start: int) -> list[Step]:
-    """Merge steps into at most `max_steps` groups with about equal numbers of tokens.
+def limit_num_steps(steps: Sequence[Step], max_steps: int, start: int) -> list[Step]:
+    """Merge steps into at most `max_steps` steps with about equal numbers of tokens.
 
-    Each group has at least one step, and ends with the step whose end is nearest to an equal share
-    of the tokens.
+    The tokens are divided into `max_steps` equal shares. Each merged step ends at the end of the
+    step that is nearest to the end of its share.
 
     Args:
         steps: consecutive steps.
-        max_steps: maximum number of groups.
-        start: number of ids before the first step.
+        max_steps: maximum number of steps after merging.
+        start: number of token ids before the first step.
     """
     if len(steps) <= max_steps:
         return list(steps)
@@ -79,10 +80,10 @@ def at_most(steps: Sequence[Step], max_steps: int, start: int) -> list[Step]:
         if cut > 1 and wanted - ends[cut - 2] <= ends[cut - 1] - wanted:
             cut -= 1
         cuts.append(min(max(cut, cuts[-1] + 1), len(steps) - (max_steps - number)))
-    return [_merged(steps[a:b]) for a, b in pairwise([*cuts, len(steps)])]
+    return [_merge_to_one(steps[a:b]) for a, b in pairwise([*cuts, len(steps)])]
 
 
-def shortened(
+def cut_long_steps(
     steps: Sequence[Step],
     max_tokens: int,
     start: Place,
@@ -92,18 +93,18 @@ def shortened(
     *,
     ended: bool,
 ) -> list[Step]:
-    """Cut steps to at most `max_tokens` tokens each, as far as token boundaries allow.
+    """Cut steps to at most `max_tokens` tokens each, if there are token boundaries to cut at.
 
-    While a text grows, the last step is not cut as long as text that follows may offer a better
-    position, so it may be longer.
+    The last step of an incomplete text may stay longer, as long as following text may offer a
+    better position for the cut.
 
     Args:
         steps: consecutive steps.
-        max_tokens: maximum tokens of a step.
-        start: begin of the first step.
+        max_tokens: maximum number of tokens of a step.
+        start: token boundary at which the first step begins.
         ids: token ids of the whole solution.
         text: text of the whole solution.
-        decode: converts token ids to text.
+        decode: function that converts token ids to text.
         ended: whether the last step is complete.
     """
     short_steps: list[Step] = []
@@ -121,7 +122,7 @@ def shortened(
 
 
 class _LongStep:
-    """A step that is too long, with the positions where it may be cut."""
+    """A step that is too long, with the token boundaries where it may be cut."""
 
     def __init__(
         self,
@@ -136,21 +137,21 @@ class _LongStep:
         self._start, self._end, self._is_whole = start, end, is_whole
         self._ids, self._text, self._decode = ids, text, decode
         own = text[start[1] : end[1]]
-        self._sentences = self._places(sentence_ends(own, ended=is_whole))
-        self._lines = self._places([match.end() for match in LINE.finditer(own.rstrip())])
+        self._sentences = self._token_boundaries(sentence_ends(own, ended=is_whole))
+        self._lines = self._token_boundaries([match.end() for match in LINE.finditer(own.rstrip())])
 
     def cuts(self, max_tokens: int) -> list[Place]:
-        """Return the positions at which the step is cut, from left to right."""
+        """Return the token boundaries at which to cut the step, from left to right."""
         positions, last = [], self._start
         while self._end[0] - last[0] > max_tokens:
-            cut = self._cut(last, last[0] + max_tokens)
+            cut = self._next_cut(last, last[0] + max_tokens)
             if cut is None:
                 break
             positions.append(last := cut)
         return positions
 
-    def _places(self, ends: Sequence[int]) -> list[Place]:
-        """Return the token boundaries for positions inside the step."""
+    def _token_boundaries(self, ends: Sequence[int]) -> list[Place]:
+        """Return the token boundaries for character positions inside the step."""
         places, last = [], self._start
         for end in ends:
             wanted = self._start[1] + end
@@ -161,9 +162,12 @@ class _LongStep:
                 places.append(last := place)
         return places
 
-    def _cut(self, at: Place, most: int) -> Place | None:
-        """Return the next cut after `at` with at most `most` ids before it; None if there is
-        none.
+    def _next_cut(self, at: Place, most: int) -> Place | None:
+        """Return the next boundary for a cut; None if there is none.
+
+        Args:
+            at: boundary of the previous cut.
+            most: maximum number of token ids before the next cut.
         """
         is_settled = self._is_whole or (self._sentences and self._sentences[-1][0] > most)
         for places in (self._sentences, self._lines):
@@ -175,13 +179,16 @@ class _LongStep:
             if place is None:
                 return None
             number, places = 0, [place]
-        # an open mark may still become a block, inside which no sentence ends; none is longer
+        # An open mark may become a block, in which no sentence ends. No block is this long.
         is_settled = is_settled or self._end[1] - places[number][1] > 2 * MAX_CODE
         return places[number] if is_settled else None
 
     def _between_tokens(self, at: Place, most: int) -> Place | None:
-        """Return the last exact boundary after `at` with at most `most` ids before it, else the
-        next.
+        """Return the last token boundary up to a limit, else the first boundary after it, or None.
+
+        Args:
+            at: boundary of the previous cut.
+            most: maximum number of token ids before the boundary, if possible.
         """
         below = range(most, max(at[0], most - CONTEXT), -1)
         above = range(most + 1, min(most + MAX_FORWARD, self._end[0]))
@@ -192,16 +199,16 @@ class _LongStep:
         return None
 
 
-def _merged(steps: Sequence[Step]) -> Step:
+def _merge_to_one(steps: Sequence[Step]) -> Step:
     return Step(text="".join(step.text for step in steps), end=steps[-1].end)
 
 
 Decode = Callable[[Sequence[int]], str]
 
 CONTEXT = 8
-"""Number of tokens decoded before a boundary, since a token's text may depend on earlier tokens."""
+"""Number of earlier tokens that are decoded too, because a token's text may depend on them."""
 MAX_FORWARD = 64
-"""Maximum number of tokens by which a boundary may move."""
+"""Maximum number of tokens by which the end of a step may move to reach a token boundary."""
 
 
 def split_steps(
@@ -212,10 +219,10 @@ def split_steps(
     An end without a token boundary nearby is dropped, so that two steps become one.
 
     Args:
-        ids: the solution's token ids; `decode(ids) == text`.
-        text: the solution.
-        char_ends: increasing character positions of the ends of steps; the last is the text's end.
-        decode: converts token ids to text.
+        ids: token ids of the solution; `decode(ids) == text`.
+        text: text of the solution.
+        char_ends: increasing character positions of the ends of steps. The last is the text's end.
+        decode: function that converts token ids to text.
     """
     steps: list[Step] = []
     end = position = 0
@@ -237,23 +244,25 @@ def split_steps(
 def token_end(
     ids: Sequence[int], text: str, decode: Decode, start: int, position: int, wanted: int
 ) -> tuple[int, int] | None:
-    """Return the token boundary for a position in the text, as numbers of ids and characters.
+    """Return the token boundary nearest to a position in the text.
 
-    It is the first boundary at or after the position if only white space lies between the two, as
-    in a token of a line break and the next line's indentation. Else it is the last boundary before
-    the position if only white space lies between, as in a token of a line break and the next line's
-    first word. If the token has words on both sides of the position, they go to the step before.
+    It is the first boundary at or after the position if only white space lies between the two. An
+    example is a token of a line break and the next line's indentation. Otherwise it is the last
+    boundary before the position if only white space lies between these two. An example is a token
+    of a line break and the next line's first word. If a token has words on both sides of the
+    position, the boundary is after the token.
 
     Args:
         ids: token ids of the text.
         text: the whole text.
-        decode: converts token ids to text.
-        start: number of ids before an earlier boundary.
-        position: number of characters before that boundary.
-        wanted: number of characters before the position.
+        decode: function that converts token ids to text.
+        start: number of token ids before an earlier boundary.
+        position: number of characters before that earlier boundary.
+        wanted: position in the text, in characters.
 
     Returns:
-        None if every token end near the position lies inside a character.
+        The numbers of token ids and of characters before the boundary. None if every token near the
+        position ends inside a character.
     """
     context = max(0, start - CONTEXT)
     before = decode(ids[context:start])
@@ -276,7 +285,7 @@ def token_end(
             low = middle + 1
 
     def boundary(end: int) -> tuple[int, int] | None:
-        return _exact(text, position, before, end, decoded(end))
+        return _boundary_if_exact(text, position, before, end, decoded(end))
 
     after = None
     for end in range(low, min(low + MAX_FORWARD, len(ids) + 1)):
@@ -296,25 +305,38 @@ def token_end(
 def exact_boundary(
     ids: Sequence[int], text: str, decode: Decode, start: int, position: int, end: int
 ) -> tuple[int, int] | None:
-    """Return the boundary after `end` ids, as numbers of ids and characters.
+    """Return the token boundary after a number of token ids.
 
     Args:
         ids: token ids of the text.
         text: the whole text.
-        decode: converts token ids to text.
-        start: number of ids before an earlier boundary.
-        position: number of characters before that boundary.
-        end: number of ids.
+        decode: function that converts token ids to text.
+        start: number of token ids before an earlier boundary.
+        position: number of characters before that earlier boundary.
+        end: number of token ids before the boundary.
 
     Returns:
-        None if the token end lies inside a character.
+        The numbers of token ids and of characters before the boundary. None if the last token ends
+        inside a character.
     """
     context = max(0, start - CONTEXT)
-    return _exact(text, position, decode(ids[context:start]), end, decode(ids[context:end]))
+    return _boundary_if_exact(
+        text, position, decode(ids[context:start]), end, decode(ids[context:end])
+    )
 
 
-def _exact(text: str, position: int, before: str, end: int, piece: str) -> tuple[int, int] | None:
-    """Return the boundary after a piece of the text whose beginning `before` ends at `position`."""
+def _boundary_if_exact(
+    text: str, position: int, before: str, end: int, piece: str
+) -> tuple[int, int] | None:
+    """Return the token boundary at the end of a decoded piece, or None if the text differs.
+
+    Args:
+        text: the whole text.
+        position: character position where `before` ends in the text.
+        before: decoded text of the context tokens, with which the piece begins.
+        end: number of token ids before the end of the piece.
+        piece: decoded text of the context tokens and the tokens after them.
+    """
     if not piece.startswith(before):
         return None
     fresh = piece[len(before) :]

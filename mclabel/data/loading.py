@@ -1,8 +1,8 @@
-"""Labels and rollouts of a run, loaded as Hugging Face data sets or as records.
+"""Loads the labels and rollouts of a run as Hugging Face data sets or as records.
 
-These functions read a run correctly at any time. The files themselves do not suffice:
-`labels/*.parquet` lacks shards that `mclabel compact` has merged, and `rollouts/*.parquet` includes
-rollouts of killed attempts.
+These functions read a run correctly at any time. If problems of the run were changed or removed,
+`labels/*.parquet` also holds labels of the former problems, which these functions leave out. While
+the job is running, `rollouts/*.parquet` includes rollouts of unfinished and killed attempts.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def load_labels(
 ) -> datasets.Dataset:
     """Load the labels of a run, one row per solution; docs/formats.md explains the columns.
 
-    Shards are written one after another to a memory-mapped file, so that memory stays small. The
+    Shards are copied one after another to a memory-mapped file, so little memory is needed. The
     file is removed when the process ends.
 
     Args:
-        run: folder or URL of a run; while its job is running, the committed labels are loaded.
-        cache_dir: folder of the file; None for the cache of `datasets`.
+        run: folder or URL of a run. While its job is running, the committed labels are loaded.
+        cache_dir: folder for the memory-mapped file; None for the cache of `datasets`.
 
     Raises:
-        ConfigError: `run` is not a place.
+        ConfigError: `run` is not a path or URL.
         ShardError: the run is missing, a shard is damaged, or a finished run has lost a shard.
     """
-    return _mapped(
+    return _map_tables(
         run,
         lambda store: (table for _, table in label_tables(store)),
         LABELS_SCHEMA,
@@ -55,7 +55,7 @@ def load_rollouts(
 
     A run with `keep_rollouts=false` has no rows.
     """
-    return _mapped(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
+    return _map_tables(run, rollout_tables, ROLLOUTS_SCHEMA, cache_dir)
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
@@ -64,9 +64,10 @@ def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
 
 
 _BATCH_ROWS = 1000
+"""Maximum number of rows in a batch of the memory-mapped file."""
 
 
-def _mapped(
+def _map_tables(
     run: str | PathLike[str],
     read: Callable[[Store], Iterable[pa.Table]],
     schema: pa.Schema,
@@ -75,14 +76,14 @@ def _mapped(
     place = place_of(run, "run")
     schema = datasets.Features.from_arrow_schema(
         schema
-    ).arrow_schema  # the schema that needs no cast when it is loaded
+    ).arrow_schema  # the schema that `datasets` loads without a cast
     folder = Path(datasets.config.HF_DATASETS_CACHE)
     if cache_dir is not None:
         folder = Path(place_of(cache_dir, "cache_dir"))
     tables = read(Store(place))
     folder.mkdir(parents=True, exist_ok=True)
     handle = tempfile.NamedTemporaryFile(  # noqa: SIM115
-        dir=_folder(str(folder)).name, suffix=".arrow", delete=False
+        dir=_make_temporary_folder(str(folder)).name, suffix=".arrow", delete=False
     )
     with handle as file, pa.ipc.new_stream(file, schema) as writer:
         for table in tables:
@@ -92,6 +93,6 @@ def _mapped(
 
 
 @cache
-def _folder(parent: str) -> tempfile.TemporaryDirectory[str]:
+def _make_temporary_folder(parent: str) -> tempfile.TemporaryDirectory[str]:
     """Make a folder that is removed when the process ends."""
     return tempfile.TemporaryDirectory(prefix="mclabel-", dir=parent)

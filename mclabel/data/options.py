@@ -1,4 +1,4 @@
-"""Options of multiple-choice problems: the letters that a problem lists."""
+"""Finds the options of multiple-choice problems, which are lettered A, B, ... in the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MIN_OPTIONS = 2
 
 
 def listed_options(text: str) -> str:
-    """Return the letters A, B, ... that a problem lists, in order; empty if it lists no two."""
+    """Return the letters of a problem's options, such as `ABCD`; empty for fewer than two."""
     count = 0
     for match in _OPTION.finditer(text):
         if match[1] == "A":
@@ -21,7 +21,7 @@ def listed_options(text: str) -> str:
 
 
 def is_missing_option(answer: str, text: str) -> bool:
-    """Return whether a gold is a letter beyond the options that its problem lists."""
+    """Return whether a gold answer is a letter that is not among its problem's options."""
     letter = _LETTER.fullmatch(answer.strip())
     if letter is None:
         return False

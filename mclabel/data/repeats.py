@@ -1,4 +1,4 @@
-"""Check that joined runs hold different solutions, since shared ones would count twice."""
+"""Checks that joined runs hold different solutions, because shared solutions would count twice."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MOST_SHARED = 0.5
 
 
 def check_distinct(runs: Sequence[str], key: str) -> None:
-    """Check that no run holds the solutions of another, as a copy or a regraded run does.
+    """Check that no run holds the solutions of another run, as a copy or a regraded run would.
 
-    Solutions are the same if both ids and texts are equal. Independent runs of the same problems
-    share ids, and the texts of some easy solutions.
+    Solutions are the same if both their ids and their texts are equal. Independent runs of the same
+    problems share ids, but share texts only for some easy solutions.
 
     Args:
         runs: folders or URLs of labels.
         key: setting that names the runs, for the message.
 
     Raises:
-        ConfigError: two runs share solutions; the message names both and the number.
+        ConfigError: two runs share solutions. The message names the runs and the number.
         ShardError: a run cannot be read.
     """
     if len(runs) < 2:

@@ -1,6 +1,7 @@
-"""Ends of sentences in a solution, and turns of a reasoning trace, for `boundaries`.
+"""Finds the ends of sentences in a solution, and the turns of a reasoning trace, for `boundaries`.
 
-The rules look only at the words before and after a mark, so they take time linear in the text.
+The rules examine only the words before and after a punctuation mark, so they need time linear in
+the length of the text.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from mclabel.data.blocks import Span, is_inside, merged, span_around
+from mclabel.data.blocks import Span, is_inside, merge_spans, span_around
 
 MAX_INLINE = 300
-"""Maximum characters of a formula, code or brackets within a line."""
+"""Maximum number of characters of a formula, of code or of text in brackets within a line."""
 MAX_WORD = 40
 """Number of characters that are examined before and after a full stop."""
 
@@ -46,23 +47,24 @@ _BEGINNERS = frozenset(
     "therefore these they this those thus to together total two under use using we what when "
     "where which while with yes you your".split()
 )
-"""Words that begin sentences but not names."""
+"""Words that may begin a sentence but not a name."""
 
 
 def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
     r"""Yield the character positions where sentences end, in increasing order.
 
-    A full stop ends no sentence in "3.5", "e.g. this", "Dr. Lee", "No. 5", "J. K. Rowling", "1.
-    Add", a formula (`$…$`, `\(…\)`), code or brackets. Closing quotes and brackets after it
-    belong to its sentence. Chinese and Japanese marks ("。") need no space after them. A line break
-    ends a sentence unless a formula or a small letter follows.
+    A full stop does not end a sentence in "3.5", "e.g. this", "Dr. Lee", "No. 5", "J. K. Rowling"
+    or "1. Add", nor in a formula (`$…$`, `\(…\)`), code or brackets. Closing quotes and brackets
+    after a full stop belong to its sentence. Chinese and Japanese marks ("。") need no following
+    space. A line break ends a sentence unless a formula or a lower-case letter follows.
 
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no sentence ends.
-        ended: whether the text is complete; else ends that depend on following text are left out.
+        ended: whether the text is complete. In an incomplete text, ends that depend on following
+            text are omitted.
     """
-    apart = merged([*blocks, *inline_spans(text, ended)])
+    apart = merge_spans([*blocks, *inline_spans(text, ended)])
     begin = 0
     for match in _END.finditer(text):
         start, end = match.span()
@@ -73,9 +75,9 @@ def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterat
             continue
         is_line = match[0][0] == "\n"
         if is_line:
-            ends = _ends_with_line(text, begin, start, at)
+            ends = _sentence_ends_with_line(text, begin, start, at)
         else:
-            ends = _sentence_ends(text, begin, start, match[0], at)
+            ends = _mark_ends_sentence(text, begin, start, match[0], at)
         if ends:
             # White space after the last line break is the indentation of the next line.
             newline = text.rfind("\n", start if is_line else end, at)
@@ -84,30 +86,50 @@ def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterat
 
 
 def _word_is_whole(text: str, at: int) -> bool:
-    """Return whether the word at a position is complete, in a text that grows."""
+    """Return whether the word at a position of an incomplete text is complete."""
     stop = at + MAX_WORD
     return stop <= len(text) or any(map(str.isspace, text[at:stop]))
 
 
-def _ends_with_line(text: str, begin: int, start: int, at: int) -> bool:
-    """Return whether the sentence from `begin` ends with its line, also without a full stop.
+def _sentence_ends_with_line(
+    text: str, sentence_begin: int, line_end: int, next_word_start: int
+) -> bool:
+    """Return whether a sentence ends with its line, even without a full stop.
 
-    The line ends at `start`, and the next word is at `at`.
+    Args:
+        text: a solution, or a part of one.
+        sentence_begin: position where the sentence begins.
+        line_end: position where the line ends.
+        next_word_start: position of the next word.
     """
-    line = text[max(begin, start - MAX_WORD) : start].rstrip()
+    line = text[max(sentence_begin, line_end - MAX_WORD) : line_end].rstrip()
     if not line or line[-1] in ".!?":
         return bool(line)
-    return not (_FORMULA.match(text, at) or text[at].islower() or text[at] in "=<>≤≥≈≠")
+    return not (
+        _FORMULA.match(text, next_word_start)
+        or text[next_word_start].islower()
+        or text[next_word_start] in "=<>≤≥≈≠"
+    )
 
 
-def _sentence_ends(text: str, begin: int, start: int, mark: str, at: int) -> bool:
-    """Return whether a mark at `start` ends the sentence from `begin`; the next word is at `at`."""
-    following = text[at]
+def _mark_ends_sentence(
+    text: str, sentence_begin: int, mark_start: int, mark: str, next_word_start: int
+) -> bool:
+    """Return whether a punctuation mark ends a sentence.
+
+    Args:
+        text: a solution, or a part of one.
+        sentence_begin: position where the sentence begins.
+        mark_start: position of the mark.
+        mark: text of the mark.
+        next_word_start: position of the next word.
+    """
+    following = text[next_word_start]
     if mark[0] in "。！？":
         return following not in "，、；：。！？"
     if following.islower() or following in "=+<>,;:)]}/^&|≤≥≠≈×÷":
         return False
-    match = _WORD.match(text, at, at + MAX_WORD)
+    match = _WORD.match(text, next_word_start, next_word_start + MAX_WORD)
     word = (match and match[1]) or ""
     if word.islower():
         return False
@@ -115,22 +137,30 @@ def _sentence_ends(text: str, begin: int, start: int, mark: str, at: int) -> boo
         return word[:1].isupper()
     points = len(mark) - len(mark.lstrip(".…"))
     if points > 1 or mark[0] == "…":
-        return word[:1].isupper() or "\n" in text[start:at]
+        return word[:1].isupper() or "\n" in text[mark_start:next_word_start]
     if mark[0] != ".":
         return True
-    if start - begin <= MAX_WORD and _ITEM.fullmatch(text, begin, start + len(mark)):
+    if mark_start - sentence_begin <= MAX_WORD and _ITEM.fullmatch(
+        text, sentence_begin, mark_start + len(mark)
+    ):
         return False
-    low = start
-    while low > max(begin, start - MAX_WORD) and (text[low - 1].isalnum() or text[low - 1] == "."):
+    low = mark_start
+    while low > max(sentence_begin, mark_start - MAX_WORD) and (
+        text[low - 1].isalnum() or text[low - 1] == "."
+    ):
         low -= 1
-    if low > begin and text[low - 1] in "=/?&#@":  # inside a link
+    if low > sentence_begin and text[low - 1] in "=/?&#@":  # inside a link
         return True
-    return not _is_short(text[low:start].lstrip("."), word, following)
+    return not _is_abbreviation(text[low:mark_start].lstrip("."), word, following)
 
 
-def _is_short(before: str, word: str, following: str) -> bool:
-    """Return whether the full stop after a word marks an abbreviation, so the sentence
-    continues.
+def _is_abbreviation(before: str, word: str, following: str) -> bool:
+    """Return whether a full stop marks an abbreviation, so that the sentence continues.
+
+    Args:
+        before: word before the full stop.
+        word: next word; empty if no letter follows.
+        following: next visible character.
     """
     lower = before.lower()
     if lower in _NEVER_END:
@@ -146,8 +176,9 @@ def _is_short(before: str, word: str, following: str) -> bool:
 def inline_spans(text: str, ended: bool) -> Iterator[Span]:
     """Yield the spans of formulas, code and brackets within a line.
 
-    A dollar sign opens a formula if no space follows it, and closes one if it follows no space and
-    precedes no digit. So "$5 and $6" contains no formula.
+    A dollar sign opens a formula if the next character is not a space. It closes a formula if the
+    character before it is not a space and the next one is not a digit. So "$5 and $6" contains no
+    formula.
     """
     opened: dict[str, int] = {}
     depth = 0
@@ -210,23 +241,23 @@ _REFLECTION = re.compile(
 )
 _NOTHING = re.compile(r"[\W_]*")
 MAX_MARKS = 80
-"""Maximum characters of consecutive marks that begin one step."""
+"""Maximum number of characters of consecutive marks of reflection that begin one step."""
 
 
 def reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
-    """Yield the character positions where a trace turns and a step begins, in increasing order.
+    """Yield the character positions where a reasoning trace turns, in increasing order.
 
-    A trace turns at marks such as "Wait", "Alternatively", "Let me check" and "等等", at the
-    beginning of a sentence or line and outside blocks, formulas and brackets. Consecutive marks
-    ("Hmm. Wait, no.") begin one step, since the first states nothing by itself.
+    A step begins at each turn. A turn is a mark of reflection, such as "Wait", "Alternatively" or
+    "等等", at the beginning of a sentence or line. It lies outside blocks, formulas and brackets.
+    Consecutive marks ("Hmm. Wait, no.") begin only one step, because a mark alone states nothing.
 
     Args:
         text: a solution, or a part of one.
         blocks: spans inside which no step begins.
-        ended: whether the text is complete; else a mark at its end is left out, since it may be the
-            beginning of another word.
+        ended: whether the text is complete. In an incomplete text, a mark at the end is omitted,
+            because it may become another word.
     """
-    apart = merged([*blocks, *inline_spans(text, ended)])
+    apart = merge_spans([*blocks, *inline_spans(text, ended)])
     begin = last = 0
     for match in _REFLECTION.finditer(text):
         if is_inside(match.start(2), apart) or (not ended and match.end() == len(text)):

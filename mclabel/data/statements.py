@@ -1,8 +1,9 @@
-r"""Begins of steps in Python code, with or without fences, for `boundaries`.
+r"""Finds the beginnings of steps in Python code, with or without fences, for `boundaries`.
 
-A step is a logical line: a simple statement, or the header of a compound one. Logical lines are
-found by quotes, brackets and `#` in one forward pass, since Python's parser rejects incomplete or
-faulty code, can be slow or crash, and may change its verdict while a text grows.
+A step is a logical line: a simple statement, or the header of a compound statement. Logical lines
+are found by quotes, brackets and `#` in one forward pass. Python's parser is not used, because it
+rejects incomplete or faulty code, and can be slow or crash. Its result may also change when text is
+appended.
 """
 
 # Decorators belong to the definition below them, a docstring to its header, comments and blank
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from mclabel.data.blocks import MAX_CODE, Span
 
 MAX_FIRST = 500
-"""Number of characters of a text's first line that decide whether it is code."""
+"""Maximum number of characters of the first line that are examined to decide whether it is code."""
 
 _FENCE = re.compile(r"[ \t]*(?:[-*+>][ \t]+)?(```|~~~)[`~]*+([^`\n]*+)\n?")
 _PYTHON = re.compile(r"(?i)(?:\{?[ \t]*+\.?(?:python|py)[\d.]*+(?!\w).*+)?")
@@ -25,7 +26,8 @@ _MARKS = {
     "": re.compile(r"""(?s)\\(?:\r\n|.)|'''|\"""|['"#()\[\]{}]"""),
     **{quote: re.compile(rf"(?s)\\(?:\r\n|.)|{quote}") for quote in ("'", '"', "'''", '"""')},
 }
-"""Pattern of the marks that matter in a line of code, by the quote of the open string."""
+"""Pattern of the next quote, bracket, comment or escape in a line of code, by the quote of the open
+string; the key is empty outside strings."""
 _DECORATOR = re.compile(r"\s*@")
 _DEFINITION = re.compile(r"\s*(?:async[ \t]+def|def|class)\b")
 _DOCSTRING = re.compile(r"\s*[rRuU]?['\"]")
@@ -49,11 +51,11 @@ _BEGINS_CODE = re.compile(
       | (?:\[.*\])?(?:[ ]*+:[ ]*+\w[\w\[\], .|]*+)?[ ]*+[-+*/%|&^]*+=[^=])
     """
 )
-"""Pattern of the first line of code without a fence, as a whole solution or the rest of one."""
+"""Pattern of a text's first line if the text begins with code without a fence."""
 
 
 class Statements:
-    """Python code in a solution, and the begins of its steps."""
+    """Python code in a solution, and the beginnings of its steps."""
 
     def __init__(
         self, text: str, lines: Sequence[Span], *, ended: bool, functions: bool = False
@@ -62,11 +64,11 @@ class Statements:
 
         Args:
             text: a solution, or a part of one.
-            lines: spans of its lines.
-            ended: whether the text is complete; else begins that following text could undo are left
-                out.
+            lines: spans of the text's lines.
+            ended: whether the text is complete. In an incomplete text, beginnings that following
+                text could undo are omitted.
             functions: whether a step is an outermost function or class, or the code between two of
-                them, instead of a statement.
+                them. Otherwise a step is a statement.
         """
         self.places: list[int] = []
         """Positions inside `spans` where steps begin."""
@@ -75,14 +77,13 @@ class Statements:
         self.others: list[Span] = []
         """Spans of fenced blocks of other languages."""
         self.is_known = True
-        """True if it is decided whether the text begins inside code; following text may decide
-        it."""
+        """True if the text decides whether it begins inside code. More text may be needed."""
         self._text, self._lines, self._ended = text, lines, ended
         self._functions = functions
-        self._read()
+        self._find_spans()
 
-    def _read(self) -> None:
-        beginning = self._beginning()
+    def _find_spans(self) -> None:
+        beginning = self._find_first_line()
         if beginning is None:
             self.is_known = self._ended
             return
@@ -93,27 +94,29 @@ class Statements:
             fence = _FENCE.fullmatch(self._text, *self._lines[number])
             if fence is None:
                 number += 1
-            elif self._grows(number):  # the line may become no fence, or one of any language
+            elif self._is_incomplete(number):
+                # The line may turn out not to be a fence, or of any language.
                 self.others.append((self._lines[number][0], len(self._text)))
                 number += 1
             elif _PYTHON.fullmatch(fence[2].strip("~ \t\r")):
                 number = _Block(self, number, fence[1]).read()
             else:
-                number = self._pass_over(number, fence[1])
+                number = self._record_other_block(number, fence[1])
 
-    def _beginning(self) -> tuple[int, bool] | None:
+    def _find_first_line(self) -> tuple[int, bool] | None:
         """Return the number of the first line to read and whether it is code; None if undecided.
 
-        The rest of a solution may begin inside code, even with the fence that ends it.
+        The continuation of a solution may begin inside code, even with the fence that ends the
+        code.
         """
         fence = None
         for number, (start, end) in enumerate(self._lines):
             line = self._text[start:end]
             if not _is_statement(line):
                 continue
-            if self._grows(number):
+            if self._is_incomplete(number):
                 return None
-            if fence is None and _is_alone(_FENCE.fullmatch(line)):
+            if fence is None and _is_bare(_FENCE.fullmatch(line)):
                 fence = number
                 continue
             is_code = _BEGINS_CODE.match(line[:MAX_FIRST].rstrip()) is not None
@@ -122,14 +125,15 @@ class Statements:
             return 0 if is_code else fence + 1, False
         return None
 
-    def _grows(self, number: int) -> bool:
+    def _is_incomplete(self, number: int) -> bool:
         """Return whether a line is incomplete."""
         is_last = number == len(self._lines) - 1
         return is_last and not self._ended and not self._text.endswith("\n")
 
-    def _pass_over(self, number: int, mark: str) -> int:
-        """Return the number of the line after a block of another language; too long ones are no
-        blocks.
+    def _record_other_block(self, number: int, mark: str) -> int:
+        """Record a block of another language, and return the number of the line after it.
+
+        Text of more than `MAX_CODE` characters after a fence is not a block.
         """
         start = self._lines[number][0]
         for below in range(number + 1, len(self._lines)):
@@ -137,7 +141,7 @@ class Statements:
             if end - start > MAX_CODE:
                 return below
             fence = _FENCE.fullmatch(self._text, *self._lines[below])
-            if fence and fence[1] == mark and _is_alone(fence):
+            if fence and fence[1] == mark and _is_bare(fence):
                 self.others.append((start, end - self._text.endswith("\n", start, end)))
                 return below + 1
         if not self._ended and len(self._text) - start <= MAX_CODE:
@@ -146,11 +150,15 @@ class Statements:
 
 
 class _Block:
-    """Python code from a line up to the fence that ends it."""
+    """A block of Python code, from its first line to the fence that ends the block."""
 
     def __init__(self, statements: Statements, number: int, mark: str | None) -> None:
-        """Begin a block; `mark` is the mark of the opening fence on line `number`, None without
-        one.
+        """Begin a block.
+
+        Args:
+            statements: code of the whole text, which receives the block.
+            number: 0-based number of the block's first line.
+            mark: mark of the opening fence on that line; None if the block has no opening fence.
         """
         self._statements, self._lines = statements, statements._lines
         self._start, self._mark = number, mark
@@ -173,51 +181,52 @@ class _Block:
             if number == len(self._lines):
                 if self._first is None or not self._statements._ended:
                     break
-                number = self._give_up(number)
+                number = self._split_into_lines(number)
                 continue
             line = self._line(number)
             fence = _FENCE.fullmatch(line)
             if fence and self._mark in (None, fence[1]):
-                if self._statements._grows(number):  # the line may become no fence
-                    return self._end(len(self._lines))
+                if self._statements._is_incomplete(number):
+                    # The line may turn out not to be a fence.
+                    return self._record_block(len(self._lines))
                 if len(self._quote) < 3:
-                    self._give_up(number)
-                    return self._end(number + _is_alone(fence))
+                    self._split_into_lines(number)
+                    return self._record_block(number + _is_bare(fence))
                 if self._fence is None:
-                    self._fence, self._may_end = number, _is_alone(fence)
-                elif self._may_end and not _is_alone(fence):  # that fence ended the block
-                    number = self._give_up(number)
+                    self._fence, self._may_end = number, _is_bare(fence)
+                elif self._may_end and not _is_bare(fence):  # the earlier fence ended the block
+                    number = self._split_into_lines(number)
                     continue
                 else:
                     self._may_end = False
-            if self._first is not None and self._has_failed(number, line):
-                number = self._give_up(number)
+            if self._first is not None and self._shows_invalid_code(number, line):
+                number = self._split_into_lines(number)
                 continue
             self._read_line(number, line)
             number += 1
-        return self._end(number)
+        return self._record_block(number)
 
     def _line(self, number: int) -> str:
         return self._statements._text[slice(*self._lines[number])]
 
-    def _end(self, number: int) -> int:
-        """Record the block, which ends before a line, and return the line's number."""
+    def _record_block(self, number: int) -> int:
+        """Record the block, which ends before line `number`, and return `number`."""
         is_last = number == len(self._lines)
         end = len(self._statements._text) + 1 if is_last else self._lines[number][0]
         self._statements.spans.append((self._lines[self._start][0], end))
         return number
 
-    def _has_failed(self, number: int, line: str) -> bool:
-        """Return whether a line shows that the open statement is not a statement."""
+    def _shows_invalid_code(self, number: int, line: str) -> bool:
+        """Return whether a line shows that the open statement is not valid code."""
         assert self._first is not None
         if self._lines[number][1] - self._lines[self._first][0] > MAX_CODE:
             return True
-        if not self._depth or self._quote or self._statements._grows(number):
+        if not self._depth or self._quote or self._statements._is_incomplete(number):
             return False
         return _OUTSIDE.match(line) is not None
 
-    def _give_up(self, number: int) -> int:
-        """Make each line of the open statement a step, and return the line to continue with."""
+    def _split_into_lines(self, number: int) -> int:
+        """Make each line of the open statement a step, and return the number of the next line."""
         stop = number if self._fence is None else self._fence
         if self._first is not None:
             self._is_decorated = self._has_header = False
@@ -233,7 +242,7 @@ class _Block:
     def _read_line(self, number: int, line: str) -> None:
         """Read a line of code."""
         if self._first is None:
-            may_change = self._statements._grows(number) and _MAY_BE_OTHER.fullmatch(line)
+            may_change = self._statements._is_incomplete(number) and _MAY_BE_OTHER.fullmatch(line)
             if may_change or not _is_statement(line):
                 return
             self._begin_step(line)
@@ -241,7 +250,7 @@ class _Block:
         is_continued, has_colon = self._read_marks(line)
         if len(self._quote) < 3:
             self._fence = None
-        if self._depth or self._quote or is_continued or self._statements._grows(number):
+        if self._depth or self._quote or is_continued or self._statements._is_incomplete(number):
             return
         assert self._first is not None
         first = self._line(self._first)
@@ -273,15 +282,15 @@ class _Block:
         return is_continued, line[:end].rstrip().endswith(":")
 
     def _begin_step(self, line: str) -> None:
-        """Record the position where a statement begins a step, if it does."""
-        if self._is_part(line):
+        """Record a step that begins with a statement, unless the statement belongs to a step."""
+        if self._continues_step(line):
             return
         joins = self._is_decorated or (self._has_header and _DOCSTRING.match(line))
         if self._gap is not None and not joins:
             self._statements.places.append(self._gap)
 
-    def _is_part(self, line: str) -> bool:
-        """Return whether a statement continues a function, or the code between two functions."""
+    def _continues_step(self, line: str) -> bool:
+        """Return whether, with steps by function, a statement continues the current step."""
         if not self._statements._functions:
             return False
         column = len(line[: len(line) - len(line.lstrip())].expandtabs())
@@ -300,6 +309,6 @@ def _is_statement(line: str) -> bool:
     return bool(bare) and bare[0] != "#"
 
 
-def _is_alone(fence: re.Match[str] | None) -> bool:
+def _is_bare(fence: re.Match[str] | None) -> bool:
     """Return whether a line is a fence that names no language."""
     return fence is not None and not fence[2].strip("~ \t\r")

@@ -1,8 +1,8 @@
 """The step splitter, which splits a solution into steps that end at token boundaries.
 
 A rollout continues a prefix token by token, so a step must end at the end of a token. `boundaries`
-finds the ends of steps; `lengths` moves them to token boundaries and limits length and number. The
-steps' texts and ids join to those of the solution exactly.
+finds the ends of steps. `lengths` moves the ends to token boundaries, and limits the length and the
+number of steps. The steps' texts and token ids join exactly to those of the solution.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from mclabel.data.boundaries import (
     step_word_ends,
     thinking_end,
 )
-from mclabel.data.lengths import Decode, at_most, joined, last_joined, shortened, split_steps
+from mclabel.data.lengths import (
+    Decode,
+    cut_long_steps,
+    limit_num_steps,
+    merge_short_last_step,
+    merge_short_steps,
+    split_steps,
+)
 
 
 class StepSplitter(Settings):
@@ -40,20 +47,20 @@ class StepSplitter(Settings):
     pattern: str | None = None
     """Regular expression (RE2) that matches the beginning of a step (by=pattern)."""
     region: Literal["all", "think", "answer"] = "all"
-    """Part of a solution that is split; the rest is one step."""
+    """Part of a solution that is split into steps. The other part is one step."""
     think: tuple[str, str] = ("<think>", "</think>")
-    """Marks of the beginning and the end of thinking."""
+    """Marks at the beginning and the end of a model's thinking."""
     min_tokens: int = Field(1, ge=1, le=MAX_TOKENS)
-    """Minimum number of tokens in a step; shorter ones are merged."""
+    """Minimum number of tokens in a step. Shorter steps are merged with the next step."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a step; longer ones are cut."""
+    """Maximum number of tokens in a step. Longer steps are cut; null sets no limit."""
     max_steps: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Maximum number of steps; more are merged."""
+    """Maximum number of steps. If there are more, adjacent steps are merged; null sets no limit."""
 
     @rule
     def _a_pattern_is_used(self) -> str | None:
         if (self.by == "pattern") != (self.pattern is not None):
-            return "pattern and by=pattern must be set together. Set both or neither"
+            return "pattern and by=pattern must be set together. Set both or none"
         return None
 
     @rule
@@ -89,26 +96,26 @@ class StepSplitter(Settings):
         opened: bool = False,
         ended: bool = True,
     ) -> tuple[Step, ...]:
-        """Split a solution, or the rest of one, into steps.
+        """Split a solution, or its continuation after a prefix, into steps.
 
         Args:
-            ids: token ids; `decode(ids) == text`.
-            text: text of the solution.
-            decode: converts token ids to text.
-            opened: whether the thinking began before `text` and has not ended there.
-            ended: whether the text is complete. An incomplete text may still close a formula or a
-                table, so an open one is part of its last step.
+            ids: token ids of the text; `decode(ids) == text`.
+            text: text of the solution or the continuation.
+            decode: function that converts token ids to text.
+            opened: whether the thinking began before `text` and had not ended before it.
+            ended: whether the text is complete. In an incomplete text, an open formula or table may
+                still be closed, so it is part of the last step.
         """
         cut = thinking_end(text, self.think, opened=opened)
         thinking = [cut]
         if self.region != "answer":
-            thinking = self._ends(text[:cut], ended=ended or cut < len(text))
+            thinking = self._step_ends(text[:cut], ended=ended or cut < len(text))
         answer = [len(text)]
         if self.region != "think":
-            answer = self._ends(text[cut:], cut, ended=ended)
+            answer = self._step_ends(text[cut:], cut, ended=ended)
         steps = split_steps(ids, text, [*thinking, *answer], decode)
         if self.region == "all":
-            return self._limited(steps, (), ids, text, decode, ended)
+            return self._limit_steps(steps, (), ids, text, decode, ended)
         position, num_thinking = 0, 0
         for step in steps:
             end = position + len(step.text)
@@ -118,19 +125,24 @@ class StepSplitter(Settings):
         before, after = steps[:num_thinking], steps[num_thinking:]
         if self.region == "think":
             ended = ended or bool(after)
-            return (*self._limited(before, (), ids, text, decode, ended), *after)
-        return (*before, *self._limited(after, before, ids, text, decode, ended))
+            return (*self._limit_steps(before, (), ids, text, decode, ended), *after)
+        return (*before, *self._limit_steps(after, before, ids, text, decode, ended))
 
     def begins_in(self, prompt: str) -> bool:
         """Return whether a prompt opens the thinking, so that the solution begins inside it."""
         return prompt.rstrip().endswith(self.think[0])
 
     def thinks_after(self, prefix: str, *, opened: bool) -> bool:
-        """Return whether the text after a prefix is thinking; `opened` as in `split`."""
+        """Return whether the text after a prefix is thinking.
+
+        Args:
+            prefix: text of the solution so far.
+            opened: whether the prompt opens the thinking.
+        """
         opening, closing = self.think
         return (opened or prefix.lstrip().startswith(opening)) and closing not in prefix
 
-    def _ends(self, text: str, start: int = 0, *, ended: bool) -> list[int]:
+    def _step_ends(self, text: str, start: int = 0, *, ended: bool) -> list[int]:
         match self.by:
             case "line":
                 ends = newline_ends(text, ended=ended)
@@ -148,7 +160,7 @@ class StepSplitter(Settings):
                 ends = pattern_ends(text, self.pattern or "", ended=ended)
         return [start + end for end in ends]
 
-    def _limited(
+    def _limit_steps(
         self,
         steps: Sequence[Step],
         before: Sequence[Step],
@@ -157,12 +169,21 @@ class StepSplitter(Settings):
         decode: Decode,
         ended: bool,
     ) -> tuple[Step, ...]:
-        """Merge and cut steps to the limits; `before` are the steps before them."""
+        """Merge and cut steps to the limits of their length and number.
+
+        Args:
+            steps: consecutive steps.
+            before: all steps of the text before `steps`.
+            ids: token ids of the whole text.
+            text: the whole text.
+            decode: function that converts token ids to text.
+            ended: whether the last step is complete.
+        """
         start = (before[-1].end, sum(len(step.text) for step in before)) if before else (0, 0)
-        steps = joined(steps, self.min_tokens, start[0])
+        steps = merge_short_steps(steps, self.min_tokens, start[0])
         if self.max_tokens is not None:
-            steps = shortened(steps, self.max_tokens, start, ids, text, decode, ended=ended)
-        steps = last_joined(steps, self.min_tokens, self.max_tokens, start[0])
+            steps = cut_long_steps(steps, self.max_tokens, start, ids, text, decode, ended=ended)
+        steps = merge_short_last_step(steps, self.min_tokens, self.max_tokens, start[0])
         if self.max_steps is not None:
-            steps = at_most(steps, self.max_steps, start[0])
+            steps = limit_num_steps(steps, self.max_steps, start[0])
         return tuple(steps)

@@ -1,1 +1,1 @@
-"""Problems made by programs, with their exact truth and bundled models."""
+"""Generated problems, the exact truth of their steps, and small models bundled for them."""

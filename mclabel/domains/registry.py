@@ -1,7 +1,7 @@
 """The built-in domains whose truth is known exactly, and the models that are bundled for them.
 
-A problem says by its `meta` which domain it is of. Whoever needs the truth of a step, or the folder
-of `arith:policy`, asks here, so that a domain is added by a line in `DOMAINS`.
+The `meta` of a problem identifies its domain. Callers get the truth of a step, or the folder of a
+model such as `arith:policy`, from this module. One entry in `DOMAINS` adds a domain.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Domain:
     """A domain of generated problems."""
 
     carries_truth: Callable[[Mapping[str, str]], bool]
-    """True if a problem with this `meta` is of the domain."""
+    """Function that returns whether a problem with this `meta` belongs to the domain."""
     states: Callable[[Mapping[str, str], Sequence[str]], list[StepState]]
-    """The state of every step of a solution of such a problem."""
+    """Function that returns the state of each step, from a problem's `meta` and the step texts."""
     bundled_model: Callable[[str], Path]
-    """Folder of a bundled model, by the part of its name after the colon."""
+    """Function that returns the folder of a bundled model, from the name after the colon."""
 
 
 DOMAINS: Mapping[str, Domain] = {
@@ -40,19 +40,19 @@ DOMAINS: Mapping[str, Domain] = {
         bundled_model=pyarith.bundled_model,
     ),
 }
-"""Domains by name, which is also that of the reader of its problems."""
+"""Domains by name. The reader of a domain's problems has the same name."""
 
 
 def carries_truth(meta: Mapping[str, str]) -> bool:
-    """Return whether a problem is of one of these domains."""
+    """Return whether a problem with this `meta` belongs to a domain in `DOMAINS`."""
     return _domain(meta) is not None
 
 
 def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
-    """Return the first wrong step of a solution, from 0; None for none.
+    """Return the 0-based index of the first wrong step of a solution, or None if all are right.
 
     Raises:
-        KeyError: the problem is of none of these domains.
+        KeyError: the problem belongs to no domain in `DOMAINS`.
     """
     states = true_states(meta, steps)
     return states.index("error") if "error" in states else None
@@ -62,7 +62,7 @@ def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState
     """Return the state of every step of a solution.
 
     Raises:
-        KeyError: the problem is of none of these domains.
+        KeyError: the problem belongs to no domain in `DOMAINS`.
     """
     if (domain := _domain(meta)) is None:
         raise KeyError("the problem carries no truth")
@@ -70,8 +70,9 @@ def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState
 
 
 def bundled_model(name: str) -> Path | None:
-    """Return the folder of a bundled model such as `arith:policy`; None where the name is of no
-    domain.
+    """Return the folder of a bundled model such as `arith:policy`.
+
+    The result is None if the name does not begin with a domain and a colon.
 
     Raises:
         ValueError: the domain has no such model.

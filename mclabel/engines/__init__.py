@@ -1,6 +1,7 @@
-"""Engines, which run a policy and are chosen by name: they continue token ids.
+"""Engines, which run a policy: they continue sequences of token ids.
 
-An engine is one file here and one line in `ENGINES`, or a class in a package of your own.
+The setting `policy.engine` chooses an engine by its name. A built-in engine is one file in this
+package and one line in `ENGINES`. A user's engine is a class in a package of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ENGINES: Mapping[str, str] = {
     "hosted": "mclabel.engines.hosted:HostedEngine",
     "scripted": "mclabel.engines.scripted:ScriptedEngine",
 }
-"""Name in a configuration, and where the class stands."""
+"""Maps the name of an engine in a configuration to its class, as `module:Class`."""
 
 __all__ = [
     "ENGINES",
@@ -40,7 +41,9 @@ __all__ = [
 
 
 def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True) -> Engine:
-    """Make the engine of a policy, not started. A `partial` of this is sent to its process.
+    """Make the engine of a policy without starting it.
+
+    A `functools.partial` of this function is sent to the process that runs the engine.
 
     Args:
         policy: the policy, whose `engine` names the engine.
@@ -48,15 +51,16 @@ def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True
         continues: whether the engine must continue prefixes, and not only answer whole prompts.
 
     Raises:
-        ConfigError: it is no class of an engine, or one that does not continue prefixes.
-        ComponentError: an engine of somebody's own cannot be made.
+        ConfigError: `policy.engine` names no engine class, or an engine that cannot continue
+            prefixes although the job needs it.
+        ComponentError: the constructor of a user's engine failed.
     """
     target: type[Engine] = derived_class(policy.engine, Engine)
     if continues and not target.continues:
         raise ConfigError(
-            f"policy.engine={policy.engine.kind}: only answers whole prompts, as critics ask them, "
-            "and this job must continue solutions from a prefix. Choose policy.engine=openai with "
-            "a server of vLLM, or policy.engine=vllm"
+            f"policy.engine={policy.engine.kind}: this engine only answers whole prompts, which "
+            "suits critics. This job must continue solutions from a prefix. Choose "
+            "policy.engine=openai with a vLLM server, or policy.engine=vllm"
         )
     if Boundary("engines", target).is_built_in:
         return target(policy, seed=seed)
@@ -64,7 +68,7 @@ def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True
 
 
 def runs_model(policy: PolicySettings) -> bool:
-    """Return whether a policy's engine runs `policy.model` or is a client of a server that does."""
+    """Return whether the engine of a policy runs `policy.model`, itself or through a server."""
     from mclabel.engines.model import ModelEngine
 
     target = policy.engine.component

@@ -1,8 +1,8 @@
-"""The protocols of engines: `Policy` continues token ids, `Engine` is the component that runs it.
+"""Protocols of engines: a `Policy` continues token ids, and an `Engine` runs a policy.
 
-Beside sampling, an engine answers before anything is loaded what it takes of a cluster, which model
-its labels rest on and whether this machine has what it needs. `CheckedEngine` checks the results of
-a user's engine. docs/extending-engine.md writes one.
+Before the model is loaded, an engine reports the cluster resources that it needs and the identity
+of its model, and it checks the environment of this machine. `CheckedEngine` checks the results of
+a user's engine. docs/extending-engine.md shows how to write an engine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from mclabel.core.boundary import Boundary, Guard, shown
+from mclabel.core.boundary import Boundary, Guard, describe_value
 from mclabel.core.components import component_name
 from mclabel.core.errors import EngineError
 from mclabel.core.records import Completion, TokenId
@@ -30,21 +30,22 @@ MAX_TOKEN_CHARS = 1024
 """Maximum number of characters per token, assumed by engines that do not know their tokenizer."""
 
 
-def never_fits(num_chars: int, policy: Policy) -> str | None:
+def describe_oversize(num_chars: int, policy: Policy) -> str | None:
     """Return the size of a text that is too long for the policy, without tokenising it; else None.
 
     Args:
         num_chars: characters of the text.
-        policy: started.
+        policy: the policy that would read the text, already started.
     """
     if num_chars <= policy.max_context * policy.max_token_chars:
         return None
     return f"{num_chars:,} characters, more than could ever be {policy.max_context:g} tokens"
 
 
-def limited(max_tokens: int | None, stop: Sequence[str] = ()) -> dict[str, Any]:
-    """The arguments `max_tokens` and `stop` of `sample`, those that are given, so that an engine
-    that knows nothing of them serves all other callers.
+def sampling_limits(max_tokens: int | None, stop: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the arguments `max_tokens` and `stop` for `sample`, without those that are unset.
+
+    An engine whose `sample` lacks these parameters can thus serve callers that do not set them.
     """
     limits: dict[str, Any] = {} if max_tokens is None else {"max_tokens": max_tokens}
     return {**limits, "stop": tuple(stop)} if stop else limits
@@ -55,25 +56,28 @@ class EngineStats:
     """Statistics of an engine since it was made, and its current load."""
 
     num_live: int = 0
-    """Completions being sampled."""
+    """Number of completions being sampled now."""
     max_live: int = 0
     """Maximum number of completions sampled at the same time; 0 means no limit."""
     num_waiting: int = 0
+    """Number of requested completions that are not being sampled yet."""
     num_sampled_tokens: int = 0
+    """Number of tokens sampled since the engine was made."""
     num_prefill_tokens: int = 0
-    """Number of prompt tokens computed, not counting those found in the cache."""
+    """Number of prompt and prefix tokens computed, without the tokens found in the cache."""
     num_cached_tokens: int | None = None
-    """Number of prompt tokens found in the cache; None if the engine does not report it."""
+    """Number of prompt and prefix tokens found in the cache; None if the engine does not report
+    it."""
     kv_usage: float | None = None
     """Fraction of the KV cache that live completions occupy, in [0, 1]; None if the engine does not
     report it."""
     num_preemptions: int = 0
-    """Number of completions evicted from the KV cache, which are computed again."""
+    """Number of times that a completion was evicted from the KV cache and had to be recomputed."""
     num_signs: int = 0
-    """Signs of life beside tokens, such as news of a batch that is not ended."""
+    """Number of signs of life besides sampled tokens, such as progress reports of a batch."""
     counts_as_sampled: bool = True
-    """True if tokens are counted as soon as they are sampled. If False, they are counted when their
-    completion ends."""
+    """True if each token is counted as soon as it is sampled. If False, the tokens of a completion
+    are counted when the completion ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +85,7 @@ class PolicyPreview:
     """Facts about a policy from its configuration and tokenizer, before its engine is started."""
 
     tokenizer: str
-    """Class of the tokenizer."""
+    """Name of the tokenizer's class."""
     prompt: str
     """Description of how a problem is rendered as a prompt."""
     ends: Sequence[str]
@@ -89,24 +93,25 @@ class PolicyPreview:
     max_context: float
     """Maximum number of tokens in prompt and solution together; infinite if unknown."""
     max_token_chars: int
-    """Characters of the longest token."""
+    """Number of characters of the longest token."""
     prompt_ids: Callable[[str], Sequence[int]]
-    """The prompt of a problem."""
-    marked: Callable[[Sequence[int]], str]
-    """The text of ids for a reader, with control tokens marked."""
+    """Function from the text of a problem to the token ids of its prompt."""
+    mark_control_tokens: Callable[[Sequence[int]], str]
+    """Function from token ids to their text for display, with control tokens marked."""
 
 
 class Policy(Protocol):
-    """A language model with its sampling parameters, which an engine runs.
+    """A language model with its sampling parameters, run by an engine.
 
-    Token ids are the currency: a prefix is continued by its ids, never by its text.
+    A policy continues the token ids of a prefix, never the prefix's text: tokenising the text
+    again could give other ids.
     """
 
     async def start(self) -> None:
-        """Load the model, anew if it was closed: what is counted then goes on.
+        """Load the model. A closed policy may be started again; its statistics go on.
 
         Raises:
-            EngineError: it cannot be loaded; the message has the reason and the remedy.
+            EngineError: the model cannot be loaded; the message has the reason and the remedy.
         """
 
     @property
@@ -115,13 +120,17 @@ class Policy(Protocol):
 
     def room(self, num_prompt: int, num_prefix: int) -> float:
         """Return how many more tokens `policy.max_tokens` and the model's context allow.
-        no room.
+
+        Args:
+            num_prompt: number of tokens of the prompt.
+            num_prefix: number of tokens of the solution so far.
         """
 
     @property
     def max_token_chars(self) -> int:
-        """Characters of the longest token: a text of more than so many for each token of a context
-        cannot fit, which is known without tokenising it.
+        """Number of characters of the longest token, or an upper bound.
+
+        A text longer than this number times `max_context` cannot fit, so it need not be tokenised.
         """
 
     @abstractmethod
@@ -134,7 +143,7 @@ class Policy(Protocol):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, special tokens kept."""
+        """Return the text of token ids, including the text of special tokens."""
 
     @abstractmethod
     async def sample(
@@ -150,15 +159,15 @@ class Policy(Protocol):
         """Sample one completion of a prompt and the solution's first ids.
 
         Args:
-            prompt: ids from `prompt_ids`.
-            prefix: ids of the solution so far, possibly none.
-            seed: in [0, 2**63). The same seed need not give the same completion.
-            priority: lower is sampled first.
-            max_tokens: most tokens of the solution, `prefix` included; None is what the settings
-                of the policy allow.
-            stop: texts that end this completion, beside those that end every one: the token that
-                completes one of them is its last. The completion is then `at_stop`, and the caller
-                is likely to continue it.
+            prompt: token ids from `prompt_ids`.
+            prefix: token ids of the solution so far; may be empty.
+            seed: random seed in [0, 2**63). The same seed need not give the same completion.
+            priority: priority of the request; requests with a lower number are sampled first.
+            max_tokens: maximum number of tokens of the solution, including `prefix`; None uses
+                `policy.max_tokens`.
+            stop: texts that end this completion, in addition to `policy.stop`. The token that
+                completes one of these texts is the last token of the completion. The completion
+                then has `at_stop=True`, and the caller is likely to continue it.
 
         Raises:
             EngineError: the engine died.
@@ -168,28 +177,27 @@ class Policy(Protocol):
         """Return a snapshot; callable from any thread."""
 
     async def close(self) -> None:
-        """Free the model; completions under way fail.
+        """Free the model; unfinished completions fail.
 
-        Limits and texts (`max_context`, `room`, `encode`, `decode`, `prompt_ids`) stay known.
+        `max_context`, `room`, `encode`, `decode` and `prompt_ids` still work afterwards.
         """
 
 
 class Engine(Policy):
-    """Runs a policy. Derive from it for the defaults.
+    """Component that runs a policy; the base class of all engines, with defaults.
 
-    `Settings` is the class of its settings; a configuration that names the engine by `kind` holds
-    the others beside it, and the engine finds them in `self.settings`. What is computed where the
-    engine lives, such as loading a model, belongs into `start`: an engine is also made only to be
-    asked what it takes.
+    `Settings` is the class of the engine's settings. In a configuration they stand beside `kind`,
+    the name of the engine; the engine reads them from `self.settings`. Expensive work, such as
+    loading a model, belongs in `start`: some engines are made only to report their resources.
     """
 
     Settings: ClassVar[type[EngineSettings]] = EngineSettings
     continues: ClassVar[bool] = True
-    """True if the engine continues a prefix. One that only answers whole prompts serves critics;
-    every other job refuses it before it begins."""
+    """True if the engine can continue a prefix. An engine that only answers whole prompts serves
+    critics alone; all other jobs refuse such an engine before they begin."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Packages whose versions are recorded with labels, beside those that every job records. One
-    that is not installed is left out."""
+    """Python packages whose versions are recorded with the labels, in addition to the packages that
+    every job records. A package that is not installed is left out."""
 
     policy: PolicySettings
     settings: Any
@@ -200,32 +208,33 @@ class Engine(Policy):
         """Store the policy without loading anything.
 
         Args:
-            policy: with this engine's settings as its `engine`.
+            policy: settings of the policy; their field `engine` holds this engine's settings.
             seed: seed of the run.
         """
         self.policy, self.settings, self.seed = policy, policy.engine, seed
 
-    # What is known before the start
+    # Facts that are available before the start
 
     @property
     def place(self) -> str:
-        """Place where the engine computes, as shown in a plan."""
+        """Name of the place where the engine computes, shown in the plan of a job."""
         return "here"
 
     def resources(self) -> EngineResources:
-        """CPUs and GPUs that its actor reserves on a cluster."""
+        """Return the CPUs and GPUs that the engine's Ray actor reserves on a cluster."""
         return ONE_CPU
 
     def model_identity(self) -> str:
         """Return the text that identifies the model in the identity of a run.
 
-        By default the engine's own name: labels of an engine that does not run `policy.model` are
-        not mixed with those of a model. One that does run it derives from `ModelEngine`.
+        The default is the engine's own name, so labels of an engine that does not run
+        `policy.model` are not mixed with labels of a model. Engines that run `policy.model` derive
+        from `ModelEngine`, which overrides this method.
         """
         return component_name("engines", type(self))
 
     def check_environment(self) -> None:
-        """Check that this machine has what the engine needs besides the model, such as a key.
+        """Check that this machine meets the engine's needs besides the model, such as an API key.
 
         Raises:
             ConfigError: something is missing; the message has the remedy.
@@ -240,9 +249,9 @@ class Engine(Policy):
         return None
 
     def num_parameters(self) -> int | None:
-        """Return the number of the model's parameters, by which the costs of models compare.
+        """Return the number of the model's parameters, used to compare the costs of models.
 
-        None where the engine cannot tell.
+        None means that the engine does not know the number.
 
         Raises:
             EngineError: the model cannot be found, or its files are damaged.
@@ -253,7 +262,8 @@ class Engine(Policy):
         """Check that the model can be loaded, without reading its weights.
 
         Raises:
-            EngineError: its files are damaged or unsupported, or need code of their own to run.
+            EngineError: the model's files are damaged or unsupported, or the model needs its own
+                Python code, which is not trusted.
         """
 
     def preview(self) -> PolicyPreview | None:
@@ -267,11 +277,11 @@ class Engine(Policy):
     # The policy
 
     async def start(self) -> None:
-        """Do nothing: there is nothing to load."""
+        """Do nothing; an engine with a model overrides this method to load it."""
 
     @property
     def max_context(self) -> float:
-        """There is no limit."""
+        """Infinite: there is no limit by default."""
         return inf
 
     def room(self, num_prompt: int, num_prefix: int) -> float:
@@ -280,34 +290,35 @@ class Engine(Policy):
 
     @property
     def max_token_chars(self) -> int:
-        """A bound that the tokens of any tokenizer keep."""
+        """Upper bound on the characters of a token, for any tokenizer."""
         return MAX_TOKEN_CHARS
 
     def chat_ids(
         self, turns: Sequence[tuple[str, str]], problem: str
     ) -> tuple[TokenId, ...] | None:
-        """Render a chat that stops behind its last question, without the mark of an answer.
+        """Render a chat up to the end of its last question, without the start of an answer.
 
-        None from an engine that renders no chat.
+        Return None if the engine does not render chats.
 
         Args:
             turns: earlier questions and answers, in order.
-            problem: the question to ask now.
+            problem: the last question.
         """
         return None
 
     async def logprobs(
         self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
     ) -> tuple[float, ...] | None:
-        """Log-probability, in nats, of each of some tokens as the next one.
+        """Return the log-probability of each given token as the next token, in nats.
 
-        They are the model's own: temperature, top_p and top_k do not enter. None from an engine
-        that gives none.
+        These are the model's own probabilities: temperature, top_p and top_k are not applied.
+        Return None if the engine cannot compute log-probabilities.
 
         Args:
-            prompt: ids from `prompt_ids`.
-            prefix: ids of what follows it, which leave room for one token in `max_context`.
-            tokens: ids of the tokens.
+            prompt: token ids from `prompt_ids`.
+            prefix: token ids after the prompt. Prompt and prefix must leave room for one more
+                token in `max_context`.
+            tokens: ids of the candidate next tokens.
 
         Raises:
             EngineError: the engine died.
@@ -315,19 +326,20 @@ class Engine(Policy):
         return None
 
     async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the model's weights, and forget all that was computed with the old ones.
+        """Replace the model's weights, and drop everything computed with the old weights.
 
-        For reinforcement learning. Nothing may be sampled meanwhile.
+        Reinforcement learning calls this method. No completion may be sampled meanwhile.
 
         Args:
-            weights: tensors of the model by the names that transformers gives them.
+            weights: tensors of the model by their names in transformers.
 
         Raises:
-            EngineError: the engine cannot, it is sampling, or the tensors are not the model's.
+            EngineError: the engine does not support this, it is sampling, or the tensors do not
+                belong to the model.
         """
         raise EngineError(
-            f"policy.engine={component_name('engines', type(self))}: cannot take new weights while "
-            "it runs. Choose policy.engine=hf or policy.engine=vllm"
+            f"policy.engine={component_name('engines', type(self))}: this engine cannot take new "
+            "weights while it runs. Choose policy.engine=hf or policy.engine=vllm"
         )
 
     def stats(self) -> EngineStats:
@@ -335,11 +347,14 @@ class Engine(Policy):
         return EngineStats()
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to free."""
+        """Do nothing; an engine with a model overrides this method to free it."""
 
 
 class CheckedEngine(Guard):
-    """An engine behind its boundary, whose load is counted here where it has no statistics."""
+    """Wrapper of a user's engine that checks each result.
+
+    If the engine does not implement `stats`, the wrapper counts its load.
+    """
 
     def __init__(self, target: type[Engine], policy: PolicySettings, *, seed: int = 0) -> None:
         """Make an engine; see `make_engine`."""
@@ -377,16 +392,17 @@ class CheckedEngine(Guard):
         if max_tokens is not None:
             room = self.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
         if completion.at_stop and not stop:
-            return "gave at_stop=True, but was not asked to stop at a text"
+            return "gave at_stop=True, but the request had no stop texts"
         if completion.num_tokens is not None and completion.num_tokens > room:
             return (
                 f"gave {completion.num_tokens:,} ids after a prefix of {len(prefix):,}, must give "
-                f"{room:,} at most (policy.max_tokens, and what the model takes)"
+                f"{room:,} at most (because of policy.max_tokens and the model's context)"
             )
         if (text := self.decode(completion.ids)) != completion.text:
             return (
-                f"gave text={shown(completion.text)}, but its decode of the ids gives "
-                f"{shown(text)}: a prefix is continued by its ids, so both must be the same"
+                f"gave text={describe_value(completion.text)}, but its method decode turns the ids "
+                f"into {describe_value(text)}. A prefix is continued by its ids, so both texts "
+                "must be the same"
             )
         return None
 

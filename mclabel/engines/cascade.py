@@ -1,8 +1,10 @@
 """Attention of many rollouts that share prefixes, through transformers' attention interface.
 
-A shared prefix's keys and values lie once in a *block*, which all its lanes read as one matrix
-product (cascade attention with one level, arXiv 2501.01005); a lane's own lie in small chunks
-(paged attention, arXiv 2309.06180). The model's layers hand `Batch` or `Prefill` on to it.
+A *lane* is the computation of one token sequence. The keys and values of a shared prefix are stored
+once, in a *block*. All lanes of the block read them in one matrix product (cascade attention with
+one level, arXiv 2501.01005). The keys and values of a lane's further tokens are stored in small
+*chunks* (paged attention, arXiv 2309.06180). The model's layers pass a `Batch` or a `Prefill` on
+to `_attention`.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv
 
 ATTENTION = "mclabel_shared_prefix"
-LANES = 8
-"""Number of lanes in a block."""
-CHUNK = 16
-"""Tokens of a lane's own whose keys and values lie together."""
+"""Name of this attention in transformers; a model is loaded with `attn_implementation` set to it.
+"""
+LANES_PER_BLOCK = 8
+"""Maximum number of lanes that share a block."""
+CHUNK_TOKENS = 16
+"""Number of tokens per chunk."""
 
 
 @dataclass(eq=False)
@@ -30,58 +34,67 @@ class Row:
     """One rollout being sampled."""
 
     context: tuple[int, ...]
-    """Prompt and prefix ids; the last one is the first decoder input. Of a rollout that goes on
-    where another one ended, the decoder moves the ids that the other sampled to `sampled`."""
+    """Token ids of prompt and prefix; the last id is the first decoder input. If this rollout
+    continues an ended rollout, the decoder moves the tokens of that rollout to `sampled`."""
     max_tokens: int
-    """Most new tokens."""
+    """Maximum number of new tokens."""
     seed: int
     stop: tuple[str, ...] = ()
-    """Texts that end this rollout, beside those that end all."""
+    """Texts that end this rollout, in addition to the texts that end all rollouts."""
     tag: Any = None
-    """The caller's own."""
+    """Value that the caller attaches to the rollout; the decoder does not read it."""
     rank: tuple[int, int] = (0, 0)
-    """Priority and number of the request: lower is sampled first where not all can be."""
+    """Priority and number of the request. Lower ranks are sampled first if not all rollouts can be
+    sampled at once."""
     sampled: list[int] = field(default_factory=list)
+    """Token ids after `context`: `num_given` ids of the prefix, then the newly sampled ids."""
     wanted: tuple[int, ...] = ()
-    """Tokens whose log-probabilities as its first one are read."""
+    """Token ids whose log-probabilities as the first new token are requested."""
     logprobs: tuple[float, ...] | None = None
-    """Log-probabilities of `wanted`, in nats, once its first token is sampled."""
+    """Log-probabilities of `wanted`, in nats; None until the first new token is sampled."""
     num_given: int = 0
-    """Number of ids in `sampled` that belong to the end of its prefix and were not sampled."""
+    """Number of leading ids in `sampled` that belong to the prefix and were not sampled for this
+    rollout."""
 
     @property
     def fresh(self) -> list[int]:
-        """The tokens that it has sampled itself."""
+        """Token ids that were sampled for this rollout, without the given prefix."""
         return self.sampled[self.num_given :]
 
 
 @dataclass(eq=False)
 class Lane:
-    """Rollouts of one context that have sampled the same tokens so far: computed as one."""
+    """Rollouts that have the same context and sampled the same tokens so far.
+
+    They are computed as one sequence.
+    """
 
     rows: list[Row]
     slot: int = -1
+    """0-based place of the lane among all blocks: block number times `LANES_PER_BLOCK`, plus the
+    place in the block. -1 means that the lane has no place yet."""
     chunks: list[int] = field(default_factory=list)
+    """Numbers of the chunks that hold the lane's own keys and values, in token order."""
 
     @property
     def num_shared(self) -> int:
-        """Tokens whose keys and values lie in the block."""
+        """Number of tokens whose keys and values are stored in the block."""
         return len(self.rows[0].context) - 1
 
     @property
     def num_own(self) -> int:
-        """Tokens after those of the block."""
+        """Number of sampled tokens, which are not stored in the block."""
         return len(self.rows[0].sampled)
 
     @property
     def last(self) -> int:
-        """The token to go on from."""
+        """Id of the last token, which is the next decoder input."""
         row = self.rows[0]
         return row.sampled[-1] if row.sampled else row.context[-1]
 
 
 class Pools:
-    """Memory for keys and values: of blocks and of chunks, for all layers, grown on demand."""
+    """Memory for the keys and values of blocks and chunks, for all layers. It grows on demand."""
 
     def __init__(
         self,
@@ -99,17 +112,23 @@ class Pools:
         self.blocks = self.empty(0, 64)
         """[layers, 2, blocks, kv heads, tokens, head size]"""
         # Tokens last: on a CPU the products with a single query are five times as fast.
-        self.chunks = self.empty(0, CHUNK).transpose(-1, -2).contiguous()
-        """[layers, 2, chunks, kv heads, head size, CHUNK]"""
-        self._free: list[int] = []  # a heap: low numbers first keeps the rest dense
+        self.chunks = self.empty(0, CHUNK_TOKENS).transpose(-1, -2).contiguous()
+        """[layers, 2, chunks, kv heads, head size, CHUNK_TOKENS]"""
+        # A heap of free chunks: taking the lowest number first keeps the used chunks dense.
+        self._free: list[int] = []
 
     def empty(self, num: int, tokens: int) -> Tensor:
-        """Zeros of shape [layers, 2, num, kv heads, tokens, head size]."""
+        """Return zeros of shape [layers, 2, num, kv heads, tokens, head size]."""
         shape = (self.layers, 2, num, self.kv_heads, tokens, self.head_size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def fill_block(self, block: int, kv: Tensor) -> None:
-        """Copy a prefix's keys and values, [layers, 2, kv heads, tokens, head size], to a block."""
+        """Copy the keys and values of a prefix into a block.
+
+        Args:
+            block: 0-based number of the block.
+            kv: keys and values, [layers, 2, kv heads, tokens, head size].
+        """
         tokens = kv.shape[3]
         held, room = self.blocks.shape[2], self.blocks.shape[4]
         if block >= held or tokens > room:
@@ -120,41 +139,46 @@ class Pools:
         self.blocks[:, :, block, :, :tokens] = kv
 
     def take_chunk(self, at_least: int) -> int:
-        """Return a free chunk; without one the pool grows by `at_least` or doubles."""
+        """Return the number of a free chunk.
+
+        If no chunk is free, the pool doubles, but grows by at least `at_least` chunks.
+        """
         if not self._free:
             held = self.chunks.shape[2]
-            extra = self.empty(max(held, at_least), CHUNK).transpose(-1, -2)
+            extra = self.empty(max(held, at_least), CHUNK_TOKENS).transpose(-1, -2)
             self.chunks = torch.cat([self.chunks, extra], 2)
             self._free = list(range(held, self.chunks.shape[2]))
         return heapq.heappop(self._free)
 
     def copy_chunks(self, source: Sequence[int], target: Sequence[int]) -> None:
-        """Copy keys and values, chunk by chunk."""
+        """Copy the keys and values of each source chunk to the target chunk at the same index."""
         self.chunks[:, :, list(target)] = self.chunks[:, :, list(source)]
 
-    def chunks_out(self, chunks: Sequence[int]) -> Tensor:
-        """Copy chunks, to be kept outside."""
+    def read_chunks(self, chunks: Sequence[int]) -> Tensor:
+        """Return a copy of the content of chunks, to be stored outside the pool."""
         return self.chunks[:, :, list(chunks)]
 
-    def chunks_in(self, chunks: Sequence[int], content: Tensor) -> None:
-        """Fill chunks with what `chunks_out` gave."""
+    def write_chunks(self, chunks: Sequence[int], content: Tensor) -> None:
+        """Fill chunks with content that `read_chunks` returned."""
         self.chunks[:, :, list(chunks)] = content
 
     def free_chunks(self, chunks: Sequence[int]) -> None:
-        """Give chunks back."""
+        """Mark chunks as free."""
         for chunk in chunks:
             heapq.heappush(self._free, chunk)
 
 
 @dataclass(eq=False)
 class Prefill:
-    """Attention of one sequence's new tokens; stores their keys and values in `kv`."""
+    """Attention of the new tokens of one sequence; stores their keys and values in `kv`."""
 
     kv: Tensor
+    """Keys and values of the sequence, [layers, 2, kv heads, tokens, head size]."""
     start: int
+    """0-based position of the first new token."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-        """Attend to what came before and to the new tokens, causally."""
+        """Return the causal attention of the new tokens to all tokens up to themselves."""
         self.kv[layer, 0, :, self.start :] = k[0]
         self.kv[layer, 1, :, self.start :] = v[0]
         repeat = q.shape[1] // k.shape[1]
@@ -168,10 +192,10 @@ class Prefill:
 
 
 class Batch:
-    """Attention of one new token for each lane, over its block and its own tokens.
+    """Attention of one new token per lane, over the lane's block and its own tokens.
 
-    Shapes: N lanes, S slots (blocks times lanes), C chunks in use or between such ones,
-    P tokens in the longest block, W chunks of the longest lane.
+    Shapes: N lanes, S slots (number of blocks times `LANES_PER_BLOCK`), C chunks (the highest used
+    chunk number plus 1), P tokens of the longest block, W chunks of the longest lane.
     """
 
     def __init__(self, pools: Pools, lanes: Sequence[Lane]) -> None:
@@ -181,12 +205,13 @@ class Batch:
         shared = torch.tensor([lane.num_shared for lane in lanes], device=device)
         self.positions = shared + own
         self._slots = torch.tensor([lane.slot for lane in lanes], device=device)
-        self._num_blocks = 1 + max(lane.slot for lane in lanes) // LANES
+        self._num_blocks = 1 + max(lane.slot for lane in lanes) // LANES_PER_BLOCK
         self._num_shared = max(lane.num_shared for lane in lanes)
         self._width = max(len(lane.chunks) for lane in lanes)
         self._last_chunk = torch.tensor([lane.chunks[-1] for lane in lanes], device=device)
-        self._offset = own % CHUNK
-        # Every chunk's lane and place; a free chunk belongs to lane N, which is dropped.
+        self._offset = own % CHUNK_TOKENS
+        # Lane of every chunk, and place of the chunk in that lane. A free chunk belongs to lane N,
+        # whose results are dropped.
         count = 1 + max(chunk for lane in lanes for chunk in lane.chunks)
         owner, place = np.full(count, len(lanes)), np.zeros(count, dtype=np.int64)
         for i, lane in enumerate(lanes):
@@ -197,7 +222,7 @@ class Batch:
         seen = torch.cat(
             [
                 torch.arange(self._num_shared, device=device)[None] < shared[:, None],
-                torch.arange(self._width * CHUNK, device=device)[None] <= own[:, None],
+                torch.arange(self._width * CHUNK_TOKENS, device=device)[None] <= own[:, None],
             ],
             dim=1,
         )
@@ -205,7 +230,15 @@ class Batch:
         self._bias = bias.masked_fill_(~seen, -torch.inf)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-        """[1, heads, N, size] queries, keys and values to [1, N, heads, size]."""
+        """Return the attention output, [1, N, heads, size].
+
+        Args:
+            layer: 0-based number of the model's layer.
+            q: queries, [1, heads, N, size].
+            k: keys, [1, kv heads, N, size].
+            v: values, [1, kv heads, N, size].
+            scaling: factor of the attention scores.
+        """
         pools, n = self._pools, q.shape[2]
         heads, repeat, size = pools.kv_heads, pools.queries_per_head, pools.head_size
         chunk_k, chunk_v = pools.chunks[layer, 0], pools.chunks[layer, 1]
@@ -220,54 +253,56 @@ class Batch:
             + self._bias[:, None, None],
             -1,
         )
-        out = self._from_blocks(weights[..., : self._num_shared], layer)
-        own = weights[..., self._num_shared :].unflatten(-1, (self._width, CHUNK))
-        own = own.permute(0, 3, 1, 2, 4).reshape(n * self._width, heads, repeat, CHUNK)
-        own = torch.cat([own, own.new_zeros(self._width, heads, repeat, CHUNK)])[self._cell]
+        out = self._sum_block_values(weights[..., : self._num_shared], layer)
+        own = weights[..., self._num_shared :].unflatten(-1, (self._width, CHUNK_TOKENS))
+        own = own.permute(0, 3, 1, 2, 4).reshape(n * self._width, heads, repeat, CHUNK_TOKENS)
+        own = torch.cat([own, own.new_zeros(self._width, heads, repeat, CHUNK_TOKENS)])[self._cell]
         part = own @ chunk_v[:count].transpose(-1, -2)  # [C, heads, repeat, size]
         out = torch.cat([out, out.new_zeros(1, heads, repeat, size)])
         out.index_add_(0, self._owner, part)
         return out[:n].reshape(1, n, heads * repeat, size)
 
     def _own_scores(self, query: Tensor, chunk_k: Tensor) -> Tensor:
-        """[N, heads, repeat, W * CHUNK]"""
+        """Return the scores of each lane's own tokens, [N, heads, repeat, W * CHUNK_TOKENS]."""
         n, heads, repeat, _ = query.shape
         query = torch.cat([query, torch.zeros_like(query[:1])])
-        scores = query[self._owner] @ chunk_k  # [C, heads, repeat, CHUNK]
-        table = scores.new_zeros((n + 1) * self._width, heads, repeat, CHUNK)
+        scores = query[self._owner] @ chunk_k  # [C, heads, repeat, CHUNK_TOKENS]
+        table = scores.new_zeros((n + 1) * self._width, heads, repeat, CHUNK_TOKENS)
         table.index_copy_(0, self._cell, scores)
-        table = table.view(n + 1, self._width, heads, repeat, CHUNK)[:n]
+        table = table.view(n + 1, self._width, heads, repeat, CHUNK_TOKENS)[:n]
         return table.permute(0, 2, 3, 1, 4).flatten(3)
 
     def _block_scores(self, query: Tensor, layer: int) -> Tensor:
-        """[N, heads, repeat, P]"""
+        """Return the scores of the tokens in each lane's block, [N, heads, repeat, P]."""
         _, heads, repeat, size = query.shape
         keys = self._pools.blocks[layer, 0, : self._num_blocks, :, : self._num_shared]
-        grid = query.new_zeros(self._num_blocks * LANES, heads, repeat, size)
+        grid = query.new_zeros(self._num_blocks * LANES_PER_BLOCK, heads, repeat, size)
         grid[self._slots] = query
-        scores = self._by_block(grid) @ keys.transpose(-1, -2)
-        return self._by_slot(scores, repeat)[self._slots]
+        scores = self._group_by_block(grid) @ keys.transpose(-1, -2)
+        return self._group_by_slot(scores, repeat)[self._slots]
 
-    def _from_blocks(self, weights: Tensor, layer: int) -> Tensor:
-        """[N, heads, repeat, size]"""
+    def _sum_block_values(self, weights: Tensor, layer: int) -> Tensor:
+        """Return the weighted sum of the values in each lane's block, [N, heads, repeat, size]."""
         _, heads, repeat, _ = weights.shape
         values = self._pools.blocks[layer, 1, : self._num_blocks, :, : self._num_shared]
-        grid = weights.new_zeros(self._num_blocks * LANES, heads, repeat, self._num_shared)
+        grid = weights.new_zeros(
+            self._num_blocks * LANES_PER_BLOCK, heads, repeat, self._num_shared
+        )
         grid[self._slots] = weights
-        return self._by_slot(self._by_block(grid) @ values, repeat)[self._slots]
+        return self._group_by_slot(self._group_by_block(grid) @ values, repeat)[self._slots]
 
     @staticmethod
-    def _by_block(grid: Tensor) -> Tensor:
-        """[S, heads, repeat, x] to [blocks, heads, LANES * repeat, x]."""
+    def _group_by_block(grid: Tensor) -> Tensor:
+        """Reshape [S, heads, repeat, x] to [blocks, heads, LANES_PER_BLOCK * repeat, x]."""
         _, heads, repeat, size = grid.shape
-        blocks = grid.view(-1, LANES, heads, repeat, size).transpose(1, 2)
-        return blocks.reshape(-1, heads, LANES * repeat, size)
+        blocks = grid.view(-1, LANES_PER_BLOCK, heads, repeat, size).transpose(1, 2)
+        return blocks.reshape(-1, heads, LANES_PER_BLOCK * repeat, size)
 
     @staticmethod
-    def _by_slot(blocks: Tensor, repeat: int) -> Tensor:
-        """Return the inverse of `_by_block`."""
+    def _group_by_slot(blocks: Tensor, repeat: int) -> Tensor:
+        """Undo `_group_by_block`; return [S, heads, repeat, x]."""
         _, heads, _, size = blocks.shape
-        grid = blocks.view(-1, heads, LANES, repeat, size).transpose(1, 2)
+        grid = blocks.view(-1, heads, LANES_PER_BLOCK, repeat, size).transpose(1, 2)
         return grid.reshape(-1, heads, repeat, size)
 
 
@@ -281,9 +316,12 @@ def _attention(
     rollouts: Batch | Prefill | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Transformers' attention interface: [1, heads, tokens, size] in, tokens first out."""
+    """Compute attention as a function of transformers' attention interface.
+
+    The inputs are [1, heads, tokens, size], and the output is [1, tokens, heads, size].
+    """
     if rollouts is None:
-        raise RuntimeError(f"attention {ATTENTION!r} serves SharedPrefixDecoder only")
+        raise RuntimeError(f"attention {ATTENTION!r} works only inside SharedPrefixDecoder")
     return rollouts.attend(module.layer_idx, query, key, value, scaling), None  # type: ignore[arg-type]
 
 

@@ -1,8 +1,8 @@
-"""Renders chats by the template that comes with a model, in a process that can be killed.
+"""Renders chats with the template that comes with a model, in a process that can be killed.
 
-Control tokens in a problem's text stay text: one that holds `<|im_end|>` would otherwise end its
-own message. They are fenced before rendering and tokenised as text; a prompt without fences is
-tokenised in one piece, as transformers does it.
+Control tokens in a problem's text stay text. Otherwise a problem that contains `<|im_end|>` would
+end its own message. Such control tokens are fenced before rendering and tokenised as text. A prompt
+without fences is tokenised in one piece, like in transformers.
 """
 
 from __future__ import annotations
@@ -28,35 +28,37 @@ if TYPE_CHECKING:
 
 
 RENDER_S = 5.0
-"""CPU seconds that the rendering of one chat may take; a usual chat takes a tenth of a millisecond.
-"""
+"""Maximum CPU seconds for rendering one chat; a usual chat takes a tenth of a millisecond."""
 WAIT_S = 120.0
-"""Wall-clock seconds after which a rendering is given up, however little CPU time it received. The
-start of the process counts."""
+"""Maximum wall-clock seconds for rendering one chat, including the start of the process. The limit
+also holds when the process received little CPU time."""
 MEMORY = 1 << 30
-"""Bytes."""
+"""Maximum memory of the rendering process, in bytes, in addition to its imported modules."""
 _PIECE = 1 << 16
+"""Maximum number of bytes per read from the rendering process."""
 Variable = bool | int | float | str
 """A value that a chat template reads by name."""
 TEMPLATE_DATE = "2025-01-01"
-"""Date that a chat template prints. It is fixed, so that a resumed run has the same prompts."""
-TAKEN_NAMES = frozenset(
+"""Date that a chat template prints as today's. It is fixed, so a resumed run has the same prompts.
+"""
+RESERVED_VARIABLES = frozenset(
     {
         *("messages", "conversations", "chat_template", "add_generation_prompt", "tokenize"),
         *("continue_final_message", "return_assistant_tokens_mask", "tools", "documents"),
         *("strftime_now", "raise_exception", "return_dict", "return_tensors"),
     }
 )
-"""Names that a template may read in addition to the configuration's variables."""
+"""Names that mclabel or transformers passes to a template. `template_variables` must not set them.
+"""
 
 
 class ChatTemplateError(EngineError):
-    """A chat template that cannot render a chat, or not within its limits."""
+    """A chat template failed to render a chat, or exceeded its limits of time and memory."""
 
     def __init__(self, model: str, reason: str) -> None:
         super().__init__(
-            f"{model}: its chat template cannot render a chat: {reason}. Take the template that "
-            "came with the model, or one that you have read"
+            f"{model}: its chat template cannot render a chat: {reason}. Use the template that "
+            "came with the model, or another template whose code you have read"
         )
         self.reason = reason
 
@@ -64,11 +66,11 @@ class ChatTemplateError(EngineError):
 def chat_messages(
     problem: str, *, system: str | None, turns: Sequence[tuple[str, str]]
 ) -> list[dict[str, str]]:
-    """Return a chat up to the message that the policy is to write.
+    """Return the messages of a chat up to the last question, which the policy has to answer.
 
     Args:
-        problem: the question to ask now.
-        system: message that comes first, if any.
+        problem: the last question.
+        system: text of the system message, which comes first; None omits it.
         turns: earlier questions and answers, in order.
     """
     texts = [*(text for turn in turns for text in turn), problem]
@@ -84,21 +86,21 @@ def render_chat(
     ask: bool,
     variables: Mapping[str, Variable] = MappingProxyType({}),
 ) -> str:
-    """Render a chat as its model reads it.
+    """Return the text of a chat in the format of the tokenizer's chat template.
 
     Args:
-        tokenizer: with a chat template.
-        messages: with `role` and `content`.
-        ask: end with what begins the model's next message.
-        variables: variables that the template may read, such as `enable_thinking`.
+        tokenizer: tokenizer with a chat template.
+        messages: messages with the keys `role` and `content`.
+        ask: True to append the beginning of the model's next message.
+        variables: values of variables that the template may read, such as `enable_thinking`.
 
     Raises:
-        ChatTemplateError: the template fails, or takes more time or memory than it may.
+        ChatTemplateError: the template fails, or exceeds its limits of time and memory.
     """
     from transformers import PreTrainedTokenizerBase
 
     if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:
-        # Code of its class writes the chats, which is either the library's or trusted.
+        # The tokenizer's class renders chats by its own code, which is transformers' or trusted.
         own: dict[str, Any] = {**variables, "tokenize": False, "add_generation_prompt": ask}
         rendered = tokenizer.apply_chat_template([dict(message) for message in messages], **own)
         return cast(str, rendered)
@@ -108,7 +110,7 @@ def render_chat(
         ask=ask,
         date=TEMPLATE_DATE,
         variables={
-            **{name: _plain(token) for name, token in tokenizer.special_tokens_map.items()},
+            **{name: _token_texts(token) for name, token in tokenizer.special_tokens_map.items()},
             **variables,
         },
     )
@@ -117,12 +119,12 @@ def render_chat(
     return str(answer["text"])
 
 
-def _plain(token: object) -> Any:
+def _token_texts(token: object) -> Any:
     return [str(text) for text in token] if isinstance(token, list | tuple) else str(token)
 
 
 class _Host:
-    """One process of `template_host`, started at the first chat and after each that it died of."""
+    """Client of the process `template_host`, which it starts and restarts on demand."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -130,20 +132,23 @@ class _Host:
         self._owner = 0
 
     def render(self, **question: Any) -> dict[str, Any]:
-        """Return the rendered `text`, or the `fault`."""
+        """Return a dict with the rendered `text`, or with the reason of a failure as `fault`."""
         asked = json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n"
         with self._lock:
             is_old = self._process is not None
             answer = self._answer(asked)
-            if answer is None and is_old:  # it may have ended before it was asked
+            if answer is None and is_old:  # the process may have ended before the question
                 answer = self._answer(asked)
         if answer is None:
-            return {"fault": f"it takes more than {RENDER_S:g} s, or more memory than it may"}
+            return {
+                "fault": f"it takes more than {RENDER_S:g} s, or more than {MEMORY >> 20} MiB of "
+                "memory"
+            }
         return answer
 
     def _answer(self, question: bytes) -> dict[str, Any] | None:
-        """Return the process's answer; None if it died of the question, or gives none."""
-        process = self._started()
+        """Return the process's answer; None if the process died or did not answer in time."""
+        process = self._start_process()
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(question)
@@ -156,7 +161,7 @@ class _Host:
             return None
         return cast(dict[str, Any], json.loads(line))
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start_process(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._owner == os.getpid():
             if self._process.poll() is None:
                 return self._process
@@ -184,7 +189,12 @@ class _Host:
 
 
 def _read_line(descriptor: int, deadline: float) -> bytes:
-    """Up to the end of a line, of the input, or of the time."""
+    """Read bytes up to the end of a line, the end of the input, or the deadline.
+
+    Args:
+        descriptor: file descriptor to read from.
+        deadline: time of `time.monotonic()` at which reading stops.
+    """
     pieces = []
     while True:
         remaining_s = deadline - time.monotonic()
@@ -201,54 +211,66 @@ _HOST = _Host()
 
 
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
-"""Noncharacters of Unicode, which are no text. Those of a text itself are left as they are."""
+"""Marks before and after a fenced control token: noncharacters of Unicode, which texts do not use.
+"""
 
 
 class ControlTokens:
-    """Special tokens of one tokenizer, in texts and among ids."""
+    """Finds the special tokens of one tokenizer in texts and among token ids."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Read which tokens of the vocabulary are special."""
+        """Store the tokenizer. Its special tokens are read on first use."""
         self._tokenizer = tokenizer
 
     def fence(self, text: str) -> str:
-        """Mark a text so that `encode` keeps its control tokens as text in every context."""
-        # `re` keeps compiled patterns.
-        return re.sub(self._special, rf"{_OPEN}\g<0>{_CLOSE}", text) if self._special else text
+        """Fence the control tokens in a text, so that `encode` tokenises them as plain text."""
+        # `re` caches compiled patterns.
+        return (
+            re.sub(self._special_pattern, rf"{_OPEN}\g<0>{_CLOSE}", text)
+            if self._special_pattern
+            else text
+        )
 
     def encode(self, rendered: str) -> list[int]:
-        """Tokenise a rendered prompt: control tokens are tokens unless they are fenced.
+        """Tokenise a rendered prompt. Control tokens become special tokens unless they are fenced.
 
-        Nothing is added to it. A tokenizer that puts a space before every text puts one at each
-        end of a fenced token, too.
+        No special tokens are added. If the tokenizer puts a space before every text, it also puts
+        a space before and after each fenced token.
         """
-        fenced = f"{_OPEN}({self._special}){_CLOSE}"
-        pieces = re.split(fenced, rendered) if self._special else [rendered]
+        fenced = f"{_OPEN}({self._special_pattern}){_CLOSE}"
+        pieces = re.split(fenced, rendered) if self._special_pattern else [rendered]
         return [
             token_id
             for number, piece in enumerate(pieces)
             if piece
-            for token_id in self._ids(piece, as_text=number % 2 == 1)
+            for token_id in self._tokenise(piece, as_text=number % 2 == 1)
         ]
 
     def encode_plain(self, text: str) -> list[int]:
-        """Tokenise a text without reading control tokens."""
-        return self._ids(text, as_text=True)
+        """Tokenise a text whose control tokens all count as plain text."""
+        return self._tokenise(text, as_text=True)
 
     def encode_prompt(self, prompt: str) -> list[int]:
-        """Encode a prompt with the tokenizer's prefix of any text, such as `<s>`.
+        """Encode a prompt, starting with the tokens that the tokenizer puts before every text.
 
-        The prefix is left out if the prompt begins with it.
+        Such a token is `<s>`. It is not added if the prompt already begins with it.
         """
-        ids, before = self.encode(prompt), self._before
+        ids, before = self.encode(prompt), self._leading_ids
         return ids if ids[: len(before)] == before else before + ids
 
     def is_special(self, token: int) -> bool:
-        """Return whether an id is that of a control token."""
+        """Return whether a token id belongs to a control token."""
         return token in self._special_ids
 
-    def marked(self, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> str:
-        """Yield parts of the text of ids for a reader: ⟦…⟧ around each control token."""
+    def mark_control_tokens(
+        self, ids: Sequence[int], decode: Callable[[Sequence[int]], str]
+    ) -> str:
+        """Return the text of token ids for display, with ⟦…⟧ around each control token.
+
+        Args:
+            ids: token ids.
+            decode: function that turns token ids into text.
+        """
 
         def pieces() -> Iterator[str]:
             for is_control, run in groupby(ids, self.is_special):
@@ -259,7 +281,7 @@ class ControlTokens:
 
         return "".join(pieces())
 
-    def _ids(self, text: str, *, as_text: bool) -> list[int]:
+    def _tokenise(self, text: str, *, as_text: bool) -> list[int]:
         encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=as_text)
         return cast(list[int], encoded["input_ids"])
 
@@ -269,8 +291,8 @@ class ControlTokens:
         return frozenset(number for number, token in added.items() if token.special)
 
     @cached_property
-    def _special(self) -> str:
-        """Return a pattern of the special tokens, the longest first."""
+    def _special_pattern(self) -> str:
+        """Regular expression that matches any special token; longer tokens are tried first."""
         added = self._tokenizer.added_tokens_decoder
         texts = sorted(
             (added[number].content for number in self._special_ids), key=len, reverse=True
@@ -278,10 +300,10 @@ class ControlTokens:
         return "|".join(re.escape(text) for text in texts if text)
 
     @cached_property
-    def _before(self) -> list[int]:
-        """Return the token ids that the tokenizer puts before every text."""
+    def _leading_ids(self) -> list[int]:
+        """Token ids that the tokenizer puts before every text."""
         whole = cast(list[int], self._tokenizer("a")["input_ids"])
-        bare = self._ids("a", as_text=False)
+        bare = self._tokenise("a", as_text=False)
         starts = range(len(whole) - len(bare) + 1)
         start = next((i for i in starts if whole[i : i + len(bare)] == bare), 0)
         return whole[:start]

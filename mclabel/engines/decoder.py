@@ -1,8 +1,8 @@
-"""Batched sampling of many rollouts with any transformers causal LM of full attention.
+"""Samples many rollouts in one batch, with any transformers causal LM that has full attention.
 
-The decoder gives rollouts lanes and memory beside the prefixes that they share (`prefixes`), and
-samples one token for them at every step (`cascade` has the attention). It is single-threaded; the
-caller owns the loop (`hf`).
+Rollouts share the keys and values of their common prefixes, which the module `prefixes` computes.
+A step samples one token for the live rollouts, with the attention of the module `cascade`. The
+decoder is single-threaded. Its caller, the engine `hf`, runs the loop of steps.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mclabel.core.errors import EngineError
-from mclabel.engines.cascade import CHUNK, LANES, Batch, Lane, Pools, Row
+from mclabel.engines.cascade import CHUNK_TOKENS, LANES_PER_BLOCK, Batch, Lane, Pools, Row
 from mclabel.engines.prefixes import Held, HeldRollouts, Prefix, PrefixCache
 
 STEP_GROWTH = 512
-"""Sampled tokens after which the limit on a step's lanes grows by one, if there is one."""
+"""Number of sampled tokens after which the maximum number of lanes per step grows by one. It has no
+effect if `first_step` is None."""
 HELD_SHARE = 4
-"""Memory of rollouts that others may go on from, in that of prefixes."""
+"""Maximum memory for ended rollouts that may be continued, as a multiple of `prefix_cache_bytes`.
+"""
 
 
 class SharedPrefixDecoder:
-    """Samples one token for live rollouts at each `step`: for all, or for those that come first.
+    """Samples one token per `step` for all live rollouts, or for those with the lowest rank.
 
-    Rollouts of one context that are admitted together share a lane, and its computation, until they
-    sample different tokens. Each draws its own token from the common distribution, so they stay
-    independent; a confident model is sampled several times as fast. Rollouts join and leave between
-    any two steps. The random number of a draw depends on the rollout's seed and position alone, so
-    the same seed gives the same completion whatever is sampled beside it.
+    Rollouts that have the same context and are admitted before its first step share a lane until
+    they sample different tokens. A lane is computed once for all its rollouts. Each rollout draws
+    its own token from the common distribution, so the rollouts stay independent. A confident model
+    is sampled several times as fast this way. Rollouts join and leave between any two steps. The
+    random number of a draw depends only on the rollout's seed and position. So the same seed gives
+    the same completion, no matter which other rollouts are sampled at the same time.
     """
 
     def __init__(
@@ -57,19 +60,21 @@ class SharedPrefixDecoder:
 
         Args:
             model: decoder with full attention in every layer, loaded with `ATTENTION`.
-            end_ids: tokens that end a completion.
-            temperature: >= 0; 0 is greedy.
-            top_p: in (0, 1].
-            top_k: 0 for all tokens.
+            end_ids: ids of the tokens that end a completion.
+            temperature: sampling temperature, >= 0; 0 is greedy.
+            top_p: total probability of the tokens to sample from, in (0, 1].
+            top_k: number of most likely tokens to sample from; 0 for all tokens.
             max_live: maximum number of concurrent rollouts.
             first_step: maximum number of lanes in the first decoding step; lanes of the lowest
                 `Row.rank` come first. The maximum grows by 1 per `STEP_GROWTH` sampled tokens.
                 None computes all lanes in every step.
-            max_context: tokens of context and rollout, at most what the model was made for.
-            stop: texts that end a rollout.
-            ends_with: whether the last of some ids completes one of some texts.
-            prefix_cache_bytes: keys and values kept of prefixes that no live rollout uses, and as
-                many of rollouts that others may go on from.
+            max_context: maximum number of tokens of context and new tokens together; None uses the
+                model's own limit, which also applies if it is smaller.
+            stop: texts that end every rollout.
+            ends_with: function of token ids and stop texts that returns whether the last token
+                completes one of the texts.
+            prefix_cache_bytes: maximum bytes of keys and values of prefixes that no live rollout
+                uses. Ended rollouts that may be continued take up to `HELD_SHARE` times as much.
 
         Raises:
             EngineError: the model's attention is not plain full attention.
@@ -91,18 +96,18 @@ class SharedPrefixDecoder:
             dtype=model.dtype,
             device=model.device,
         )
-        # Twice the lanes that max_live needs: blocks are seldom full.
-        self._max_blocks = max(1, 2 * -(-max_live // LANES))
+        # Twice as many lanes as max_live needs, because blocks are seldom full.
+        self._max_blocks = max(1, 2 * -(-max_live // LANES_PER_BLOCK))
         self._prefixes = PrefixCache(model, self._pools, max_bytes=prefix_cache_bytes)
         self._held = HeldRollouts(self._pools, max_bytes=HELD_SHARE * prefix_cache_bytes)
         self._block_prefix: list[Prefix | None] = []
-        self._lanes: list[Lane | None] = []  # by slot = block * LANES + place in it
+        self._lanes: list[Lane | None] = []  # index: block * LANES_PER_BLOCK + place in the block
         self._fresh: dict[tuple[tuple[int, ...], int, tuple[str, ...]], tuple[Lane, Held | None]]
         self._fresh = {}
-        """Lanes that have not sampled yet, by context, budget and stop texts, and what they go on
-        from."""
+        """Maps context, token budget and stop texts to the lane that has not sampled yet, and to
+        the ended rollout that the lane continues (None if it continues none)."""
         self._parked: list[tuple[Lane, Prefix]] = []
-        """Lanes that have parted from others and wait for a slot."""
+        """Lanes that were split off from other lanes and wait for a slot, with their prefixes."""
         self.num_live = 0
         """Number of rollouts being sampled."""
         self.num_sampled_tokens = 0
@@ -112,10 +117,10 @@ class SharedPrefixDecoder:
         """Replace the model's weights, and drop everything computed with the old weights.
 
         Args:
-            weights: by the model's names; no rollout is live.
+            weights: tensors by their names in the model. No rollout may be live.
 
         Raises:
-            EngineError: they are not the model's.
+            EngineError: names or shapes differ from those of the model.
         """
         assert not self.num_live, "rollouts are live"
         try:
@@ -127,12 +132,12 @@ class SharedPrefixDecoder:
 
     @property
     def num_prefill_tokens(self) -> int:
-        """The number of prefix tokens that were computed."""
+        """Number of prefix tokens that were computed."""
         return self._prefixes.num_computed_tokens
 
     @property
     def lanes(self) -> list[Lane]:
-        """Lanes that a step computes, by slot."""
+        """Lanes that have a slot, in the order of slots."""
         return [lane for lane in self._lanes if lane is not None]
 
     @property
@@ -144,16 +149,16 @@ class SharedPrefixDecoder:
 
     @torch.inference_mode()
     def admit(self, row: Row, waiting: Iterable[tuple[int, ...]] = ()) -> bool:
-        """Admit a rollout. Return False if there is no room for it now.
+        """Admit a rollout to the next step. Return False if there is no room for it now.
 
         Args:
-            row: its context leaves room for at least one token.
-            waiting: contexts of rollouts that will come soon. If one of them begins with
-                this row's context, the longest is computed now for all of them.
+            row: the rollout. Its context must leave room for at least one token.
+            waiting: contexts of rollouts that will be admitted soon. If some of them begin with
+                this rollout's context, the longest is computed now, for all of them.
         """
         if self.num_live >= self.max_live:
             return False
-        # A lane that no step computes costs time, too: attention goes over all blocks.
+        # Even a lane that no step computes costs time, because attention reads all blocks.
         is_full = self.num_live >= self._step_width
         if is_full and all(lane.rows[0].rank < row.rank for lane in self.lanes):
             return False
@@ -164,23 +169,23 @@ class SharedPrefixDecoder:
                 prefix = held.prefix
             else:
                 prefix = self._prefixes.get(row.context[:-1], waiting, used=self._block_prefix)
-            if not self._place(lane, prefix):
+            if not self._place_lane(lane, prefix):
                 return False
             if held is not None:
                 lane.chunks = [self._take_chunk() for _ in range(held.num_chunks)]
-                self._pools.chunks_in(lane.chunks, held.content)
+                self._pools.write_chunks(lane.chunks, held.content)
             entry = self._fresh[key] = lane, held
         lane, held = entry
         if held is not None:
-            held.give(row)
+            held.hand_over_to(row)
         lane.rows.append(row)
         self.num_live += 1
         return True
 
     @torch.inference_mode()
     def step(self) -> list[Row]:
-        """Sample one token for live rollouts. Return the rollouts that ended, which are removed."""
-        self._parked = [(lane, on) for lane, on in self._parked if not self._place(lane, on)]
+        """Sample one token for the live rollouts. Remove and return the rollouts that ended."""
+        self._parked = [(lane, on) for lane, on in self._parked if not self._place_lane(lane, on)]
         lanes = self.lanes
         if len(lanes) > self._step_width:
             lanes = heapq.nsmallest(self._step_width, lanes, key=lambda lane: lane.rows[0].rank)
@@ -189,8 +194,8 @@ class SharedPrefixDecoder:
         if not lanes:
             return []
         logits = self._forward(lanes)
-        _read_wanted(lanes, logits)
-        tokens = draw(
+        _store_wanted_logprobs(lanes, logits)
+        tokens = draw_tokens(
             logits,
             [lane.rows for lane in lanes],
             temperature=self._temperature,
@@ -205,14 +210,14 @@ class SharedPrefixDecoder:
             num_before = len(ended)
             for row, token in zip(lane.rows, chosen, strict=True):
                 row.sampled.append(token)
-                if token in self._end_ids or len(row.sampled) >= self._budget(row):
+                if token in self._end_ids or len(row.sampled) >= self._max_new_tokens(row):
                     ended.append(row)
                 else:
                     going_on.setdefault(token, []).append(row)
             for token, rows in list(going_on.items()):
                 if self.ended_by_text(rows[0]) or self.is_at_stop(rows[0]):
                     ended += going_on.pop(token)
-            # The caller of a rollout that ended at its own stop text is likely to go on from it.
+            # If a rollout ended at its own stop text, the caller is likely to continue it.
             for row in ended[num_before:]:
                 if row.stop and not self.ended_by_token(row):
                     self._held.put(row, self._prefix_of(lane), lane.chunks)
@@ -222,18 +227,22 @@ class SharedPrefixDecoder:
                 continue
             lane.rows, *others = going_on.values()
             parting += [(lane, rows) for rows in others]
-        self._part(parting)
+        self._split_lanes(parting)
         self.num_live -= len(ended)
         return ended
 
-    def _part(self, parting: Sequence[tuple[Lane, list[Row]]]) -> None:
-        """Move rollouts whose token differs from their lane's to lanes of their own."""
+    def _split_lanes(self, parting: Sequence[tuple[Lane, list[Row]]]) -> None:
+        """Move rollouts whose last token differs from their lane's to new lanes.
+
+        Args:
+            parting: pairs of the old lane and the rollouts for one new lane.
+        """
         copies: list[tuple[int, int]] = []
         for lane, rows in parting:
             new = Lane(rows=rows, chunks=[self._take_chunk() for _ in lane.chunks])
             copies += zip(lane.chunks, new.chunks, strict=True)
             prefix = self._prefix_of(lane)
-            if not self._place(new, prefix):
+            if not self._place_lane(new, prefix):
                 self._parked.append((new, prefix))
         if copies:
             self._pools.copy_chunks(*zip(*copies, strict=True))
@@ -247,19 +256,19 @@ class SharedPrefixDecoder:
         return bool(self._stop and row.sampled) and self._ends_with(row.sampled, self._stop)
 
     def is_at_stop(self, row: Row) -> bool:
-        """Return whether a rollout's last token completed a text that ends this rollout."""
+        """Return whether a rollout's last token completed one of its own stop texts."""
         return bool(row.stop and row.fresh) and self._ends_with(row.sampled, row.stop)
 
-    def _budget(self, row: Row) -> float:
+    def _max_new_tokens(self, row: Row) -> float:
         return min(row.max_tokens + row.num_given, self.max_context - len(row.context))
 
     def _prefix_of(self, lane: Lane) -> Prefix:
-        prefix = self._block_prefix[lane.slot // LANES]
+        prefix = self._block_prefix[lane.slot // LANES_PER_BLOCK]
         assert prefix is not None
         return prefix
 
     def logits(self) -> Tensor:
-        """Return the next-token logits, [lanes, vocabulary]."""
+        """Return the next-token logits of all lanes that have a slot, [lanes, vocabulary]."""
         with torch.inference_mode():
             return self._forward(self.lanes)
 
@@ -270,7 +279,7 @@ class SharedPrefixDecoder:
 
     def _forward(self, lanes: Sequence[Lane]) -> Tensor:
         for lane in lanes:
-            if lane.num_own >= len(lane.chunks) * CHUNK:
+            if lane.num_own >= len(lane.chunks) * CHUNK_TOKENS:
                 lane.chunks.append(self._take_chunk())
         batch = Batch(self._pools, lanes)
         output = self._model(
@@ -284,8 +293,8 @@ class SharedPrefixDecoder:
 
     # Blocks
 
-    def _place(self, lane: Lane, prefix: Prefix) -> bool:
-        """Give a lane a slot beside its prefix; False if all are taken."""
+    def _place_lane(self, lane: Lane, prefix: Prefix) -> bool:
+        """Give a lane a slot in a block of its prefix. Return False if no slot is free."""
         slot = self._free_slot(prefix)
         if slot is None:
             return False
@@ -295,7 +304,7 @@ class SharedPrefixDecoder:
     def _free_slot(self, prefix: Prefix) -> int | None:
         for block, held in enumerate(self._block_prefix):
             if held is prefix:
-                for slot in range(block * LANES, (block + 1) * LANES):
+                for slot in range(block * LANES_PER_BLOCK, (block + 1) * LANES_PER_BLOCK):
                     if self._lanes[slot] is None:
                         return slot
         if None in self._block_prefix:
@@ -303,27 +312,30 @@ class SharedPrefixDecoder:
         elif len(self._block_prefix) < self._max_blocks:
             block = len(self._block_prefix)
             self._block_prefix.append(None)
-            self._lanes += [None] * LANES
+            self._lanes += [None] * LANES_PER_BLOCK
         else:
             return None
         self._pools.fill_block(block, prefix.kv)
         self._block_prefix[block] = prefix
-        return block * LANES
+        return block * LANES_PER_BLOCK
 
     def _release(self, lane: Lane) -> None:
         self._lanes[lane.slot] = None
         self._pools.free_chunks(lane.chunks)
-        block = lane.slot // LANES
-        if all(other is None for other in self._lanes[block * LANES : (block + 1) * LANES]):
+        block = lane.slot // LANES_PER_BLOCK
+        if all(
+            other is None
+            for other in self._lanes[block * LANES_PER_BLOCK : (block + 1) * LANES_PER_BLOCK]
+        ):
             self._block_prefix[block] = None
 
 
-def _read_wanted(lanes: Sequence[Lane], logits: Tensor) -> None:
-    """Record the log-probabilities of the first tokens for the rollouts that request them."""
-    for lane, of_lane in zip(lanes, logits, strict=True):
+def _store_wanted_logprobs(lanes: Sequence[Lane], logits: Tensor) -> None:
+    """Store the first-token log-probabilities in each rollout that requests them."""
+    for lane, lane_logits in zip(lanes, logits, strict=True):
         for row in lane.rows:
             if row.wanted and row.logprobs is None:
-                chosen = of_lane.double().log_softmax(-1)[list(row.wanted)]
+                chosen = lane_logits.double().log_softmax(-1)[list(row.wanted)]
                 row.logprobs = tuple(chosen.tolist())
 
 
@@ -339,13 +351,13 @@ def _check_supported(model: PreTrainedModel, config: Any) -> None:
     )
     if not model._supports_attention_backend or kinds != {"full_attention"} or odd or sliding:
         raise EngineError(
-            f"policy.engine=hf: {type(model).__name__} uses attention that this engine does not "
-            "have (sliding window, state space or soft-capped). Choose a policy.model with full "
-            "attention in every layer"
+            f"policy.engine=hf: {type(model).__name__} uses a kind of attention that this engine "
+            "does not support (sliding window, state space or soft-capped). Choose a policy.model "
+            "with full attention in every layer"
         )
 
 
-def draw(
+def draw_tokens(
     logits: Tensor,
     lanes: Sequence[Sequence[Row]],
     *,
@@ -356,42 +368,49 @@ def draw(
     """Draw a token for every rollout of every lane.
 
     Args:
-        logits: [lanes, vocabulary].
-        lanes: rollouts of each, at least one.
-        temperature: >= 0; 0 is greedy.
-        top_p: in (0, 1].
-        top_k: 0 for all tokens.
+        logits: next-token logits, [lanes, vocabulary].
+        lanes: the rollouts of each lane, at least one per lane.
+        temperature: sampling temperature, >= 0; 0 is greedy.
+        top_p: total probability of the tokens to sample from, in (0, 1].
+        top_k: number of most likely tokens to sample from; 0 for all tokens.
+
+    Returns:
+        Token ids by lane and rollout.
 
     Raises:
-        EngineError: a logit is no number, and so no token has a chance.
+        EngineError: a logit is NaN, so the probabilities are undefined.
     """
     if temperature == 0:
         highest, best = logits.max(-1)
-        _check_numbers(highest)
+        _check_free_of_nan(highest)
         return [[token] * len(rows) for rows, token in zip(lanes, best.tolist(), strict=True)]
-    probabilities = torch.softmax(_warped(logits, temperature, top_k, top_p), -1)
+    probabilities = torch.softmax(_warp_logits(logits, temperature, top_k, top_p), -1)
     cumulative = probabilities.double().cumsum(-1)
-    _check_numbers(cumulative[:, -1])
+    _check_free_of_nan(cumulative[:, -1])
     counts = np.array([len(rows) for rows in lanes])
-    there = np.arange(counts.max()) < counts[:, None]
-    draws = np.zeros(there.shape)
-    draws[there] = uniform([row for rows in lanes for row in rows])
+    is_row = np.arange(counts.max()) < counts[:, None]
+    draws = np.zeros(is_row.shape)
+    draws[is_row] = uniform_numbers([row for rows in lanes for row in rows])
     places = torch.from_numpy(draws).to(logits.device) * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, places, right=True).clamp(max=logits.shape[1] - 1)
     drawn = zip(tokens.tolist(), counts.tolist(), strict=True)
     return [chosen[:count] for chosen, count in drawn]
 
 
-def _check_numbers(of_lanes: Tensor) -> None:
-    """Refuse what NaN among a lane's logits amounts to: every sum and every maximum is NaN."""
-    if of_lanes.isnan().any():
+def _check_free_of_nan(lane_values: Tensor) -> None:
+    """Raise an error if a lane's logits contain NaN.
+
+    Args:
+        lane_values: sum or maximum of each lane. It is NaN if one of the lane's logits is NaN.
+    """
+    if lane_values.isnan().any():
         raise EngineError(
-            "the model's logits are NaN, because it overflows on this text. Set "
+            "the model's logits are NaN, because its numbers overflow on this text. Set "
             "policy.engine.dtype=bfloat16 or float32"
         )
 
 
-def _warped(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
+def _warp_logits(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
     from transformers import LogitsProcessorList, TopKLogitsWarper, TopPLogitsWarper
 
     warpers: Any = LogitsProcessorList()
@@ -402,8 +421,8 @@ def _warped(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Ten
     return warpers(None, logits / temperature)  # type: ignore[no-any-return]
 
 
-def uniform(rows: Sequence[Row]) -> NDArray[np.float64]:
-    """Draw a number in [0, 1) per rollout, from its seed and position alone (SplitMix64)."""
+def uniform_numbers(rows: Sequence[Row]) -> NDArray[np.float64]:
+    """Draw one number in [0, 1) per rollout from its seed and position alone (SplitMix64)."""
     seeds = np.array([row.seed for row in rows], dtype=np.uint64)
     positions = np.array([len(row.sampled) - row.num_given + 1 for row in rows], dtype=np.uint64)
     with np.errstate(over="ignore"):

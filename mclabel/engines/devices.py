@@ -1,4 +1,4 @@
-"""Resources of engines: CPUs and GPUs of a cluster, and the torch device that `auto` selects."""
+"""Resources of engines: their CPUs and GPUs on a cluster, and the torch device of `auto`."""
 
 from __future__ import annotations
 
@@ -8,52 +8,53 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mclabel.core.errors import EngineError
-from mclabel.engines.pretrained import reason
+from mclabel.engines.pretrained import error_reason
 
 AUTO: Final = "auto"
-"""A device that each process chooses for itself."""
+"""Setting by which each process chooses its own torch device; see `resolve_device`."""
 
 
 def resolve_device(device: str) -> str:
-    """Return the torch device that `auto` means in this process; any other unchanged.
+    """Replace `auto` by a torch device; return any other device unchanged.
 
-    That is cuda where torch sees a GPU, and cpu elsewhere. A worker of Ray takes cuda only if a GPU
-    is reserved for it.
+    The device is `cuda` if torch finds a GPU in this process, else `cpu`. A Ray worker uses `cuda`
+    only if a GPU is reserved for it.
     """
     if device != AUTO:
         return device
     import torch
 
-    return "cuda" if torch.cuda.is_available() and not _is_denied() else "cpu"
+    return "cuda" if torch.cuda.is_available() and not _lacks_reserved_gpu() else "cpu"
 
 
 def check_device(device: str) -> str:
-    """See that torch computes on a device here.
+    """Check that torch can compute on a device in this process.
 
     Args:
         device: name of a torch device, or `auto`.
 
     Returns:
-        The device that it stands for here.
+        The device, with `auto` resolved.
 
     Raises:
-        EngineError: torch does not compute there.
+        EngineError: torch cannot compute on the device.
     """
     import torch
 
     resolved = resolve_device(device)
     try:
         torch.ones(1, device=resolved).item()
-    except Exception as error:  # each backend refuses in its own way
+    except Exception as error:  # each backend raises its own type of exception
         raise EngineError(
-            f"device={device!r}: torch cannot compute there on this machine ({reason(error)}). "
-            "Give cpu, cuda where there is a GPU, or auto to choose"
+            f"device={device!r}: torch cannot compute on this device of this machine "
+            f"({error_reason(error)}). Use cpu, cuda on a machine with a GPU, or auto, which "
+            "chooses one of the two"
         ) from error
     return resolved
 
 
 def has_bfloat16(device: str) -> bool:
-    """Return whether a device is a GPU that computes in bfloat16 by itself."""
+    """Return whether a device is a GPU that computes in bfloat16 without emulation."""
     import torch
 
     if torch.device(device).type != "cuda" or not torch.cuda.is_available():
@@ -61,8 +62,11 @@ def has_bfloat16(device: str) -> bool:
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
-def _is_denied() -> bool:
-    """Return whether this is a Ray worker without a GPU, which may see those of others."""
+def _lacks_reserved_gpu() -> bool:
+    """Return whether this process is a Ray worker without a reserved GPU.
+
+    Such a worker may see GPUs that are reserved for other workers.
+    """
     ray = sys.modules.get("ray")  # a worker has imported it
     if ray is None or not ray.is_initialized():
         return False
@@ -72,28 +76,31 @@ def _is_denied() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineResources:
-    """Resources of one engine's actor."""
+    """CPUs and GPUs that an engine reserves on a cluster."""
 
     num_cpus: float = 1.0
+    """Number of CPUs of the engine's Ray actor."""
     num_gpus: float = 0.0
+    """Number of GPUs of the engine's Ray actor; 0 if the GPUs are in `bundles`."""
     gpu_memory: float = 0.0
-    """Share of the memory of each of its GPUs that it holds while it is loaded, in [0, 1]; 0 where
-    that is not known before."""
+    """Fraction of the memory of each of its GPUs that a loaded engine occupies, in [0, 1]; 0 if
+    the fraction is not known beforehand."""
     bundles: tuple[Mapping[str, float], ...] = ()
-    """Bundles of a placement group over several nodes, if the engine's own workers are Ray actors;
-    the engine's actor is in the first. Without bundles, the actor has all resources on one node."""
+    """Bundles of a Ray placement group over several nodes, for an engine whose own workers are Ray
+    actors. The first bundle includes the engine's actor. If empty, all resources are on one node.
+    """
 
     @property
     def total_gpus(self) -> float:
-        """GPUs of the actor and of its workers."""
+        """Number of GPUs of the engine's actor and its workers."""
         return self.num_gpus + sum(bundle.get("GPU", 0) for bundle in self.bundles)
 
     def __str__(self) -> str:
         group = f" over {len(self.bundles)} bundles" if self.bundles else " on one node"
         return f"an engine takes {self.num_cpus:g} CPUs and {self.total_gpus:g} GPUs{group}"
 
-    def replaced(self, *, num_cpus: float | None, num_gpus: float | None) -> EngineResources:
-        """These resources with what a configuration sets in their place.
+    def with_overrides(self, *, num_cpus: float | None, num_gpus: float | None) -> EngineResources:
+        """Return a copy with the numbers that a configuration sets.
 
         Args:
             num_cpus: CPUs of the engine's actor; None leaves them unchanged.
@@ -106,7 +113,11 @@ class EngineResources:
         return changed if num_gpus is None else replace(changed, num_gpus=num_gpus)
 
     def room(self, nodes: Iterable[Mapping[str, float]]) -> int:
-        """Return about how many engines would fit the nodes if these were empty."""
+        """Return about how many engines would fit on the nodes if the nodes were empty.
+
+        Args:
+            nodes: resources of each node, such as {"CPU": 16, "GPU": 1}.
+        """
         have = list(nodes)
         if self.bundles:
             return int(sum(node.get("GPU", 0) for node in have) // self.total_gpus)
@@ -118,3 +129,4 @@ class EngineResources:
 
 
 ONE_CPU = EngineResources()
+"""Resources of an engine that needs one CPU and no GPU."""

@@ -1,8 +1,9 @@
-"""Sends requests to several endpoints of one model, with retries, limits and clear refusals.
+"""Sends requests to one or more servers of the same model, and retries failed requests.
 
-A server that answers 429 or 5xx, or not at all, is set aside for the time in `Retry-After`, or for
-one that doubles; others take its requests. Requests of one problem go to one endpoint while it
-lives, so that its prefix cache serves them.
+An *endpoint* is one server. An endpoint that answers 408, 425, 429 or 5xx, or not at all, gets no
+requests for a while: for the seconds in its `Retry-After` header, or else for a pause that doubles
+with each failure. Meanwhile the other endpoints serve its requests. All requests of one problem go
+to the same endpoint while it works, so that its prefix cache can serve them.
 """
 
 from __future__ import annotations
@@ -28,43 +29,47 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""Seconds without requests to an endpoint after its first failure, and at most."""
 LONGEST_RETRY_AFTER_S = 300.0
+"""Maximum pause in seconds that a server can request by `Retry-After`."""
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-"""OpenAI's names of errors of an account that has spent its money: the first comes with status 429,
-as a limit of the rate does."""
+"""OpenAI's error codes for an account without credit. The first one comes with HTTP status 429,
+like the errors of rate limits."""
 _NOT_PROCESSED = frozenset(
     {"batch_expired", "batch_cancelled", "rate_limit_exceeded", "rate_limit_error"}
 )
-"""Codes of errors that say that a request was not processed: it can be sent again."""
-MAX_SHOWN = 300  # characters of a server's words in a message
+"""Error codes of requests that the server did not process, so they can be sent again."""
+MAX_SHOWN = 300
+"""Maximum number of characters of a server's answer that an error message quotes."""
 
 BAD_TRIES = 3
-"""Number of attempts at a request whose answers are unusable."""
+"""Maximum number of attempts at a request if each answer is unusable."""
 MAX_BAD = 16
-"""Requests without any good answer between them after which a server is taken to give none."""
+"""Number of consecutive requests without a usable answer after which the engine gives up."""
 
 Request = Callable[["AsyncOpenAI"], Awaitable[Any]]
+"""Function that sends one request with the given client and returns the answer."""
 
 
 class BusyError(Exception):
-    """A server gave an answer that another try may better."""
+    """A server gave an answer that may be better after another attempt."""
 
 
 class ErrorAnswer(Exception):
-    """An error in place of an answer that has the status of a success, as OpenRouter sends it."""
+    """An error that a server sent with the HTTP status of a success, as OpenRouter does."""
 
     def __init__(self, error: Any) -> None:
-        """Take the status from the code of the error, where it names one.
+        """Take the status from the error's code if that is a number, else use 200.
 
         Args:
-            error: the object or text that the server sent.
+            error: the object or text of the error in the answer.
         """
         self.status_code, self.body = error_status(error, 200), error
         super().__init__(error_words(error))
 
 
 def error_words(error: Any) -> str:
-    """Return the message in an error of a server, else the whole error as JSON."""
+    """Return the message in a server's error; without a message, return the error as JSON."""
     if isinstance(error, dict) and "error" in error:
         error = error["error"]
     message = error.get("message") if isinstance(error, dict) else error
@@ -75,10 +80,12 @@ def error_words(error: Any) -> str:
 
 
 def error_status(error: Any, status: int) -> int:
-    """Return the HTTP status that the code of an error stands for, or else the given status.
+    """Return the HTTP status in the code of an error, or else the given status.
+
+    The codes of unprocessed requests count as status 429.
 
     Args:
-        error: the object of the error.
+        error: the error object in a server's answer.
         status: HTTP status of the response.
     """
     code = error.get("code") if isinstance(error, dict) else None
@@ -90,12 +97,12 @@ def error_status(error: Any, status: int) -> int:
 
 
 def pause_s(num_failures: int) -> float:
-    """Return how many seconds to set an endpoint aside after its failures in a row."""
+    """Return how many seconds to pause an endpoint after `num_failures` consecutive failures."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(num_failures - 1, 20))
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the pause that a server asks for, in seconds; None without one, or for a date."""
+    """Return the seconds in the header `Retry-After`; None without the header or for a date."""
     try:
         asked = float(headers.get("retry-after", ""))
     except ValueError:
@@ -103,12 +110,12 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     return None if math.isnan(asked) else min(max(asked, 0.0), LONGEST_RETRY_AFTER_S)
 
 
-def is_passing(status: int, error: Any) -> bool:
-    """Return whether a server with this response may accept the same request later.
+def is_temporary(status: int, error: Any) -> bool:
+    """Return whether an error is temporary: the server may accept the same request later.
 
     Args:
         status: HTTP status of the response, at least 400.
-        error: the object `error` in the answer, if it has one.
+        error: the object `error` in the answer; None if the answer has no such object.
     """
     return (status in (408, 425, 429) or status >= 500) and not _lacks_credit(status, error)
 
@@ -119,7 +126,11 @@ def _lacks_credit(status: int, error: Any) -> bool:
 
 
 def missing_key(api_key_env: str | None) -> str | None:
-    """Return the fault of a setting that names an environment variable which is not set."""
+    """Return an error message if the environment variable of the API key is not set, else None.
+
+    Args:
+        api_key_env: name of the environment variable; None if the server needs no key.
+    """
     if api_key_env is None or os.environ.get(api_key_env):
         return None
     return f"policy.engine.api_key_env={api_key_env}: the variable is not set"
@@ -131,22 +142,22 @@ class _Endpoint:
         self.num_failures = 0
         self.closed_until = 0.0  # time.monotonic()
         self.answered_at = 0.0
-        self.failure: Exception | None = None  # the last one
+        self.failure: Exception | None = None  # the most recent failure
 
     def set_aside(self, requested_pause_s: float | None, failure: Exception) -> None:
         now = time.monotonic()
         self.failure = failure
         if now < self.closed_until:
-            return  # by another request, for the same reason
+            return  # another request has paused the endpoint already, for the same reason
         self.num_failures += 1
-        logger.info("%s is set aside (failure %d in a row)", self.url, self.num_failures)
+        logger.info("%s is paused after failure %d in a row", self.url, self.num_failures)
         self.closed_until = now + (
             pause_s(self.num_failures) if requested_pause_s is None else requested_pause_s
         )
 
 
 class Endpoints:
-    """Servers of one model."""
+    """Clients of all servers of one model."""
 
     def __init__(
         self, urls: Sequence[str], *, api_key_env: str | None, timeout_s: float, limited_s: float
@@ -154,29 +165,30 @@ class Endpoints:
         """Make a client of each server.
 
         Args:
-            urls: base URLs.
-            api_key_env: name of the environment variable that holds the key, if one is needed.
-            timeout_s: maximum seconds of one request.
-            limited_s: seconds for which a server that limits the rate is asked again.
+            urls: base URLs of the servers.
+            api_key_env: name of the environment variable that holds the API key; None sends no
+                key.
+            timeout_s: maximum seconds per request.
+            limited_s: minimum seconds for which a request is retried if a server limits the rate.
 
         Raises:
-            EngineError: the environment holds no key.
+            EngineError: the environment variable of the key is not set.
         """
         from openai import AsyncOpenAI
 
         if (fault := missing_key(api_key_env)) is not None:
             raise EngineError(
-                f"{fault} where the engine runs. Export it there, on every node that runs an engine"
+                f"{fault} where the engine runs. Export it on every node that runs an engine"
             )
         key = None if api_key_env is None else os.environ[api_key_env]
         self._key, self._key_env = key, api_key_env
         self._limited_s = limited_s
         self._num_bad = 0
-        """Requests since the last good answer that got none that can be used."""
+        """Number of failed requests since the last usable answer."""
         self._endpoints = [
             _Endpoint(
                 url,
-                # Without a key of its own the client would take one from the environment.
+                # If api_key is not given, the client takes a key from the environment.
                 AsyncOpenAI(base_url=url, api_key=key or "none", timeout=timeout_s, max_retries=0),
             )
             for url in urls
@@ -185,56 +197,63 @@ class Endpoints:
     async def ask(
         self, request: Request, *, home: int, retry_s: float, max_tries: int = BAD_TRIES
     ) -> Any:
-        """Send a request and return the response; try again while servers are busy or away.
+        """Send a request and return the response; retry while servers are busy or unreachable.
 
         Args:
-            request: sends it.
-            home: requests with one number go to one endpoint, while it lives.
-            retry_s: seconds for which the request is tried again.
-            max_tries: maximum attempts if the responses cannot be used.
+            request: function that sends the request.
+            home: number that chooses the endpoint. Requests with the same number go to the same
+                endpoint while it works.
+            retry_s: maximum seconds of retries.
+            max_tries: maximum number of attempts if the responses are unusable.
 
         Raises:
-            BadAnswer: servers answered several times, and never with what can be used.
-            EngineError: no server answered in that time, one refused for good, or no answer of
-                many can be used.
+            BadAnswer: all attempts at this request had unusable answers.
+            EngineError: no server answered within `retry_s`, a server refused the request, or
+                `MAX_BAD` requests in a row had no usable answer.
         """
         for num_left in reversed(range(max_tries)):
             try:
-                answer = await self._ask(self._endpoints, request, home, retry_s)
+                answer = await self._ask_until_answered(self._endpoints, request, home, retry_s)
             except BadAnswer as error:
                 if not num_left:
-                    raise self._bad(error) from error
-                home += 1  # another server, if there is one
+                    raise self._bad_answer_error(error) from error
+                home += 1  # try the next server, if there are several
                 await asyncio.sleep(pause_s(1))
             else:
                 self._num_bad = 0
                 return answer
         raise AssertionError("unreachable")
 
-    def _bad(self, error: BadAnswer) -> EngineError:
-        """Decide what to do about a request without a usable response."""
+    def _bad_answer_error(self, error: BadAnswer) -> EngineError:
+        """Return the error for a request without a usable answer.
+
+        After `MAX_BAD` such requests in a row, the error is one that stops the engine.
+        """
         self._num_bad += 1
-        words = self.shown(str(error))
+        words = self.clean_message(str(error))
         if self._num_bad < MAX_BAD:
             return BadAnswer(words)
         return EngineError(f"{words}. The last {self._num_bad} requests failed the same way")
 
-    async def _ask(
+    async def _ask_until_answered(
         self, endpoints: Sequence[_Endpoint], request: Request, home: int, retry_s: float
     ) -> Any:
         from openai import APIConnectionError, APIStatusError
 
         failing_since: float | None = None
         while True:
-            endpoint = _open_one(endpoints, home)
+            endpoint = _first_unpaused(endpoints, home)
             if endpoint is None:
                 closed = min(endpoints, key=lambda endpoint: endpoint.closed_until)
                 now = time.monotonic()
                 failing_since = failing_since or now
                 left_s = retry_s - (now - max(failing_since, closed.answered_at))
                 if left_s <= 0 and closed.failure is not None:
-                    raise self._gave_up(closed, closed.failure, retry_s) from closed.failure
-                # Not all at once: a server that comes back would be thrown over again.
+                    raise self._unreachable_error(
+                        closed, closed.failure, retry_s
+                    ) from closed.failure
+                # Requests wait for random times, so that a server that comes back is not
+                # overloaded at once.
                 pause = closed.closed_until - now + random.uniform(0, pause_s(closed.num_failures))
                 await asyncio.sleep(max(0.0, min(pause, left_s)))
                 continue
@@ -246,29 +265,37 @@ class Endpoints:
                     asked = retry_after_s(error.response.headers)
                 if isinstance(error, APIStatusError | ErrorAnswer):
                     status, body = error.status_code, error.body
-                    if not is_passing(status, body):
+                    if not is_temporary(status, body):
                         words = error.response.text if isinstance(error, APIStatusError) else None
                         words = words or str(error)
                         raise self.refusal(endpoint.url, status, body, words) from error
                 endpoint.set_aside(asked, error)
                 failing_since = failing_since or time.monotonic()
-                # One that limits the rate, and answers others, will answer this request, too.
+                # A server that limits the rate but answers other requests will also answer this
+                # request in the end.
                 limits = getattr(error, "status_code", None) == 429
                 retry_s = max(retry_s, self._limited_s) if limits else retry_s
                 since = max(failing_since, endpoint.answered_at if limits else 0.0)
                 if time.monotonic() - since >= retry_s:
-                    raise self._gave_up(endpoint, error, retry_s) from error
+                    raise self._unreachable_error(endpoint, error, retry_s) from error
             else:
                 endpoint.num_failures, endpoint.answered_at = 0, time.monotonic()
                 return answer
 
     async def ask_each(self, request: Request, *, retry_s: float) -> dict[str, Any]:
-        """Ask all endpoints; return the responses by URL, without unreachable ones.
+        """Send a request to every endpoint; return the responses of the reachable ones by URL.
+
+        Args:
+            request: function that sends the request.
+            retry_s: maximum seconds of retries per endpoint.
 
         Raises:
-            EngineError: none can, or one refused for good.
+            EngineError: no endpoint is reachable, or an endpoint refused the request.
         """
-        asked = [self._ask([endpoint], request, 0, retry_s) for endpoint in self._endpoints]
+        asked = [
+            self._ask_until_answered([endpoint], request, 0, retry_s)
+            for endpoint in self._endpoints
+        ]
         results = await asyncio.gather(*asked, return_exceptions=True)
         answers: dict[str, Any] = {}
         for endpoint, result in zip(self._endpoints, results, strict=True):
@@ -279,7 +306,7 @@ class Endpoints:
         if not answers:
             raise next(result for result in results if isinstance(result, _UnreachableError))
         for url in {endpoint.url for endpoint in self._endpoints} - set(answers):
-            logger.warning("policy.engine: %s does not answer; it is tried again later", url)
+            logger.warning("policy.engine: %s does not answer. Later requests try it again", url)
         return answers
 
     async def close(self) -> None:
@@ -287,91 +314,104 @@ class Endpoints:
         for endpoint in self._endpoints:
             await endpoint.client.close()
 
-    def shown(self, words: str) -> str:
-        """Return a server's message for the user: without keys, and not long."""
+    def clean_message(self, words: str) -> str:
+        """Return a server's message for display: shortened, without the API key."""
         if self._key:
             words = words.replace(self._key, "***")
         words = "".join(c if c.isprintable() else " " for c in words)
         return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "…"
 
     def refusal(self, url: str, status: int, error: Any, words: str) -> EngineError:
-        """Return the error of a request that would be refused again, or of all requests.
+        """Return the error for a permanent refusal.
+
+        It is a `RefusedError` if only this request would be refused again. It is a plain
+        `EngineError` if all requests would be refused.
 
         Args:
             url: URL of the server.
             status: HTTP status of the response.
-            error: the error in the response; see `is_passing`.
-            words: the whole answer.
+            error: the error in the response; see `is_temporary`.
+            words: text of the whole answer.
         """
         kind: type[EngineError] = RefusedError
         match status:
             case _ if _lacks_credit(status, error):
                 kind = EngineError
                 why = (
-                    f"says that the account has no credit left: {self.shown(words)}. Add some or "
-                    "raise its limit, and run the command again"
+                    f"says that the account has no credit left: {self.clean_message(words)}. Add "
+                    "credit or raise the account's limit, and run the command again"
                 )
             case 401 | 403 if self._key_env is None:
-                why = "wants a key. Set policy.engine.api_key_env to the variable that holds it"
+                why = (
+                    "requires an API key. Set policy.engine.api_key_env to the name of the "
+                    "environment variable that holds it"
+                )
             case 401:
                 kind = EngineError
-                why = f"refuses the key in {self._key_env}. Put a valid one into that variable"
+                why = f"refuses the key in {self._key_env}. Put a valid key into that variable"
             case 403:
                 why = (
-                    f"refuses the key in {self._key_env}, or what is asked with it. Put a valid "
-                    f"one into that variable. Its answer: {self.shown(words)}"
+                    f"refuses the key in {self._key_env}, or this use of the key. Put a valid key "
+                    f"into that variable. The server's answer: {self.clean_message(words)}"
                 )
             case 404:
                 why = (
-                    "has no such address or model. Check policy.engine.endpoints (most end in /v1)"
-                    f" and policy.engine.model. Its answer: {self.shown(words)}"
+                    "has no such address or model. Check policy.engine.endpoints (most URLs end in "
+                    "/v1) and policy.engine.model. The server's answer: "
+                    f"{self.clean_message(words)}"
                 )
             case _ if status < 400:
-                return RefusedError(f"policy.engine: {url} answers an error: {self.shown(words)}")
+                return RefusedError(
+                    f"policy.engine: {url} answers with an error: {self.clean_message(words)}"
+                )
             case _:
-                why = f"refuses the request: {self.shown(words)}"
+                why = f"refuses the request: {self.clean_message(words)}"
         return kind(f"policy.engine: {url} {why} (HTTP {status})")
 
-    def _gave_up(self, endpoint: _Endpoint, error: Exception, retry_s: float) -> EngineError:
+    def _unreachable_error(
+        self, endpoint: _Endpoint, error: Exception, retry_s: float
+    ) -> EngineError:
         cause = error.__cause__ or error
-        reason = self.shown(str(cause) or type(cause).__name__)
+        reason = self.clean_message(str(cause) or type(cause).__name__)
         return _UnreachableError(
             f"policy.engine: {endpoint.url} gave no answer within {retry_s:g} s: {reason}. "
-            "Check the address, that the server runs, and that the engine's node reaches it"
+            "Check that the address is right, that the server runs, and that the node of the "
+            "engine can reach it"
         )
 
 
 class RefusedError(RequestFailed):
-    """A server refused a request, and would again."""
+    """A server refused a request, and would refuse it again."""
 
 
 class _UnreachableError(RequestFailed):
     pass
 
 
-def _open_one(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint | None:
-    """Return the first endpoint from home on that is not set aside; None if all are."""
+def _first_unpaused(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint | None:
+    """Return the first endpoint that is not paused, starting at `home`; None if all are paused."""
     count, now = len(endpoints), time.monotonic()
     ordered = (endpoints[(home + i) % count] for i in range(count))
     return next((endpoint for endpoint in ordered if endpoint.closed_until <= now), None)
 
 
 class Slots:
-    """So many requests at a time, the most urgent first."""
+    """Limit on concurrent requests. Waiting requests get a slot in the order of priority."""
 
     def __init__(self, count: int) -> None:
+        """Create `count` free slots."""
         self._free = count
         self._order = itertools.count()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
 
     @property
     def num_waiting(self) -> int:
-        """The number of requests that wait for a slot."""
+        """Number of requests that wait for a slot."""
         return len(self._waiting)
 
     @asynccontextmanager
-    async def taken(self, priority: int) -> AsyncIterator[None]:
-        """Hold a slot; a lower priority waits less."""
+    async def hold_slot(self, priority: int) -> AsyncIterator[None]:
+        """Wait for a slot and hold it; requests with a lower `priority` number go first."""
         if self._free:
             self._free -= 1
         else:
@@ -381,14 +421,14 @@ class Slots:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
-                    self._hand_on()  # it had been given a slot already
+                    self._pass_on_slot()  # this request had received a slot already
                 raise
         try:
             yield
         finally:
-            self._hand_on()
+            self._pass_on_slot()
 
-    def _hand_on(self) -> None:
+    def _pass_on_slot(self) -> None:
         while self._waiting:
             _, _, turn = heapq.heappop(self._waiting)
             if not turn.done():

@@ -1,7 +1,7 @@
-"""The embedded engine: any transformers causal LM with full attention, in this process.
+"""The `hf` engine: runs any transformers causal LM with full attention in this process.
 
-A thread runs the decoding loop; completions are requested and delivered on the caller's asyncio
-loop. The engine suits a model that fits one CPU or one GPU; use vLLM for larger ones.
+A thread runs the decoding loop. Completions are requested and delivered on the caller's asyncio
+loop. The engine suits a model that fits one CPU or one GPU; use vLLM for larger models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mclabel.core.errors import EngineDied, EngineError
 from mclabel.core.records import Completion
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.loading import load_beside, quiet_transformers
+from mclabel.engines.loading import load_in_thread, quiet_transformers
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_finite, load_model
 from mclabel.engines.settings import DeviceSettings, PolicySettings
@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from mclabel.engines.cascade import Row
     from mclabel.engines.decoder import SharedPrefixDecoder
 
-LOOKAHEAD = 512  # waiting contexts considered when a prefix is computed
+LOOKAHEAD = 512
+"""Maximum number of waiting contexts that are considered when a prefix is computed."""
 CPU_FIRST_STEP = 16
-"""Lanes that a CPU computes at a time when a job begins. More take longer nearly in proportion, so
-the first results would wait for requests that come later. A GPU computes all that are live."""
+"""Maximum number of lanes per decoding step at the beginning of a job on a CPU. The time of a step
+grows nearly in proportion to its lanes. Without the limit, later requests would delay the first
+results. A GPU computes all lanes in every step."""
 
 
 class HfEngine(ModelEngine):
@@ -47,12 +49,12 @@ class HfEngine(ModelEngine):
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Keep what the engine is to run; see `Engine`."""
+        """Store the policy without loading the model; see `Engine`."""
         super().__init__(policy, seed=seed)
         self._decoder: SharedPrefixDecoder | None = None
         self._max_context: float = inf
         self._last_stats = EngineStats()
-        """Statistics that `stats` returns once the engine is closed."""
+        """Statistics that `stats` returns before the start and after the engine is closed."""
         self._queue: list[tuple[int, int, Row]] = []
         self._order = itertools.count()
         self._wake = threading.Condition()
@@ -62,19 +64,19 @@ class HfEngine(ModelEngine):
 
     @property
     def place(self) -> str:
-        """The device."""
-        return self.settings.found_device
+        """Device that the model runs on: `cpu` or `cuda`."""
+        return self.settings.resolved_device
 
     def resources(self) -> EngineResources:
-        """Return the needs: one GPU and a core, or as many cores as threads."""
-        if self.settings.found_device == "cpu":
+        """Return one GPU and one CPU core, or on a CPU as many cores as threads."""
+        if self.settings.resolved_device == "cpu":
             return EngineResources(num_cpus=self.settings.threads)
         return EngineResources(num_gpus=1)
 
     async def start(self) -> None:
-        """Load the model, and start the thread that runs it."""
+        """Load the model, and start the thread that runs the decoding loop."""
         self._loop = asyncio.get_running_loop()
-        self._decoder = await load_beside(self._load)
+        self._decoder = await load_in_thread(self._load)
         self._max_context, self._closing = self._decoder.max_context, False
         self._thread = threading.Thread(target=self._run, name="hf-engine", daemon=True)
         self._thread.start()
@@ -89,8 +91,8 @@ class HfEngine(ModelEngine):
         policy, settings = self.policy, self.settings
         if settings.device == "cuda" and not torch.cuda.is_available():
             raise EngineError(
-                "policy.engine.device=cuda: PyTorch finds no GPU here. Reserve one for the "
-                "engine (ray.num_gpus=1, on a node with a GPU and its driver), or set "
+                "policy.engine.device=cuda: PyTorch finds no GPU on this machine. Reserve a GPU "
+                "for the engine (ray.num_gpus=1, on a node with a GPU and its driver), or set "
                 "policy.engine.device=cpu"
             )
         folder = self.fetch()
@@ -106,10 +108,10 @@ class HfEngine(ModelEngine):
             attn_implementation=ATTENTION,
         )
         try:
-            cast(torch.nn.Module, model).to(settings.found_device)
+            cast(torch.nn.Module, model).to(settings.resolved_device)
         except torch.OutOfMemoryError as error:
             raise EngineError(
-                f"policy.model={policy.model!r}: does not fit the GPU's memory. Set "
+                f"policy.model={policy.model!r}: the model does not fit the GPU's memory. Set "
                 "policy.engine.dtype=bfloat16, or policy.engine=vllm with "
                 "policy.engine.tensor_parallel=2 or more"
             ) from error
@@ -128,13 +130,13 @@ class HfEngine(ModelEngine):
             top_p=policy.top_p,
             top_k=policy.top_k,
             max_live=settings.max_live,
-            first_step=CPU_FIRST_STEP if settings.found_device == "cpu" else None,
+            first_step=CPU_FIRST_STEP if settings.resolved_device == "cpu" else None,
             max_context=policy.max_model_len,
         )
 
     @property
     def max_context(self) -> float:
-        """Tokens of prompt and solution together that the model takes."""
+        """Maximum number of tokens in prompt and solution together; infinite before the start."""
         return self._max_context
 
     async def sample(
@@ -155,22 +157,25 @@ class HfEngine(ModelEngine):
         if budget < 1:
             return NO_ROOM
         row = Row(context=context, max_tokens=budget, seed=seed, stop=tuple(stop))
-        return await self._sampled(row, priority)
+        return await self._sample_row(row, priority)
 
     async def logprobs(
         self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
     ) -> tuple[float, ...] | None:
-        """Log-probabilities of the next token, of which one is sampled; see `Engine.logprobs`."""
+        """Return log-probabilities of the next token; see `Engine.logprobs`.
+
+        One token is sampled to compute them, and dropped.
+        """
         from mclabel.engines.cascade import Row
 
         row = Row(context=(*prompt, *prefix), max_tokens=1, seed=0, wanted=tuple(tokens))
-        await self._sampled(row, 0)
+        await self._sample_row(row, 0)
         return row.logprobs
 
-    async def _sampled(self, row: Row, priority: int) -> Completion:
-        """Return the ids that the engine's thread samples for a rollout."""
+    async def _sample_row(self, row: Row, priority: int) -> Completion:
+        """Queue a rollout for the engine's thread, and wait for its completion."""
         if self._decoder is None or self._failure is not None:
-            raise self._dead()
+            raise self._engine_died_error()
         number = row.tag = next(self._order)
         row.rank = priority, number
         future: asyncio.Future[Completion] = self._loop.create_future()
@@ -181,20 +186,23 @@ class HfEngine(ModelEngine):
         try:
             return await future
         except asyncio.CancelledError:
-            row.max_tokens = 0  # nobody wants it any more: its next token is its last
+            row.max_tokens = 0  # the rollout is not needed any more, so it ends at the next token
             raise
 
     async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replace the model's weights; see `Engine.update_weights`."""
         assert self._decoder is not None, "start() first"
         if self._failure is not None:
-            raise self._dead()
+            raise self._engine_died_error()
         if self._futures or self._queue or self._decoder.num_live:
-            raise EngineError("policy.engine=hf: takes no new weights while it samples")
+            raise EngineError(
+                "policy.engine=hf: the engine takes no new weights while it samples. Wait until "
+                "all completions have ended"
+            )
         await asyncio.to_thread(self._decoder.update_weights, weights)
 
     def stats(self) -> EngineStats:
-        """Return a snapshot of the decoder's counters."""
+        """Return a snapshot of the engine's counters; callable from any thread."""
         decoder = self._decoder
         if decoder is None:
             return self._last_stats
@@ -207,7 +215,7 @@ class HfEngine(ModelEngine):
         )
 
     async def close(self) -> None:
-        """End the thread, and free the model; completions under way fail."""
+        """End the thread, and free the model; unfinished completions fail."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -216,18 +224,23 @@ class HfEngine(ModelEngine):
             self._last_stats = replace(self.stats(), num_live=0, num_waiting=0)
             self._decoder = None
             self._queue.clear()
-            if self.settings.found_device == "cuda":
+            if self.settings.resolved_device == "cuda":
                 import torch
 
-                torch.cuda.empty_cache()  # PyTorch keeps what is freed from other processes
+                # PyTorch caches freed memory, so other processes could not use it.
+                torch.cuda.empty_cache()
 
     def _run(self) -> None:
-        """Admit, step and deliver in the engine's thread, until closed."""
+        """Admit rollouts, step the decoder and deliver completions until the engine is closed.
+
+        This method runs in the engine's thread.
+        """
         import torch
 
         assert self._decoder is not None
-        # Of this thread alone: a trainer or a PRM beside it has its own number. Until it is asked
-        # for once, a thread would take the number that any other sets later.
+        # The number of threads is set for this thread alone: a trainer or a PRM in the same process
+        # has its own number. PyTorch fixes the number when it is read for the first time. Before
+        # that, this thread would take the number that another thread sets later.
         torch.set_num_threads(usable_threads(self.settings.threads))
         torch.get_num_threads()
         try:
@@ -237,13 +250,13 @@ class HfEngine(ModelEngine):
                     self._loop.call_soon_threadsafe(
                         self._deliver, [(row.tag, self._completion(row)) for row in ended]
                     )
-        except BaseException as error:  # whatever it is, the waiting callers fail with it
+        except BaseException as error:  # callers that wait for completions get this error
             self._failure = error
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._abandon)
+            self._loop.call_soon_threadsafe(self._fail_waiting_rollouts)
 
     def _admit(self, decoder: SharedPrefixDecoder) -> bool:
-        """Move waiting completions into free lanes; False when the engine is closed."""
+        """Admit waiting rollouts while there is room. Return False once the engine is closed."""
         with self._wake:
             self._wake.wait_for(lambda: self._queue or decoder.num_live or self._closing)
             if self._closing:
@@ -278,13 +291,13 @@ class HfEngine(ModelEngine):
             if not future.done():
                 future.set_result(completion)
 
-    def _abandon(self) -> None:
+    def _fail_waiting_rollouts(self) -> None:
         for future in self._futures.values():
             if not future.done():
-                future.set_exception(self._dead())
+                future.set_exception(self._engine_died_error())
         self._futures.clear()
 
-    def _dead(self) -> EngineDied:
+    def _engine_died_error(self) -> EngineDied:
         reason = "was closed" if self._failure is None else f"died: {self._failure!r}"
         error = EngineDied(f"policy.engine=hf: the engine {reason}")
         error.__cause__ = self._failure

@@ -1,8 +1,9 @@
-"""The `hosted` engine: a chat service that answers messages with a text, for critics alone.
+"""The `hosted` engine: a hosted chat service, which returns texts; usable for critics only.
 
-Such a service takes and returns no token ids, so the ids here are the UTF-8 bytes of texts, and
-tokens are counted by the service (`usage`). It refuses unknown parameters: only those of OpenAI's
-chat completions are sent, and `parameters` adds or omits others.
+Such a service neither takes nor returns token ids. This engine therefore uses the UTF-8 bytes of a
+text as its ids, and takes the number of tokens from the service's `usage`. Services refuse unknown
+parameters, so only those of OpenAI's chat completions are sent. The setting `parameters` adds or
+omits others.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _LENGTHS = ("max_completion_tokens", "max_tokens")
+"""Possible names of the parameter that limits the tokens of an answer."""
 _OWN = frozenset({"model", "messages", "n", "stream", "stream_options", *_LENGTHS})
-"""Parameters that `parameters` must leave alone."""
+"""Request parameters that the setting `parameters` must not contain, because mclabel sets them."""
 _NOT_TAKEN = ("template", "template_variables", "top_k", "stop_token_ids", "max_model_len")
-"""Settings of a policy that mean nothing to a service."""
+"""Settings of a policy that have no effect on a hosted service."""
 
 
 class HostedEngine(ServedEngine):
-    """Asks a chat service for whole answers."""
+    """Requests whole answers from a hosted chat service."""
 
     class Settings(ServerSettings):
         """A hosted chat service, such as OpenAI's API or a compatible one. For critics only."""
@@ -45,24 +47,25 @@ class HostedEngine(ServedEngine):
         length_parameter: Annotated[Literal["max_completion_tokens", "max_tokens"], OPERATIONAL] = (
             "max_completion_tokens"
         )
-        """Parameter that limits the tokens of an answer."""
+        """Name of the request parameter that limits the tokens of an answer."""
         parameters: Annotated[dict[str, Any], ONE_VALUE] = Field({}, max_length=64)
-        """More request parameters, such as {reasoning_effort: low}; {temperature: null} omits
-        one."""
+        """More request parameters, such as {reasoning_effort: low}; {temperature: null} omits the
+        temperature."""
         read_reasoning: bool = False
-        """True to read an answer with empty content from its reasoning."""
+        """True to take an answer from the reasoning field if its content is empty."""
 
         @property
         def served_name(self) -> str | None:
-            """The model that requests name."""
+            """Name of the model in requests."""
             return self.model
 
         @rule
         def _own_parameters_stay(self) -> str | None:
             if taken := sorted(_OWN & self.parameters.keys()):
                 return (
-                    f"parameters: {', '.join(taken)} is set by mclabel itself. Set the model with "
-                    "model, the number of tokens with judge.max_tokens and length_parameter"
+                    f"parameters: {', '.join(taken)} is set by mclabel itself. Set the model by "
+                    "the key model, and the number of tokens by judge.max_tokens and "
+                    "length_parameter"
                 )
             return None
 
@@ -76,9 +79,9 @@ class HostedEngine(ServedEngine):
             if is_same:
                 return None
             return (
-                f"parameters={ascii(self.parameters)[:80]}: must hold only what JSON has: texts, "
-                "finite numbers, true, false, null, lists, and mappings with texts as keys. Put a "
-                "date, or a key that is a number, in quotes"
+                f"parameters={ascii(self.parameters)[:80]}: must contain only JSON values: texts, "
+                "finite numbers, true, false, null, lists, and mappings with texts as keys. Put "
+                "dates, and keys that are numbers, in quotes"
             )
 
     continues: ClassVar[bool] = False
@@ -86,53 +89,60 @@ class HostedEngine(ServedEngine):
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Keep what the engine is to run; see `Engine`.
+        """Store the policy without connecting; see `Engine`.
 
         Raises:
-            ConfigError: the policy has settings that a service does not take.
+            ConfigError: the policy has settings that a hosted service does not support.
         """
         super().__init__(policy, seed=seed)
         if useless := [f"policy.{name}" for name in _NOT_TAKEN if getattr(policy, name)]:
             raise ConfigError(
-                f"{', '.join(useless)}: mean nothing to policy.engine=hosted, which sends messages "
-                "to a service. Remove them; parameters that the service has beside OpenAI's go "
-                "into policy.engine.parameters"
+                f"{', '.join(useless)}: not supported by policy.engine=hosted, which sends "
+                "messages to a service. Remove these keys. Put parameters that the service has in "
+                "addition to OpenAI's into policy.engine.parameters"
             )
 
     @property
     def api(self) -> str:
-        """Messages are what a service takes."""
+        """Name of the API: hosted services take chat messages."""
         return "chat"
 
-    async def look(self, endpoints: Endpoints) -> None:
-        """Ask each address for one short answer: not every service lists its models."""
+    async def check_servers(self, endpoints: Endpoints) -> None:
+        """Request a short answer from each endpoint to check that it works.
+
+        Not every service lists its models, so the list cannot be used for this check.
+        """
         room = self.policy.room(0, 0, inf)
         body = self._body(PROBE, room, self.seed)
 
         async def request(client: AsyncOpenAI) -> Completion:
-            server_answer = self._read(await post(client, self.api, body))
+            server_answer = self._read_server_answer(await post(client, self.api, body))
             if _is_misplaced(server_answer, room) and not self.settings.read_reasoning:
-                raise EngineError(f"policy.engine=hosted: {_misplaced(server_answer)}")
+                raise EngineError(f"policy.engine=hosted: {_misplaced_answer_fault(server_answer)}")
             return self._completion(server_answer, room)
 
         try:
             await endpoints.ask_each(request, retry_s=self.start_s)
         except RefusedError as error:
-            remedy = self._remedy(error.__cause__)
+            remedy = self._refusal_remedy(error.__cause__)
             raise EngineError(f"{error}. {remedy}" if remedy else str(error)) from error
 
     # The text side
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """Return the bytes of a prompt, without the messages around it: nothing is limited."""
+        """Return the bytes of a problem's text.
+
+        The other messages of the chat are left out. No context limit is known, so their length
+        does not matter.
+        """
         return self.encode(problem)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return the bytes of a text; a question mark stands for what UTF-8 cannot hold."""
+        """Return the UTF-8 bytes of a text; characters that UTF-8 lacks become question marks."""
         return tuple(text.encode(errors="replace"))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of bytes."""
+        """Return the text of UTF-8 bytes."""
         return bytes(ids).decode(errors="replace")
 
     async def sample(
@@ -145,18 +155,22 @@ class HostedEngine(ServedEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Sample a whole answer; see `Policy`. `failed` with the reason if there is none."""
+        """Sample a whole answer; see `Policy`.
+
+        If the service gives no answer, the completion has the finish reason `failed`, and its
+        text is the reason.
+        """
         if prefix or stop:
             raise EngineError(
-                "policy.engine=hosted: cannot continue a solution from a prefix. Choose "
-                "policy.engine=openai with a server of vLLM, or policy.engine=vllm"
+                "policy.engine=hosted: this engine cannot continue a solution from a prefix. "
+                "Choose policy.engine=openai with a vLLM server, or policy.engine=vllm"
             )
         room = self.policy.room(0, 0, inf, max_tokens)
         body = self._body(self.decode(prompt), room, seed)
         home = hash(tuple(prompt))
         return await self.ask(
             body,
-            lambda answer: self._completion(self._read(answer), room),
+            lambda answer: self._completion(self._read_server_answer(answer), room),
             home=home,
             priority=priority,
             seed=seed,
@@ -178,21 +192,25 @@ class HostedEngine(ServedEngine):
         }
         return {name: value for name, value in body.items() if value is not None}
 
-    def _read(self, answer: dict[str, Any]) -> ServerAnswer:
+    def _read_server_answer(self, answer: dict[str, Any]) -> ServerAnswer:
         server_answer = read_answer(answer, self.api, may_lack_text=True)
         self.note_gaps(server_answer)
         return server_answer
 
     def _completion(self, answer: ServerAnswer, room: int) -> Completion:
-        """Read the completion in an answer; `failed` where the service withholds it."""
+        """Return the completion in an answer.
+
+        If the service withholds the answer, the completion has the finish reason `failed`, and its
+        text is the reason.
+        """
         finish_reason, text = answer.end(room), answer.text
-        why = _withheld(answer, finish_reason)
+        why = _withheld_reason(answer, finish_reason)
         if _is_misplaced(answer, room):
             text = answer.reasoning
-            why = "" if self.settings.read_reasoning else _misplaced(answer)
+            why = "" if self.settings.read_reasoning else _misplaced_answer_fault(answer)
         self.count(answer, answer.num_sampled)
         assert self._endpoints is not None
-        ids = self.encode(self._endpoints.shown(why) if why else text)
+        ids = self.encode(self._endpoints.clean_message(why) if why else text)
         return Completion(
             ids=ids,
             text=self.decode(ids),
@@ -201,8 +219,12 @@ class HostedEngine(ServedEngine):
             is_counted=answer.num_sampled is not None,
         )
 
-    def _remedy(self, cause: BaseException | None) -> str:
-        """Return the remedy for a request that is refused at the start."""
+    def _refusal_remedy(self, cause: BaseException | None) -> str:
+        """Return the remedy for a request that is refused at the start; empty if none is known.
+
+        Args:
+            cause: the client's exception, which may name the refused parameter.
+        """
         if getattr(cause, "status_code", None) not in (400, 422):
             return ""
         name = getattr(cause, "param", None)
@@ -211,33 +233,33 @@ class HostedEngine(ServedEngine):
             return f"Set policy.engine.length_parameter={other}"
         shown = name if isinstance(name, str) and name.isidentifier() else "NAME"
         return (
-            f"policy.engine.parameters={{{shown}: null}} leaves a parameter out, another value "
-            "there replaces it"
+            f"policy.engine.parameters={{{shown}: null}} omits the parameter {shown}; another "
+            "value replaces it"
         )
 
 
 def _is_misplaced(answer: ServerAnswer, room: int) -> bool:
-    """Return whether the text of a whole answer is in the field for thoughts alone."""
+    """Return whether a complete answer has its text only in the field for the model's reasoning."""
     is_whole = answer.end(room) == "stop" and not answer.refusal
     return is_whole and not answer.text.strip() and bool(answer.reasoning.strip())
 
 
-def _misplaced(answer: ServerAnswer) -> str:
+def _misplaced_answer_fault(answer: ServerAnswer) -> str:
     return (
-        f"message.content of an answer is empty, and its {len(answer.reasoning):,} characters of "
-        "text are in reasoning_content or reasoning. Set policy.engine.read_reasoning=true, or "
-        "serve the model with the right reasoning parser"
+        "the field message.content of an answer is empty, and its text of "
+        f"{len(answer.reasoning):,} characters is in the field reasoning_content or reasoning. Set "
+        "policy.engine.read_reasoning=true, or serve the model with the right reasoning parser"
     )
 
 
-def _withheld(answer: ServerAnswer, finish_reason: FinishReason) -> str:
+def _withheld_reason(answer: ServerAnswer, finish_reason: FinishReason) -> str:
     """Return why the service gives no answer; empty if it gives one."""
     if answer.refusal:
         return f"the model refuses to answer: {answer.refusal}"
     if answer.error:
         return f"the service broke the answer off: {answer.error}"
     if answer.finish_reason == "content_filter":
-        return "the service's content filter keeps the answer back (finish_reason content_filter)"
+        return "the service's content filter withholds the answer (finish_reason content_filter)"
     if finish_reason == "failed":
         return f"the service broke the answer off (finish_reason {answer.finish_reason})"
     if not answer.has_text and finish_reason != "length":

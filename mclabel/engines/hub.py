@@ -1,4 +1,4 @@
-"""Sources of models: a folder, or the Hugging Face Hub, downloaded once on each node."""
+"""Finds models in local folders or on the Hugging Face Hub; each node downloads a model once."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from mclabel.core.plain_files import check_plain_folder
 from mclabel.domains.words.smollm2 import SMOLLM2, SMOLLM2_WORDS, smollm2_folder
 from mclabel.engines.loading import quiet_transformers
 
-ENDS = 2**20  # bytes
+ENDS = 2**20
+"""Number of bytes that are hashed at each end of a large file."""
 CONFIGURATION = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
+"""Patterns of the files that hold a model's configuration and tokenizer."""
 DUPLICATES = ("original/*", "consolidated*", "onnx/*")
-"""Other forms of the same weights."""
+"""Patterns of files that hold the same weights in other formats, which are not downloaded."""
 POLICY = "policy.model"
-"""The setting that names a policy's model, for messages."""
+"""Key of the setting that names a policy's model; messages use it."""
 
 
-def named(model: str, key: str) -> str:
-    """Name a model in a message by its setting, or alone where no setting names it."""
+def name_with_key(model: str, key: str) -> str:
+    """Return a model's name for a message, as `key='model'`, or alone if `key` is empty."""
     return f"{key}={model!r}" if key else model
 
 
 def resolve_model(model: str, *, key: str = POLICY) -> str:
-    """Return the folder of a bundled model such as `arith:NAME`; any other model unchanged.
+    """Return the folder of a bundled model such as `arith:NAME`; return other names unchanged.
 
     Args:
         model: name of the model in the configuration.
-        key: key of the setting that names it, for messages.
+        key: key of the setting that names the model, for messages.
 
     Raises:
         ConfigError: no model of that name is bundled.
-        EngineError: a package that carries the model is missing, or its folder cannot be made.
+        EngineError: a package that contains the model is missing, or its folder cannot be made.
     """
     if model.startswith("smollm2:"):
         if model not in (SMOLLM2, SMOLLM2_WORDS):
             raise ConfigError(f"{key}={model!r}: must be {SMOLLM2} or {SMOLLM2_WORDS}")
         quiet_transformers()
         return str(smollm2_folder(model))
-    if ":" not in model:  # not a bundled one: no domain is loaded for it
+    if ":" not in model:  # not a bundled model, so no domain needs to be imported
         return model
     from mclabel.domains.registry import bundled_model
 
@@ -52,46 +54,47 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
 
 
 def model_source(model: str, *, key: str = POLICY) -> str:
-    """`model` as transformers takes it, checked where that is possible without a network.
+    """Return `model` after the checks that need no network.
 
     Args:
         model: folder or Hugging Face name.
-        key: key of the setting that names it, for messages.
+        key: key of the setting that names the model, for messages.
 
     Raises:
-        EngineError: it names a folder that holds no model, or something else than plain files.
+        EngineError: the folder does not exist, holds no model, or holds something else than plain
+            files.
     """
     path = Path(model)
     if path.is_dir():
-        check_plain_folder(path, EngineError, name=named(model, key))
+        check_plain_folder(path, EngineError, name=name_with_key(model, key))
     if path.is_dir() and not (path / "config.json").is_file():
         raise EngineError(
-            f"{named(model, key)}: the folder holds no config.json. Give a folder saved by "
+            f"{name_with_key(model, key)}: the folder holds no config.json. Use a folder saved by "
             "`save_pretrained`, a Hugging Face name, or `arith:policy`"
         )
     if not path.is_dir() and (path.is_absolute() or model.startswith(".") or model.count("/") > 1):
         raise EngineError(
-            f"{named(model, key)}: no such folder. Give one saved by `save_pretrained`, a Hugging "
-            "Face name, or `arith:policy`"
+            f"{name_with_key(model, key)}: no such folder. Use a folder saved by "
+            "`save_pretrained`, a Hugging Face name, or `arith:policy`"
         )
     return model
 
 
 def pin_model(model: str, *, revision: str | None) -> str | None:
-    """Check that a model is there without loading it: fetch its configuration alone.
+    """Check that a model exists by fetching only its configuration.
 
     Returns:
         The commit that `revision` names now; None for a folder.
 
     Raises:
-        EngineError: there is no such folder, or the hub does not have the model, does not give
-            it, or cannot be reached.
+        EngineError: there is no such folder, or the hub does not have the model, refuses access
+            to it, or cannot be reached.
     """
     from huggingface_hub import hf_hub_download
 
     if Path(model_source(model)).is_dir():
         return None
-    with _explained(model, revision, POLICY):
+    with _explain_errors(model, revision, POLICY):
         return Path(hf_hub_download(model, "config.json", revision=revision)).parent.name
 
 
@@ -105,13 +108,13 @@ def fetch_model(
 ) -> str:
     """Return the folder of a model on this node; download it if it is missing.
 
-    However many engines of a node ask, one downloads and the others wait for it.
+    If several engines of a node need the model, one downloads it and the others wait.
 
     Args:
         model: folder or Hugging Face name.
-        revision: commit or tag.
-        weights: False is enough for a tokenizer.
-        code: Python code that comes with the model, too.
+        revision: commit or tag; None uses the latest commit.
+        weights: True to download the weights; a tokenizer does not need them.
+        code: True to also download Python code that comes with the model.
         key: key of the setting that names it, for messages.
 
     Raises:
@@ -127,25 +130,26 @@ def fetch_model(
     locks = Path(HF_HUB_CACHE) / ".locks"
     locks.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{model}@{revision}".encode()).hexdigest()[:16]
-    with FileLock(locks / f"mclabel-{name}.lock"), _explained(model, revision, key):
+    with FileLock(locks / f"mclabel-{name}.lock"), _explain_errors(model, revision, key):
         folder = snapshot_download(
             model, revision=revision, allow_patterns=wanted, ignore_patterns=list(DUPLICATES)
         )
     if weights and not any(Path(folder).glob("*.safetensors")):
         raise EngineError(
-            f"{named(model, key)}: the repository holds no weights in safetensors. Pickles (*.bin) "
-            "can run code and are not read: if you trust them, convert them at "
-            "https://huggingface.co/spaces/safetensors/convert, and set the revision that it makes"
+            f"{name_with_key(model, key)}: the repository holds no weights in safetensors format. "
+            "Pickles (*.bin) can run code and are not read. If you trust these files, convert them "
+            "at https://huggingface.co/spaces/safetensors/convert, and set the revision that the "
+            "conversion creates"
         )
     return folder
 
 
 @contextmanager
-def _explained(model: str, revision: str | None, key: str) -> Iterator[None]:
-    """Turn what the hub answers into one message with its remedy."""
+def _explain_errors(model: str, revision: str | None, key: str) -> Iterator[None]:
+    """Turn the errors of the hub's client into an `EngineError` with a remedy."""
     from huggingface_hub import errors
 
-    name = named(model, key)
+    name = name_with_key(model, key)
     try:
         yield
     except errors.GatedRepoError as error:
@@ -161,8 +165,8 @@ def _explained(model: str, revision: str | None, key: str) -> Iterator[None]:
     except errors.LocalEntryNotFoundError as error:
         raise EngineError(
             f"{name}: not in this machine's cache, and the Hugging Face hub cannot be reached "
-            "(or HF_HUB_OFFLINE is set). Give a folder, download it where there is a network "
-            f"(`hf download {model}`), or check the name and the network"
+            "(or HF_HUB_OFFLINE is set). Use a local folder, download the model on a machine with "
+            f"a network (`hf download {model}`), or check the name and the network"
         ) from error
     except errors.EntryNotFoundError as error:
         raise EngineError(
@@ -170,8 +174,8 @@ def _explained(model: str, revision: str | None, key: str) -> Iterator[None]:
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise EngineError(
-            f"{name}: the Hugging Face Hub has no such model, or it is private. Check the name; "
-            "for a private one log in with `hf auth login` or set HF_TOKEN"
+            f"{name}: the Hugging Face Hub has no such model, or the model is private. Check the "
+            "name. For a private model, log in with `hf auth login` or set HF_TOKEN"
         ) from error
     except errors.HFValidationError as error:
         raise EngineError(
@@ -190,8 +194,9 @@ def _explained(model: str, revision: str | None, key: str) -> Iterator[None]:
 def weights_fingerprint(folder: Path) -> str:
     """Return a hash that changes with a model's weights, its configuration or its tokenizer.
 
-    Files up to 16 MiB are hashed whole; of larger ones the size and the first and last MiB, so
-    a change confined to the middle of a large file goes unseen. Training changes every tensor.
+    Files of up to 16 MiB are hashed completely. For larger files only the size and the first and
+    the last MiB are hashed. A change only in the middle of a large file is therefore missed, but
+    training changes every tensor.
     """
     digest = hashlib.sha256()
     check_plain_folder(folder, EngineError, depth=0)

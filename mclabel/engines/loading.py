@@ -1,7 +1,7 @@
-"""Loads an engine in this process, in a thread that a stop may leave behind.
+"""Loads an engine in a thread of this process, and records the stage of its start for displays.
 
-Loading takes seconds to minutes inside libraries that cannot be interrupted, and holds no work yet,
-so a cancelled caller does not wait for it. The current stage is recorded for displays of progress.
+Loading takes seconds to minutes in libraries that cannot be interrupted. A cancelled caller
+therefore does not wait for the thread; no work is lost, because the engine has not sampled yet.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 LOADING = "loading"
-"""Stage of a start that says nothing more of itself."""
+"""Name of the stage of a start until `note_stage` gives a more precise name."""
 
 
-async def load_beside(load: Callable[[], T]) -> T:
-    """Run `load` in a thread and return its result; a cancelled caller does not end it."""
+async def load_in_thread(load: Callable[[], T]) -> T:
+    """Run `load` in a new thread and return its result. Cancelling the caller leaves it running."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="load")
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, load)
@@ -28,36 +28,39 @@ async def load_beside(load: Callable[[], T]) -> T:
         thread.shutdown(wait=False)
 
 
-class Keep(Protocol):
-    """The files of a run, where an engine can keep what it must know after a kill."""
+class RunFiles(Protocol):
+    """Store of a run's files, in which an engine keeps data that it needs after being killed."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a whole file; False if there is one of that name."""
+        """Write a file in one piece. Return False if a file of that name exists already."""
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, None if there is none."""
+        """Return a file's content; None if the file does not exist."""
 
     def names(self, folder: str) -> list[str]:
         """Return the names of all files under a folder, sorted."""
 
     def delete(self, name: str) -> None:
-        """Remove a file that may already be gone."""
+        """Remove a file. Do nothing if it does not exist."""
 
 
 class _Start:
-    """State of the current start; this process starts one thing after the other."""
+    """State of the current start. A process starts only one engine at a time."""
 
     stage: str | None = None
+    """Name of the current stage; None if nothing is being started."""
     since = 0.0
-    keep: Keep | None = None
+    """Time of `time.monotonic()` at which the stage began."""
+    keep: RunFiles | None = None
+    """Files of the run that the engine is started for; None without a run."""
 
 
 @contextmanager
-def starting(keep: Keep | None = None) -> Iterator[None]:
-    """Mark that an engine, or what else a task needs, is being started.
+def mark_start(keep: RunFiles | None = None) -> Iterator[None]:
+    """Mark that an engine, or another component of a task, is being started in this context.
 
     Args:
-        keep: the files of the run that it is started for.
+        keep: store of the files of the run; None without a run.
     """
     _Start.stage, _Start.since, _Start.keep = LOADING, time.monotonic(), keep
     try:
@@ -66,33 +69,35 @@ def starting(keep: Keep | None = None) -> Iterator[None]:
         _Start.stage = _Start.keep = None
 
 
-def current_keep() -> Keep | None:
-    """Return the files of the run for which an engine is started; None without a run."""
+def current_run_files() -> RunFiles | None:
+    """Return the store of the run for which an engine is being started; None without a run."""
     return _Start.keep
 
 
 def note_stage(stage: str) -> None:
-    """Record what the start does from now on. From any thread; without a start, nothing happens.
+    """Record the stage that the current start has reached. Do nothing if nothing is being started.
+
+    This function may be called from any thread.
 
     Args:
-        stage: in words that follow "starting the engine: ".
+        stage: a phrase that completes "starting the engine: …".
     """
     if _Start.stage not in (None, stage):
         _Start.stage, _Start.since = stage, time.monotonic()
 
 
 def current_stage() -> str | None:
-    """Return what the start does now, and for how long; None where nothing is started."""
+    """Return the stage of the current start and its duration; None if nothing is being started."""
     if (stage := _Start.stage) is None:
         return None
     return f"{stage} ({time.monotonic() - _Start.since:.0f} s)"
 
 
-# Loading a model says nothing by itself: what a job has to say, it says.
+# Jobs write their own messages about loading a model, so the messages of libraries are off.
 
 
 def quiet_transformers() -> None:
-    """Turn off loading bars, and reports of what is meant to be so, such as a fresh head."""
+    """Turn off transformers' progress bars and warnings, such as that a new head is untrained."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

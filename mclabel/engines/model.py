@@ -1,4 +1,4 @@
-"""Base of the engines that run `policy.model`: its tokenizer, its identity, its checks."""
+"""Base of the engines that run `policy.model`: handles its tokenizer, identity and checks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mclabel.engines.text import PolicyText, check_model, model_end_ids, model_m
 
 
 class ModelEngine(Engine):
-    """Base of engines that run a model of transformers' format, with its tokenizer."""
+    """Base of engines that run a model in the format of transformers, with its tokenizer."""
 
     reads_weights: ClassVar[bool] = True
-    """True if the engine reads the model's weights, and not its tokenizer alone."""
+    """True if the engine reads the model's weights; False if it reads only the tokenizer."""
     _text: PolicyText | None = None
 
     @property
@@ -31,12 +31,15 @@ class ModelEngine(Engine):
         """Folder or Hugging Face name of the model.
 
         Raises:
-            ConfigError: there is no such bundled model.
+            ConfigError: `policy.model` names a bundled model that does not exist.
         """
         return resolve_model(self.policy.model)
 
     def model_identity(self) -> str:
-        """Return a fingerprint of a local folder, so that it may move; else the model's name."""
+        """Return the fingerprint of a local folder's files, or the name of a model on the hub.
+
+        A local folder may therefore be moved between runs.
+        """
         if Path(model_source(self.model)).is_dir():
             return f"weights:{weights_fingerprint(Path(self.model))}"
         return self.policy.model
@@ -46,9 +49,10 @@ class ModelEngine(Engine):
         return pin_model(self.model, revision=self.policy.revision)
 
     def num_parameters(self) -> int | None:
-        """Count the parameters in a folder's files, or those in a hub model's configuration.
+        """Return the number of parameters in a local folder's files, or by a hub configuration.
 
-        None where the weights are elsewhere, or only code of the model's own can tell.
+        Return None if the engine does not read the weights. Also return None if the hub model may
+        run its own code, because its configuration alone does not determine the number.
         """
         if not self.reads_weights:
             return None
@@ -59,7 +63,7 @@ class ModelEngine(Engine):
         return configured_parameters(self.model, revision=self.policy.revision)
 
     def check_model(self) -> None:
-        """See that the model can be loaded; a folder's weights are looked at, too."""
+        """Check that the model can be loaded, including the weight files of a local folder."""
         policy = self.policy
         check_model(
             self.model,
@@ -73,7 +77,7 @@ class ModelEngine(Engine):
         )
 
     def preview(self) -> PolicyPreview:
-        """Return what the model's configuration and tokenizer show."""
+        """Return facts from the model's configuration and tokenizer; see `PolicyPreview`."""
         trust = self.policy.trust_remote_code
         folder = self.fetch(weights=False)
         if self.reads_weights and Path(self.model).is_dir():
@@ -89,14 +93,14 @@ class ModelEngine(Engine):
             max_context=min(own, self.policy.max_model_len or own),
             max_token_chars=text.max_token_chars,
             prompt_ids=text.prompt_ids,
-            marked=text.marked,
+            mark_control_tokens=text.mark_control_tokens,
         )
 
     def fetch(self, *, weights: bool = True) -> str:
         """Return the model's folder on this node; download it if it is missing.
 
         Args:
-            weights: False is enough for a tokenizer.
+            weights: True to download the weights; the tokenizer does not need them.
         """
         return fetch_model(
             self.model,
@@ -106,7 +110,7 @@ class ModelEngine(Engine):
         )
 
     def load_text(self, folder: str) -> PolicyText:
-        """Load the model's tokenizer and prompt from its folder, and keep them as `text`."""
+        """Load the model's tokenizer and prompt from its folder, and store them as `text`."""
         self._text = PolicyText.load(
             folder,
             revision=None,
@@ -122,7 +126,7 @@ class ModelEngine(Engine):
 
     @property
     def max_token_chars(self) -> int:
-        """Characters of the longest token."""
+        """Number of characters of the longest token."""
         return self.text.max_token_chars
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
@@ -130,19 +134,19 @@ class ModelEngine(Engine):
         return self.text.prompt_ids(problem)
 
     def chat_ids(self, turns: Sequence[tuple[str, str]], problem: str) -> tuple[int, ...] | None:
-        """Render a chat up to its last question; None where no chat template renders it."""
+        """Render a chat up to its last question; None if the prompt uses no chat template."""
         return self.text.chat_ids(turns, problem) if self.text.is_chat else None
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return the ids of a text, without special tokens."""
+        """Return the token ids of a text, without adding special tokens."""
         return self.text.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids."""
+        """Return the text of token ids."""
         return self.text.decode(ids)
 
     @property
     def text(self) -> PolicyText:
-        """The tokenizer, once it is loaded."""
+        """The tokenizer and the prompt; available once `load_text` was called."""
         assert self._text is not None, "start() first"
         return self._text

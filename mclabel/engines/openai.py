@@ -1,8 +1,9 @@
 """The `openai` engine: any OpenAI-compatible server, addressed by token ids.
 
-Prompt and prefix are sent as ids, and sampled ids come back (`return_token_ids`); without them the
-local tokenizer encodes the text. Every response is checked for how many tokens the server read, so
-that none tokenises anew unnoticed. The chat endpoint must show its prompt's ids.
+Prompt and prefix are sent as token ids, and the server returns the sampled ids
+(`return_token_ids`). If it returns only text, the local tokenizer encodes the text. In every
+response, the number of tokens that the server read is compared with the number sent. A server that
+tokenises the prefix differently is thus detected. The chat API must return the ids of the prompt.
 """
 
 from __future__ import annotations
@@ -18,31 +19,38 @@ from mclabel.core.settings import OPERATIONAL
 from mclabel.engines.base import NO_ROOM
 from mclabel.engines.endpoints import Endpoints, RefusedError
 from mclabel.engines.model import ModelEngine
-from mclabel.engines.openai_answer import bad_answer, post, read_answer, served_models
+from mclabel.engines.openai_answer import bad_answer_error, post, read_answer, served_models
 from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
-from mclabel.engines.text import PROBE, ended_ids, model_end_ids, model_max_context
+from mclabel.engines.text import PROBE, model_end_ids, model_max_context, trim_to_end
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 PROBE_PREFIX = "Step 1: one and one"
+"""Solution prefix that the servers have to continue in a test at the start."""
 ROUND_TRIPS = ("a\n\nb", "  x = 1/2 \n", "\\boxed{½}\n", "Step 1: 3 · 4 = 12.\n")
-MAX_PROBLEMS = 20_000  # whose texts are kept for the chat endpoint
-NEEDS = "Use a server that does, such as vLLM's, or policy.engine=vllm, which runs the model itself"
+"""Texts that the tokenizer must reproduce exactly if the server returns no token ids."""
+MAX_PROBLEMS = 20_000
+"""Maximum number of problems whose texts are kept for the chat API."""
+NEEDS = (
+    "Use a server that supports this, such as vLLM's, or policy.engine=vllm, which runs the model "
+    "itself"
+)
+"""Remedy in messages about a server that lacks a required feature."""
 
 
 class OpenAIEngine(ServedEngine, ModelEngine):
-    """Runs a policy on servers."""
+    """Runs a policy on OpenAI-compatible servers."""
 
     class Settings(ServerSettings):
         """OpenAI-compatible servers of one model, addressed by token ids."""
 
         model: Annotated[str | None, OPERATIONAL] = None
-        """Name of the model on the servers; null takes the only one."""
+        """Name of the model on the servers; null uses the only model that they serve."""
         api: Annotated[Literal["completions", "chat"], OPERATIONAL] = "completions"
-        """Endpoint; `chat` needs continue_final_message and the prompt's token ids in the
-        answer."""
+        """API of the servers. For `chat`, a server must support continue_final_message and return
+        the token ids of the prompt."""
 
         @property
         def served_name(self) -> str | None:
@@ -63,18 +71,19 @@ class OpenAIEngine(ServedEngine, ModelEngine):
 
     @property
     def api(self) -> str:
-        """API to ask: `completions` or `chat`."""
+        """Name of the API: `completions` or `chat`."""
         return self.settings.api
 
     async def start(self) -> None:
-        """Load the tokenizer, and see that the servers serve the model exactly."""
+        """Load the tokenizer, and check that the servers serve the model and continue prefixes."""
         policy, settings = self.policy, self.settings
         folder = self.fetch(weights=False)
         text = self.load_text(folder)
         if settings.api == "chat" and not text.is_chat:
             raise EngineError(
-                "policy.engine.api=chat: needs a chat template, but policy.template is set or "
-                "the model has none. Remove policy.template, or use api=completions"
+                "policy.engine.api=chat: this API needs a chat template, but policy.template is "
+                "set or the model has no chat template. Remove policy.template, or set "
+                "policy.engine.api=completions"
             )
         trust = policy.trust_remote_code
         ends = model_end_ids(text, folder, trust_remote_code=trust)
@@ -83,10 +92,12 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         self._max_context = min(policy.max_model_len or inf, own)
         await super().start()
 
-    async def look(self, endpoints: Endpoints) -> None:
-        """Check that every server serves the model, and that one continues a prefix exactly."""
+    async def check_servers(self, endpoints: Endpoints) -> None:
+        """Check that all servers serve the model, and that one continues a prefix exactly."""
         served = await endpoints.ask_each(served_models, retry_s=self.start_s)
-        limits = [self._served_limit(endpoints, url, models) for url, models in served.items()]
+        limits = [
+            self._served_max_context(endpoints, url, models) for url, models in served.items()
+        ]
         self._max_context = min([self._max_context, *limits])
         await self._probe(endpoints)
 
@@ -96,7 +107,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         return self._max_context
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """Render the prompt of a problem, and keep its text for the chat endpoint."""
+        """Render the prompt of a problem, and keep the problem's text for the chat API."""
         ids = self.text.prompt_ids(problem)
         if self.settings.api == "chat":
             self._problems[ids] = problem
@@ -137,7 +148,10 @@ class OpenAIEngine(ServedEngine, ModelEngine):
     def _body(
         self, prompt: tuple[int, ...], prefix: tuple[int, ...], room: int, seed: int | None
     ) -> dict[str, Any]:
-        """Return the body of a request. All parameters are sent, as servers have other defaults."""
+        """Return the body of a request.
+
+        It contains all sampling parameters, because servers have different defaults.
+        """
         policy = self.policy
         body: dict[str, Any] = {
             "model": self._served_model,
@@ -178,33 +192,41 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         room: int,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Read the completion in a response, which must show that the server read `context`."""
+        """Return the completion in a response.
+
+        Args:
+            answer: response of the server.
+            context: token ids of prompt and prefix. The response must show that the server read
+                exactly these.
+            room: maximum number of tokens that the request allowed.
+            stop: stop texts of the request, in addition to `policy.stop`.
+        """
         server_answer = read_answer(answer, self.settings.api)
-        self._check_read(server_answer.num_read, server_answer.prompt_ids, context)
+        self._check_prompt_tokens(server_answer.num_read, server_answer.prompt_ids, context)
         self.note_gaps(server_answer)
         finish_reason = server_answer.end(room)
         if finish_reason == "failed":
             raise BadAnswer(
-                "policy.engine=openai: the server broke a completion off: "
+                "policy.engine=openai: the server aborted a completion: "
                 f"{server_answer.error or server_answer.finish_reason}"
             )
         at_stop = False
         ids = server_answer.ids
         if ids is None and server_answer.reasoning:
             raise EngineError(
-                "policy.engine.api=chat: the server puts thoughts into reasoning_content and "
-                "returns no token ids (return_token_ids), so the sampled text is not known "
-                "exactly. Start it without a reasoning parser"
+                "policy.engine.api=chat: the server puts the model's reasoning into "
+                "reasoning_content and returns no token ids (return_token_ids), so the sampled "
+                "text is not known exactly. Start the server without a reasoning parser"
             )
         if ids is None and stop:
             raise EngineError(
-                "policy.engine=openai: the server returns no token ids (return_token_ids), so it "
-                f"cannot be seen where a step of a solution ends. {NEEDS}"
+                "policy.engine=openai: the server returns no token ids (return_token_ids), so the "
+                f"end of a solution step cannot be determined. {NEEDS}"
             )
         if ids is None:
-            ids = self._tokenised(server_answer.text)
+            ids = self._tokenise_exactly(server_answer.text)
         elif finish_reason == "stop":
-            ids, at_stop = ended_ids(ids, self._end_ids, self.policy.stop, stop, self.decode)
+            ids, at_stop = trim_to_end(ids, self._end_ids, self.policy.stop, stop, self.decode)
         self.count(server_answer, len(ids))
         return Completion(
             ids=tuple(ids),
@@ -213,11 +235,11 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             at_stop=at_stop,
         )
 
-    def _check_read(
+    def _check_prompt_tokens(
         self, read: int | None, ids: tuple[int, ...] | None, context: tuple[int, ...]
     ) -> None:
         if read is None and ids is None:
-            raise bad_answer("has neither usage.prompt_tokens nor prompt_token_ids")
+            raise bad_answer_error("has neither usage.prompt_tokens nor prompt_token_ids")
         read = len(ids or ()) if read is None else read
         if ids is None and self.settings.api == "chat":
             raise EngineError(
@@ -228,18 +250,18 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         if read == len(context) and (ids is None or ids == context):
             return
         remedy = (
-            "It has another chat template or date, does not know continue_final_message, tokenises "
-            "the prefix otherwise than it was sampled, or takes control tokens in a problem's text "
-            "for its own: use policy.engine.api=completions"
+            "The server has another chat template or date, does not support "
+            "continue_final_message, tokenises the prefix differently, or interprets control "
+            "tokens in a problem's text. Set policy.engine.api=completions"
             if self.settings.api == "chat"
-            else "It adds or drops tokens: serve the model that policy.model names"
+            else "The server adds or drops tokens. Serve the model that policy.model names"
         )
         raise EngineError(
             f"policy.engine=openai: the server read {read} tokens, which are not the "
-            f"{len(context)} of prompt and prefix. {remedy}"
+            f"{len(context)} tokens of prompt and prefix. {remedy}"
         )
 
-    def _tokenised(self, text: str) -> tuple[int, ...]:
+    def _tokenise_exactly(self, text: str) -> tuple[int, ...]:
         ids = self.encode(text)
         if self.decode(ids) != text:
             raise EngineError(
@@ -248,18 +270,21 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             )
         return ids
 
-    # The start
+    # Checks at the start
 
-    def _served_limit(self, endpoints: Endpoints, url: str, models: list[dict[str, Any]]) -> float:
+    def _served_max_context(
+        self, endpoints: Endpoints, url: str, models: list[dict[str, Any]]
+    ) -> float:
         """Return a server's context length, and check that it serves the model."""
         names = [str(model.get("id")) for model in models]
         wanted = self._served_model
         if wanted is None and len(names) == 1:
             wanted = self._served_model = names[0]
         if wanted not in names:
-            served = endpoints.shown(", ".join(names) or "none")
+            served = endpoints.clean_message(", ".join(names) or "none")
             raise EngineError(
-                f"policy.engine.model={wanted!r}: {url} serves {served}. Set it to one of these"
+                f"policy.engine.model={wanted!r}: {url} serves {served}. Set policy.engine.model "
+                "to a model that the server serves"
             )
         limit = models[names.index(wanted)].get("max_model_len")
         return float(limit) if isinstance(limit, int) else inf
@@ -278,12 +303,12 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             await endpoints.ask(request, home=0, retry_s=self.start_s)
         except RefusedError as error:
             fault = (
-                "token ids as a prompt, or one of the sampling parameters"
+                "token ids as a prompt and all sampling parameters"
                 if self.settings.api == "completions"
                 else "continue_final_message"
             )
             raise EngineError(
-                f"{error}. It must take {fault} at {self.settings.api}. {NEEDS}"
+                f"{error}. The API {self.settings.api} of the server must accept {fault}. {NEEDS}"
             ) from error
         if seen[-1]["choices"][0].get("token_ids") is not None:
             return
@@ -293,4 +318,4 @@ class OpenAIEngine(ServedEngine, ModelEngine):
                 f"position of a stop string cannot be determined. {NEEDS}"
             )
         for text in ROUND_TRIPS:
-            self._tokenised(text)
+            self._tokenise_exactly(text)

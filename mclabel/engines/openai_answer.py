@@ -1,4 +1,4 @@
-"""Parser of answers of OpenAI-compatible servers, in which any field may be missing or invalid."""
+"""Parses the answers of OpenAI-compatible servers, in which any field may be missing or invalid."""
 
 from __future__ import annotations
 
@@ -16,49 +16,54 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 80
-"""Characters of what a server sent that are shown."""
+"""Maximum number of characters of a server's answer that a message quotes."""
 REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""Fields of a message for the thoughts of a model: of DeepSeek, SGLang and earlier versions of
-vLLM, and of OpenRouter and later versions of vLLM."""
+"""Fields of a message that hold the model's reasoning. DeepSeek, SGLang and older versions of vLLM
+use the first one; OpenRouter and newer versions of vLLM use the second one."""
 _STOPS = frozenset({"stop", "eos", "eos_token", "stop_sequence", "stop_token", "end_turn"})
 _CUTS = frozenset({"length", "model_length", "max_tokens", "max_output_tokens", "token_limit"})
 _FAILURES = frozenset({"content_filter", "error", "safety", "recitation", "refusal"})
 _BUSY_ENDS = frozenset({"abort", "insufficient_system_resource"})  # vLLM, DeepSeek
+"""Words for `finish_reason` of servers that are too busy. The three sets above hold the words for a
+complete answer, for an answer cut off at its maximum length, and for a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerAnswer:
-    """One completion, as a server gives it."""
+    """Fields of one completion in a server's answer."""
 
     text: str
-    """Empty where the server gives none."""
+    """Text of the completion; empty if the answer has no text."""
     has_text: bool
+    """True if the answer has a text, even an empty one."""
     refusal: str
-    """Text of the model in place of an answer, from a service that marks refusals."""
+    """The model's refusal to answer, from a service that marks refusals; else empty."""
     ids: tuple[int, ...] | None
-    """Sampled tokens; None where the server gives none."""
+    """Ids of the sampled tokens; None if the server does not return them."""
     reasoning: str
-    """Text in one of `REASONING_FIELDS`; empty if there is none."""
+    """Text in one of `REASONING_FIELDS`; empty if both are missing."""
     finish_reason: str | None
-    """Word of the server for how the answer ended; None if it gives none."""
+    """Server's word for the reason why the answer ended; None if it is missing."""
     error: str
-    """Message of an error that broke the answer off; empty if there is none."""
+    """Message of an error that interrupted the answer; empty if there was no error."""
     num_read: int | None
-    """Tokens of the prompt; None if the server does not report them."""
+    """Number of tokens of the prompt; None if the server does not report it."""
     num_cached: int | None
-    """Number of these found in a cache; None where the server does not report it."""
+    """Number of prompt tokens found in a cache; None if the server does not report it."""
     num_sampled: int | None
-    """Tokens of the answer by the server's count, thoughts that it keeps included; None if the
-    server does not report them."""
+    """Number of tokens of the answer as counted by the server, including hidden reasoning; None if
+    the server does not report it."""
     prompt_ids: tuple[int, ...] | None
+    """Token ids of the prompt; None if the server does not return them."""
 
     def end(self, room: int) -> FinishReason:
-        """Return how the answer ended: `failed` if the server broke it off.
+        """Return the finish reason in mclabel's terms: `stop`, `length`, or `failed`.
 
-        An unknown word is an end unless the answer has as many tokens as it could have.
+        `failed` means that the server aborted the answer. An unknown or missing word counts as
+        `stop` unless the answer has the maximum number of tokens.
 
         Args:
-            room: maximum number of tokens that were asked for.
+            room: maximum number of tokens that the request allowed.
 
         Raises:
             BusyError: the server was too busy to answer.
@@ -76,35 +81,39 @@ class ServerAnswer:
 
     @property
     def has_known_end(self) -> bool:
-        """Return whether the server names the end by a word that is known."""
+        """True if the server's `finish_reason` is a known word."""
         word = (self.finish_reason or "").lower()
         return word in _STOPS | _CUTS | _FAILURES | _BUSY_ENDS
 
 
 def json_object(content: bytes, path: str) -> dict[str, Any]:
-    """Return the object that an answer holds.
+    """Return the JSON object in the body of an answer.
+
+    Args:
+        content: body of the answer.
+        path: path of the request's URL, for messages.
 
     Raises:
-        BadAnswer: it holds none.
-        ErrorAnswer: it holds an error instead.
+        BadAnswer: the body is not a JSON object.
+        ErrorAnswer: the object is an error.
     """
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError) as error:
         shown = content[:_SHOWN].decode(errors="replace")
         raise BadAnswer(
-            f"policy.engine: {path} does not return JSON but {shown!r}, as no "
-            "OpenAI-compatible server does. Check policy.engine.endpoints (most end in /v1)"
+            f"policy.engine: {path} does not return JSON but {shown!r}, so this is not an "
+            "OpenAI-compatible server. Check policy.engine.endpoints (most end in /v1)"
         ) from error
     if not isinstance(answer, dict):
-        raise bad_answer("is no object")
+        raise bad_answer_error("is not a JSON object")
     if (server_error := error_in(answer)) is not None:
         raise ErrorAnswer(server_error)
     return answer
 
 
 def error_in(answer: dict[str, Any]) -> Any:
-    """Return the error that a server sent in place of an answer; None if there is none."""
+    """Return the error that a server sent instead of an answer; None if there is no error."""
     if answer.get("choices"):
         return None
     return answer if answer.get("object") == "error" else answer.get("error") or None
@@ -115,32 +124,32 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
 
     Args:
         answer: response to a request for one completion.
-        api: API that was asked, `completions` or `chat`.
-        may_lack_text: whether an answer without text and without ids is one.
+        api: name of the API, `completions` or `chat`.
+        may_lack_text: True to accept an answer that has neither text nor token ids.
 
     Raises:
-        BadAnswer: it holds none; names the field.
+        BadAnswer: the response lacks a required field, which the message names.
     """
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict):
-        raise bad_answer("has no choices")
+        raise bad_answer_error("has no choices")
     usage = answer.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    num_read = _count(usage.get("prompt_tokens"))
-    ids = _ids(choice.get("token_ids"), "choices[0].token_ids")
+    num_read = _token_count(usage.get("prompt_tokens"))
+    ids = _checked_token_ids(choice.get("token_ids"), "choices[0].token_ids")
     name = "text" if api == "completions" else "message.content"
     message = choice if api == "completions" else choice.get("message")
     if not isinstance(message, dict):
-        raise bad_answer("has no choices[0].message")
+        raise bad_answer_error("has no choices[0].message")
     text = message.get("text" if api == "completions" else "content")
     if not isinstance(text, str) and not (text is None and (may_lack_text or ids is not None)):
-        raise bad_answer(f"has no text in choices[0].{name}")
+        raise bad_answer_error(f"has no text in choices[0].{name}")
     reason = choice.get("finish_reason")
     error = choice.get("error")
     thoughts = (message.get(field) for field in REASONING_FIELDS)
     details = usage.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    cached = _token_count(details.get("cached_tokens")) if isinstance(details, dict) else None
     refusal = message.get("refusal")
     return ServerAnswer(
         text=text or "",
@@ -152,37 +161,37 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
         error=error_words(error) if error else "",
         num_read=num_read,
         num_cached=None if cached is None or num_read is None else min(cached, num_read),
-        num_sampled=_count(usage.get("completion_tokens")),
-        prompt_ids=_ids(
+        num_sampled=_token_count(usage.get("completion_tokens")),
+        prompt_ids=_checked_token_ids(
             answer.get("prompt_token_ids", choice.get("prompt_token_ids")), "prompt_token_ids"
         ),
     )
 
 
-def _count(value: Any) -> int | None:
+def _token_count(value: Any) -> int | None:
     """Return the value if it is a valid number of tokens, else None."""
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
-def _ids(value: Any, name: str) -> tuple[int, ...] | None:
+def _checked_token_ids(value: Any, field: str) -> tuple[int, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(
         type(token_id) is int and token_id >= 0 for token_id in value
     ):
-        raise bad_answer(f"has no token ids in {name}")
+        raise bad_answer_error(f"has no token ids in {field}")
     return tuple(value)
 
 
-def bad_answer(fault: str) -> BadAnswer:
+def bad_answer_error(fault: str) -> BadAnswer:
     """Return the error of a response that lacks a required part.
 
     Args:
-        fault: a clause of which the answer is the subject.
+        fault: predicate that follows "an answer of the server", such as "has no choices".
     """
     return BadAnswer(
-        f"policy.engine: an answer of the server {fault}, as one of an OpenAI-compatible "
-        "server has. Check policy.engine.endpoints"
+        f"policy.engine: an answer of the server {fault}, so it is not an answer of an "
+        "OpenAI-compatible server. Check policy.engine.endpoints"
     )
 
 
@@ -190,7 +199,7 @@ async def served_models(client: AsyncOpenAI) -> list[dict[str, Any]]:
     """Return the models that a server lists.
 
     Raises:
-        EngineError: the answer is no list of models.
+        EngineError: the answer is not a list of models.
     """
     raw = await client.models.with_raw_response.list()
     answer = json_object(raw.http_response.content, "/models")
@@ -212,11 +221,12 @@ async def post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str,
         body: body of the request.
 
     Raises:
-        BadAnswer: the answer is no JSON object.
+        BadAnswer: the answer is not a JSON object.
     """
     model = body["model"]
     raw: Any
-    # In `extra_body`, as the client knows few of the parameters, and would walk through the ids.
+    # The body is passed as `extra_body`, because the client supports few of the parameters, and
+    # would check every token id.
     if api == "completions":
         raw = await client.completions.with_raw_response.create(
             model=model, prompt="", extra_body=body

@@ -1,7 +1,9 @@
-"""The Batch API of OpenAI-compatible servers, for requests that may take a day at a lower price.
+"""Sends requests through the Batch API of OpenAI-compatible servers.
 
-Requests are collected in a file until no more come or it is full; then a batch is made of it, and
-each request fetches its response from the batch's files. Nothing is paid twice (see `Batches`).
+A batch is cheaper than single requests, but may take a day. Requests are collected in a file until
+no new request arrives for a while or the file is full. Then the file is sent as a batch. When the
+batch has ended, its output files hold the response of each request. No request is paid for twice;
+see `Batches`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from mclabel.core.errors import EngineError, RequestFailed
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL
 from mclabel.engines import openai_batch_calls as calls
 from mclabel.engines.endpoints import BAD_TRIES, Endpoints, RefusedError, Request
-from mclabel.engines.loading import Keep
+from mclabel.engines.loading import RunFiles
 from mclabel.engines.openai_answer import json_object
 from mclabel.engines.openai_batch_answers import Answers, Reading
 from mclabel.engines.openai_batch_calls import Gathered, Records, new_name
@@ -31,35 +33,36 @@ from mclabel.engines.settings import BatchSettings
 logger = logging.getLogger(__name__)
 
 _MISSING = (404, 405, 501)
-"""HTTP statuses of servers for addresses that they do not have."""
+"""HTTP statuses of a server that lacks the Batch API."""
 BATCH_BYTES = 200_000_000
-"""Largest file of a batch, which is OpenAI's limit."""
+"""Maximum bytes of a batch's input file, which is OpenAI's limit."""
 LOST_POLLS = 5
-"""Polls in a row without a batch after which it is lost."""
+"""Number of polls in a row that do not find a batch, after which the batch counts as lost."""
 FILE_POLLS = 20
-"""Polls of a batch that has ended after which its files are not read any more."""
+"""Maximum number of attempts to read the output files of an ended batch."""
 
 
 class BatchApiSettings(BatchSettings):
-    """Settings of an engine that can ask in batches."""
+    """Settings of an engine that can use the Batch API."""
 
     batch: Annotated[bool, OPERATIONAL] = False
-    """True to use the server's Batch API."""
+    """True to send requests through the server's Batch API."""
     batch_requests: Annotated[int, OPERATIONAL] = Field(50_000, ge=1, le=1_000_000)
-    """Most requests in a batch."""
+    """Maximum number of requests in a batch."""
     batch_poll_s: Annotated[float, OPERATIONAL] = Field(30, gt=0, le=MAX_SECONDS)
-    """Seconds between two polls of a batch, and without a new request before a batch is sent."""
+    """Seconds between two polls of a batch. A batch is also sent after this time without a new
+    request."""
     batch_wait_hours: Annotated[float, OPERATIONAL] = Field(48, gt=0, le=10_000)
-    """Hours to wait for a batch before the job stops."""
+    """Maximum hours to wait for a batch before the job stops."""
 
 
 def request_id(body: Mapping[str, Any], seed: int) -> str:
-    """Name of a request: a digest of its body (prompt, sampling, limits) and its seed.
+    """Return the id of a request: a digest of its body and its seed.
 
     Args:
-        body: body of the request.
-        seed: seed that differs between requests which must have responses of their own, such as the
-            votes on one prompt.
+        body: body of the request: prompt, sampling parameters and limits.
+        seed: seed that distinguishes requests with the same body which need separate responses,
+            such as several votes on one prompt.
     """
     text = json.dumps([body, seed], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -68,53 +71,59 @@ def request_id(body: Mapping[str, Any], seed: int) -> str:
 class Batches:
     """Sends requests to one server in batches, and records them in the run.
 
-    A request is identified by a digest of its content, so equal requests are sent once, and a
-    response is found by any of them. The requests in a file are recorded before its batch is made,
-    and the batch's id after: a job that was killed between the two looks through the server's list
-    for a batch of that file. So nothing is paid twice, unless a server makes a batch of a request
-    that reached it only after the next run has looked.
+    The id of a request is a digest of its content. Equal requests are therefore sent once and share
+    the response. The ids of a batch's requests are recorded before the batch is made, and the
+    server's id of the batch afterwards. If a job is killed in between, the next run searches the
+    server's list for a batch of the same input file. So no request is paid for twice, with one
+    exception: the server may create a batch only after the next run has searched the list.
     """
 
-    def __init__(self, endpoints: Endpoints, keep: Keep | None, settings: Any, *, api: str) -> None:
-        """Prepare to ask; `start` looks what earlier processes have asked.
+    def __init__(
+        self, endpoints: Endpoints, keep: RunFiles | None, settings: Any, *, api: str
+    ) -> None:
+        """Prepare to send requests; `start` reads the batches of earlier processes.
 
         Args:
-            endpoints: endpoints of the single server.
-            keep: store of the run's files.
+            endpoints: client of the single server.
+            keep: store of the run's files; None without a run.
             settings: settings of the engine.
-            api: API to ask, `completions` or `chat`.
+            api: name of the API, `completions` or `chat`.
 
         Raises:
-            EngineError: there is no run.
+            EngineError: `keep` is None, so batches could not be recorded.
         """
         if keep is None:
             raise EngineError(
-                "policy.engine.batch=true: batches are remembered in the folder of a run, and this "
-                "command has none. Leave out policy.engine.batch"
+                "policy.engine.batch=true: batches are recorded in the folder of a run, and this "
+                "command has no such folder. Leave out policy.engine.batch"
             )
         self._endpoints, self._records, self._settings = endpoints, Records(keep), settings
         self._url, self._address = settings.endpoints[0], calls.ADDRESSES[api]
         self._gathered, self._gathered_at = Gathered(), 0.0
         self._answers = Answers(endpoints, self._url, settings.retry_s)
         self._sent: dict[str, str] = {}
-        """The batch that a request is in, while it is not known how that ended."""
+        """Maps the id of a request to the name of its batch, until the batch's result is read."""
         self._waiting: dict[str, asyncio.Future[None]] = {}
+        """Maps the id of a request to a future that is done once the request has to look for its
+        response, or is to be sent again."""
         self._running: dict[str, asyncio.Task[None]] = {}
+        """Maps the name of a batch to the task that sends it or waits for it. The name "" belongs
+        to the task that sends collected requests."""
         self._num_empty = 0
-        """Batches in a row that brought nothing."""
+        """Number of batches in a row that ended without any answer."""
         self._num_unprocessed: Counter[str] = Counter()
-        """Number of completed batches in which each request was left unprocessed."""
+        """Maps the id of a request to the number of completed batches that left it unprocessed."""
         self.num_signs = 0
         """Number of status reports on batches from the server."""
 
     async def start(self) -> None:
-        """See that the server has the API, and read what was asked before.
+        """Check that the server has the Batch API, and read the records of earlier batches.
 
         Raises:
-            EngineError: it has not.
+            EngineError: the server lacks the Batch API or does not answer, or a record is damaged.
         """
-        await self._call(lambda client: calls.listed(client, None, 1))
-        self._sent |= await self._records.news()
+        await self._call_when_free(lambda client: calls.list_batches(client, None, 1))
+        self._sent |= await self._records.read_added_batches()
         self._run("", self._send_when_quiet())
 
     async def answer(self, body: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -125,20 +134,19 @@ class Batches:
             seed: see `request_id`.
 
         Raises:
-            RequestFailed: the request failed, and is not to be asked again.
-            EngineError: the server has failed a whole batch, has not ended one in time, or does
-                not give the answers of one.
+            RequestFailed: the request failed finally.
+            EngineError: a whole batch failed, did not end in time, or its answers cannot be read.
         """
         key = request_id(body, seed)
         while key not in self._answers:
             if (waiter := self._waiting.get(key)) is None:
                 waiter = self._waiting[key] = asyncio.get_running_loop().create_future()
-                waiter.add_done_callback(_look)
+                waiter.add_done_callback(_retrieve_error)
                 try:
-                    self._ask(key, body)
+                    self._collect_request(key, body)
                 except OSError as error:
                     del self._waiting[key]
-                    raise _no_room(error) from error
+                    raise _disk_error(error) from error
                 except RefusedError:
                     del self._waiting[key]
                     raise
@@ -146,31 +154,42 @@ class Batches:
         return json_object(self._answers.get(key), self._address)
 
     def forget(self, body: Mapping[str, Any], seed: int, why: str) -> None:
-        """Drop an answer of a busy server: the request is asked again the next time.
+        """Drop the answer of a busy server, so that the next `answer` sends the request again.
+
+        Args:
+            body: body of the request.
+            seed: see `request_id`.
+            why: message of the server.
 
         Raises:
-            RequestFailed: the request has failed too often.
+            RequestFailed: the request was left unprocessed too often.
         """
         key = request_id(body, seed)
-        if (failure := self._again(key, why)) is not None:
+        if (failure := self._count_unprocessed(key, why)) is not None:
             raise failure
         self._answers.forget(key)
 
-    def _again(self, key: str, why: str) -> RequestFailed | None:
-        """Count that a request was not processed; return its failure once that is final."""
+    def _count_unprocessed(self, key: str, why: str) -> RequestFailed | None:
+        """Count that a request was left unprocessed.
+
+        Return None if the request may be sent again, or its error after `BAD_TRIES` batches.
+        """
         self._num_unprocessed[key] += 1
         if self._num_unprocessed[key] < BAD_TRIES:
             return None
-        words = self._endpoints.shown(why)
-        return RequestFailed(f"not processed in {BAD_TRIES} batches, the last time: {words}")
+        words = self._endpoints.clean_message(why)
+        return RequestFailed(
+            f"the request was not processed in {BAD_TRIES} batches. The server's last message: "
+            f"{words}"
+        )
 
     async def close(self) -> None:
-        """End all waiting here. Batches go on at the server."""
+        """Stop waiting for batches. They continue on the server."""
         tasks = list(self._running.values())
         if num_open := len(self._running.keys() - {""}):
             logger.warning(
-                "%d batches have not ended: they go on at %s. Run the same command again to wait "
-                "for them; nothing in them is asked twice",
+                "%d batches have not ended. They continue at %s. Run the same command again to "
+                "wait for them; no request in them is sent twice",
                 num_open,
                 self._url,
             )
@@ -182,17 +201,18 @@ class Batches:
 
     # Requests
 
-    def _ask(self, key: str, body: Mapping[str, Any]) -> None:
+    def _collect_request(self, key: str, body: Mapping[str, Any]) -> None:
         if (name := self._sent.get(key)) is not None:
             self._follow(name)
             return
         if key in self._gathered.lines:
-            return  # of somebody who was cancelled
+            return  # an equal request, whose caller was cancelled, is collected already
         line = calls.request_row(key, self._address, body)
         if len(line) > BATCH_BYTES:
             raise RefusedError(
-                f"policy.engine.batch=true: a request of {len(line):,} bytes does not fit into the "
-                f"{BATCH_BYTES:,} bytes of a batch. Set batch=false, or shorten the prompt"
+                f"policy.engine.batch=true: a request has {len(line):,} bytes, but a batch can "
+                f"have at most {BATCH_BYTES:,}. Set policy.engine.batch=false, or shorten the "
+                "prompt"
             )
         if self._gathered.num_bytes + len(line) > BATCH_BYTES:
             self._send_gathered()
@@ -202,7 +222,10 @@ class Batches:
             self._send_gathered()
 
     async def _send_when_quiet(self) -> None:
-        """Send collected requests once no more come; run until cancelled."""
+        """Send the collected requests whenever no new request has arrived for `batch_poll_s`.
+
+        Run until cancelled.
+        """
         wait_s = self._settings.batch_poll_s
         while True:
             await asyncio.sleep(wait_s / 4)
@@ -223,17 +246,17 @@ class Batches:
         async def run() -> None:
             try:
                 await work
-            except Exception as error:  # it is raised where the requests are waited for
+            except Exception as error:  # passed on to the callers that wait for the requests
                 if isinstance(error, OSError):
-                    error = _no_room(error)
+                    error = _disk_error(error)
                 for key in [key for key in self._waiting if name in ("", self._sent.get(key))]:
-                    self._wake(key, error)
+                    self._wake_caller(key, error)
             finally:
                 del self._running[name]
 
         self._running[name] = asyncio.create_task(run())
 
-    def _wake(self, key: str, error: Exception | None = None) -> None:
+    def _wake_caller(self, key: str, error: Exception | None = None) -> None:
         waiter = self._waiting.pop(key, None)
         if waiter is None or waiter.done():
             return
@@ -245,8 +268,12 @@ class Batches:
     # Batches
 
     async def _send(self, name: str, gathered: Gathered) -> None:
-        """Make a batch of what was gathered, but for what other workers have asked, and wait."""
-        earlier = await self._records.news()
+        """Send the collected requests as a batch, and wait for the batch.
+
+        Requests that other workers have sent already are left out; this worker waits for their
+        batches instead.
+        """
+        earlier = await self._records.read_added_batches()
         elsewhere = gathered.lines.keys() & earlier.keys()
         self._sent |= {key: other for key, other in earlier.items() if key not in self._sent}
         for key in elsewhere:
@@ -257,20 +284,22 @@ class Batches:
         if not (keys := list(gathered.lines)):
             gathered.file.close()
             return
-        file_id = await self._call(lambda client: calls.upload(client, name, gathered.file))
+        file_id = await self._call_when_free(
+            lambda client: calls.upload(client, name, gathered.file)
+        )
         gathered.file.close()
         await self._records.note_asked(name, file_id, keys)
-        batch_id = await self._call(calls.creating(name, file_id, self._address))
+        batch_id = await self._call_when_free(calls.batch_creator(name, file_id, self._address))
         await self._records.note_batch(name, batch_id)
-        logger.info("batch %s: %d requests are sent (%s)", name, len(keys), batch_id)
+        logger.info("batch %s: sent %d requests (server's id: %s)", name, len(keys), batch_id)
         await self._wait(name, batch_id, keys, is_ours=True)
 
     async def _resume(self, name: str) -> None:
-        """Wait for a batch of an earlier process, or of another worker."""
-        file_id, keys = await self._records.asked(name)
+        """Wait for a batch that an earlier process or another worker sent."""
+        file_id, keys = await self._records.read_requests(name)
         batch_id = await self._records.batch_id(name)
         if batch_id is None:
-            batch_id = await self._call(lambda client: calls.find(client, name, file_id))
+            batch_id = await self._call_when_free(lambda client: calls.find(client, name, file_id))
             if batch_id is None:
                 self._settle(name, keys, {})
                 return
@@ -278,29 +307,36 @@ class Batches:
         await self._wait(name, batch_id, keys, is_ours=False)
 
     async def _wait(self, name: str, batch_id: str, keys: list[str], *, is_ours: bool) -> None:
-        """Wait until a batch has ended, and hand out what it brings."""
+        """Wait until a batch has ended, and deliver its results.
+
+        Args:
+            name: mclabel's name of the batch.
+            batch_id: the server's id of the batch.
+            keys: ids of the requests in the batch.
+            is_ours: True if this process sent the batch.
+        """
         settings, begun = self._settings, time.monotonic()
         while calls.status_of(batch := await self._poll(name, batch_id)) not in calls.ENDED:
             if time.monotonic() - begun >= settings.batch_wait_hours * 3600:
                 raise EngineError(
                     f"policy.engine.batch_wait_hours={settings.batch_wait_hours:g}: the batch "
-                    f"{batch_id} at {self._url} has not ended in that time, it is "
-                    f"{batch.get('status')}. Run the same command again to wait on; nothing in it "
-                    "is asked twice"
+                    f"{batch_id} at {self._url} has not ended within this time. Its status is "
+                    f"{batch.get('status')}. Run the same command again to wait; no "
+                    "request in the batch is sent twice"
                 )
             await asyncio.sleep(settings.batch_poll_s)
-        await self._take(name, batch, batch_id, keys, is_ours=is_ours)
+        await self._deliver_results(name, batch, batch_id, keys, is_ours=is_ours)
 
     async def _poll(self, name: str, batch_id: str) -> dict[str, Any]:
-        """Return a batch as it is now.
+        """Return the current state of a batch.
 
         Raises:
-            EngineError: the server has no such batch any more, or does not answer.
+            EngineError: the server no longer has the batch, or does not answer.
         """
         status_text, shown = "", f"the batch {batch_id} at {self._url}"
         for num_left in reversed(range(LOST_POLLS)):
             try:
-                batch: dict[str, Any] = await self._request(
+                batch: dict[str, Any] = await self._call_with_retries(
                     lambda client: calls.retrieve(client, batch_id)
                 )
             except RefusedError as error:
@@ -311,17 +347,18 @@ class Batches:
                 self.num_signs += 1
                 if calls.status_of(batch):
                     return batch
-                status_text = f"its answer is {self._endpoints.shown(json.dumps(batch))}"
+                status_text = (
+                    f"the server's answer is {self._endpoints.clean_message(json.dumps(batch))}"
+                )
             if num_left:
                 await asyncio.sleep(self._settings.batch_poll_s)
         raise EngineError(
             f"policy.engine.batch=true: {shown} was not found in {LOST_POLLS} polls: "
-            f"{status_text}. Look for it in the server's list of batches and run the command "
-            "again, or delete "
-            f"batches/{name}.* in the run to ask, and pay, its requests again"
+            f"{status_text}. Look for the batch in the server's list and run the command again. "
+            f"Or delete batches/{name}.* in the run, to send and pay for the requests again"
         )
 
-    async def _take(
+    async def _deliver_results(
         self,
         name: str,
         batch: Mapping[str, Any],
@@ -330,19 +367,28 @@ class Batches:
         *,
         is_ours: bool,
     ) -> None:
-        """Hand out what a batch that has ended brings; what it did not process is asked again."""
-        keys = [key for key in keys if self._sent.get(key) == name]  # others are in a later batch
+        """Deliver the results of an ended batch; unprocessed requests are sent again.
+
+        Args:
+            name: mclabel's name of the batch.
+            batch: state of the batch.
+            batch_id: the server's id of the batch.
+            keys: ids of the requests in the batch.
+            is_ours: True if this process sent the batch.
+        """
+        # Requests that are also in a later batch wait for that batch.
+        keys = [key for key in keys if self._sent.get(key) == name]
         reading = await self._read_files(name, batch, batch_id, keys)
         failures = {
             key: failure
             for key, failure in reading.failures.items()
-            # what an account lacked in an earlier process, it may have now
+            # an account that lacked credit for an earlier process's batch may have credit now
             if is_ours or isinstance(failure, RequestFailed)
         }
         status, shown = calls.status_of(batch), f"{batch_id} at {self._url}"
         if status == "completed":
             for key, why in reading.unprocessed.items():
-                if (failure := self._again(key, why)) is not None:
+                if (failure := self._count_unprocessed(key, why)) is not None:
                     failures[key] = failure
         num_found = sum(key in self._answers for key in keys)
         num_again = len(keys) - num_found - len(failures)
@@ -352,14 +398,14 @@ class Batches:
             await self._records.delete(name)
             raise EngineError(
                 f"policy.engine.batch=true: the batch {shown} has failed: "
-                f"{self._endpoints.shown(calls.why(batch))}. Nothing in it is paid. Correct "
-                "that, or lower policy.engine.batch_requests if it is a limit, and run the command "
-                "again"
+                f"{self._endpoints.clean_message(calls.failure_reason(batch))}. The service "
+                "does not charge for its requests. Correct the cause and run the command again. If "
+                "the batch exceeds a limit, lower policy.engine.batch_requests"
             )
         if num_again:
             logger.warning(
-                "the batch %s is %s: %d of its %d requests have answers, %d failed. The other %d "
-                "are asked again in a new batch",
+                "the batch %s is %s: %d of its %d requests have answers, %d failed. The remaining "
+                "%d requests are sent again in a new batch",
                 shown,
                 status,
                 num_found,
@@ -369,26 +415,32 @@ class Batches:
             )
         if self._num_empty >= BAD_TRIES:
             raise EngineError(
-                f"policy.engine.batch=true: {self._num_empty} batches in a row brought no answer; "
-                f"the last one, {shown}, is {status}. See the server's list of batches, or leave "
+                f"policy.engine.batch=true: {self._num_empty} batches in a row had no answers. The "
+                f"last batch, {shown}, is {status}. Check the server's list of batches, or leave "
                 "out policy.engine.batch"
             )
         self._settle(name, keys, failures)
 
     def _settle(self, name: str, keys: list[str], failures: Mapping[str, Exception]) -> None:
-        """Wake the requests of an ended batch: they look for a response, or are sent again."""
+        """Wake the requests of an ended batch.
+
+        A request with a failure raises it. Any other request takes its response, or is sent again
+        if it has no response.
+        """
         for key in keys:
             if self._sent.get(key) == name:
                 del self._sent[key]
-                self._wake(key, failures.get(key))
+                self._wake_caller(key, failures.get(key))
 
     async def _read_files(
         self, name: str, batch: Mapping[str, Any], batch_id: str, keys: list[str]
     ) -> Reading:
-        """Read the answers of a batch that has ended; its files may be there some time later.
+        """Read the output files of an ended batch.
+
+        The files may appear some time after the end, so reading is repeated.
 
         Raises:
-            EngineError: the files cannot be read.
+            EngineError: the files cannot be read, or lack answers that the server counts.
         """
         wanted = frozenset(keys)
         for num_left in reversed(range(FILE_POLLS)):
@@ -408,47 +460,48 @@ class Batches:
             raise EngineError(
                 f"policy.engine.batch=true: the batch {batch_id} at {self._url} is "
                 f"{calls.status_of(batch)}, but {len(missing):,} of its answers cannot be read: "
-                f"{'; '.join(faults) or 'the files that it names lack them'}. Run the same command "
-                "again to read them; nothing in it is asked twice. To pay for its requests again, "
-                f"delete batches/{name}.* in the run"
+                f"{'; '.join(faults) or 'the output files lack them'}. Run the same command again "
+                "to read them; no request in the batch is sent twice. To send and pay for the "
+                f"requests again, delete batches/{name}.* in the run"
             )
         no_row = RequestFailed(f"the files of the batch {batch_id} have no row for the request")
         reading.failures |= dict.fromkeys(missing, no_row)
         return reading
 
-    async def _call(self, request: Request) -> Any:
-        """Call the batch API and return the response; try again while the server is busy.
+    async def _call_when_free(self, request: Request) -> Any:
+        """Call the Batch API and return the response; retry while the server is busy.
 
         Raises:
-            EngineError: it does not; that is no failure of the requests in a batch.
+            EngineError: the call failed. Such an error concerns the whole API, not single requests.
         """
         try:
-            return await self._request(request)
+            return await self._call_with_retries(request)
         except RefusedError as error:
             status = getattr(error.__cause__, "status_code", None)
             if status not in _MISSING:
                 raise EngineError(str(error)) from error
             raise EngineError(
-                f"policy.engine.batch=true: {self._url} has no Batch API, or no longer what the "
-                f"run's batches need (HTTP {status}). Leave out policy.engine.batch, give the "
-                "server that made them, or delete batches/ in the run to ask, and pay, again"
+                f"policy.engine.batch=true: {self._url} has no Batch API, or no longer has the "
+                f"files of the run's batches (HTTP {status}). Leave out policy.engine.batch, set "
+                "policy.engine.endpoints to the server that made the batches, or delete batches/ "
+                "in the run to send and pay for their requests again"
             ) from error
         except RequestFailed as error:
             raise EngineError(str(error)) from error
 
-    async def _request(self, request: Request) -> Any:
-        """Send a request of the API itself, again while the server is busy."""
+    async def _call_with_retries(self, request: Request) -> Any:
+        """Send one call of the Batch API; retry while the server is busy."""
         return await self._endpoints.ask(request, home=0, retry_s=self._settings.retry_s)
 
 
-def _look(waiter: asyncio.Future[None]) -> None:
-    """Take note of an error that nobody waits for any more."""
+def _retrieve_error(waiter: asyncio.Future[None]) -> None:
+    """Read the error of a future, so that asyncio does not report it as never retrieved."""
     if not waiter.cancelled():
         waiter.exception()
 
 
-def _no_room(error: OSError) -> EngineError:
+def _disk_error(error: OSError) -> EngineError:
     return EngineError(
-        f"policy.engine.batch=true: {error}. Requests and answers are kept in "
-        f"{tempfile.gettempdir()}: make room there, or set TMPDIR to another folder"
+        f"policy.engine.batch=true: {error}. Requests and answers are stored in "
+        f"{tempfile.gettempdir()}. Free disk space there, or set TMPDIR to another folder"
     )

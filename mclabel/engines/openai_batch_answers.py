@@ -1,4 +1,4 @@
-"""Answers of batches: read from the files of the server, and kept in one of ours until fetched."""
+"""Reads the answers of batches from the server's files into a local temporary file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mclabel.engines.endpoints import (
     RefusedError,
     error_status,
     error_words,
-    is_passing,
+    is_temporary,
 )
 from mclabel.engines.openai_answer import error_in
 
@@ -26,35 +26,37 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reading:
-    """Findings in the files of an ended batch, apart from answers."""
+    """Findings in the files of an ended batch, except the answers."""
 
     failures: dict[str, Exception] = field(default_factory=dict)
-    """Errors of requests that stay."""
+    """Maps the ids of finally failed requests to their errors."""
     unprocessed: dict[str, str] = field(default_factory=dict)
-    """Messages of the requests that the server did not process, and would take again."""
+    """Maps the ids of requests that the server did not process to its messages. Such requests can
+    be sent again."""
     num_rows: int = 0
-    """Rows of requests."""
+    """Number of valid rows in the files."""
     faults: list[str] = field(default_factory=list)
-    """Faults of the files."""
+    """Messages about files that could not be read completely."""
     may_pass: bool = True
-    """True if that may be better the next time."""
+    """True if another attempt to read the files may succeed."""
 
 
 class Answers:
-    """Answers of one server to requests in batches."""
+    """Answers of one server to requests in batches, by the ids of the requests."""
 
     def __init__(self, endpoints: Endpoints, url: str, retry_s: float) -> None:
-        """Begin without any.
+        """Create an empty store.
 
         Args:
-            endpoints: endpoints of the single server.
-            url: its address, for messages.
-            retry_s: seconds in which a request is tried again while the server is busy.
+            endpoints: client of the single server.
+            url: address of the server, for messages.
+            retry_s: maximum seconds for which a request is retried while the server is busy.
         """
         self._endpoints, self._url, self._retry_s = endpoints, url, retry_s
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         self._places: dict[str, tuple[int, int]] = {}
-        """Places of answers in the file, by request: first byte and number of bytes."""
+        """Maps the id of a request to the place of its answer in the file: the 0-based offset of
+        the first byte, and the number of bytes."""
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
@@ -65,19 +67,19 @@ class Answers:
         return os.pread(self._file.fileno(), size, start)
 
     def forget(self, key: str) -> None:
-        """Drop an answer, if it is there."""
+        """Drop the answer of a request, if it is stored."""
         self._places.pop(key, None)
 
     def close(self) -> None:
-        """Drop all."""
+        """Delete the file with all answers."""
         self._file.close()
 
     async def read(self, batch: Mapping[str, Any], keys: Collection[str]) -> Reading:
-        """Read the files that a batch names now.
+        """Read the output file and the error file of a batch.
 
         Args:
-            batch: a batch that has ended.
-            keys: requests whose rows count.
+            batch: state of an ended batch, which names the files.
+            keys: ids of the requests whose rows are read.
         """
         reading = Reading()
         for kind in ("output_file_id", "error_file_id"):
@@ -91,7 +93,7 @@ class Answers:
                 fault = await self._endpoints.ask(copy, home=0, retry_s=self._retry_s)
             except RefusedError as error:
                 fault = str(error)
-            except RequestFailed as error:  # it was tried again for long enough
+            except RequestFailed as error:  # all retries failed
                 fault, reading.may_pass = str(error), False
             reading.faults += [f"{kind} {file_id}: {fault}"] if fault else []
         return reading
@@ -99,14 +101,17 @@ class Answers:
     async def _copy(
         self, client: AsyncOpenAI, file_id: str, keys: Collection[str], reading: Reading
     ) -> str:
-        """Copy a file of answers to ours; return what is wrong with it, or an empty text."""
+        """Copy the answers in one of the server's files to the local file.
+
+        Return a description of the file's fault, or an empty text.
+        """
         places: dict[str, tuple[int, int]] = {}
         num_rows, fault = 0, ""
         async for row in calls.rows(client, file_id):
             key = None if row is None else row.get("custom_id")
             if row is None or not isinstance(key, str):
-                words = "a line is no row of a batch" if row is None else error_words(row)
-                fault = fault or self._endpoints.shown(words)
+                words = "a line is not a row of a batch" if row is None else error_words(row)
+                fault = fault or self._endpoints.clean_message(words)
                 continue
             num_rows += 1
             if key not in keys or key in self:
@@ -123,14 +128,21 @@ class Answers:
         self._file.flush()
         self._places |= places
         reading.num_rows += num_rows
-        return fault or ("" if num_rows else "it is empty")
+        return fault or ("" if num_rows else "the file is empty")
 
     def _note_error(self, key: str, error: Any, status: Any, reading: Reading) -> None:
-        """Sort the error of a row by whether its request was processed."""
+        """Record the error of a row: the request was not processed, or it has failed for good.
+
+        Args:
+            key: id of the request.
+            error: the error in the row.
+            status: HTTP status in the row; may be invalid.
+            reading: findings to add the error to.
+        """
         inner = error.get("error", error) if isinstance(error, dict) else error
         status = error_status(inner, status if type(status) is int else 200)
         words = error_words(inner)
-        if is_passing(status, inner):
+        if is_temporary(status, inner):
             reading.unprocessed[key] = words
         else:
             reading.failures[key] = self._endpoints.refusal(self._url, status, inner, words)

@@ -1,8 +1,8 @@
 """Calls of the Batch API of OpenAI-compatible servers: files, batches, and rows of responses.
 
-Names and fields are those of openai-python's `types.Batch` and of the rows in OpenAI's guide, which
-`vllm run-batch` shares; any field of a response may be missing or malformed. `Records` keeps what
-was sent in the run.
+Names and fields follow openai-python's `types.Batch` and the rows in OpenAI's guide, like `vllm
+run-batch`. Any field of a response may be missing or malformed. `Records` records the sent batches
+in the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from mclabel.core.errors import BadAnswer, EngineError
 from mclabel.engines.endpoints import BusyError
-from mclabel.engines.loading import Keep
+from mclabel.engines.loading import RunFiles
 from mclabel.engines.openai_answer import json_object
 
 if TYPE_CHECKING:
@@ -27,40 +27,54 @@ if TYPE_CHECKING:
 
 
 ADDRESSES = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
-"""The address that a request in a file names, by API."""
+"""Maps the name of an API to the URL path in the rows of a batch's input file."""
 WINDOW: Any = "24h"
-"""In which a batch is to end; the API knows no other."""
+"""Time in which a batch is to end; the only value that the API accepts."""
 MARK = "mclabel_batch"
-"""Name in a batch's metadata."""
+"""Key in the metadata of a batch under which its name is stored."""
 ENDED = frozenset({"completed", "expired", "cancelled", "failed"})
-"""States of a batch that do not change any more."""
+"""Final states of a batch."""
 _PAGE = 100
+"""Number of batches per page of the server's list."""
 
 
 def request_row(request_id: str, address: str, body: Mapping[str, Any]) -> bytes:
-    """Return the line of a batch's file that holds a request."""
+    """Return the line for a request in a batch's input file.
+
+    Args:
+        request_id: id of the request.
+        address: URL path of the API.
+        body: body of the request.
+    """
     row = {"custom_id": request_id, "method": "POST", "url": address, "body": body}
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
 async def upload(client: AsyncOpenAI, name: str, file: IO[bytes]) -> str:
-    """Upload a file and return its id on the server."""
+    """Upload the input file of a batch and return its id on the server.
+
+    Args:
+        client: client of the server.
+        name: name of the batch, which is also the file's name.
+        file: the input file.
+    """
     file.seek(0)
     raw = await client.files.with_raw_response.create(
         file=(name, file, "application/jsonl"), purpose="batch"
     )
-    return _text(json_object(raw.http_response.content, "/files"), "id", "/files")
+    return _required_text(json_object(raw.http_response.content, "/files"), "id", "/files")
 
 
-def creating(name: str, file_id: str, address: str) -> Callable[[AsyncOpenAI], Awaitable[str]]:
-    """Return a call that makes a batch of a file and returns its id.
+def batch_creator(name: str, file_id: str, address: str) -> Callable[[AsyncOpenAI], Awaitable[str]]:
+    """Return a function that creates a batch from an uploaded file and returns the batch's id.
 
-    When it is made again, as its answer was lost, it looks first whether the batch is there.
+    If the function is called again, because the first answer was lost, it first searches the
+    server for the batch.
 
     Args:
-        name: our name for the batch, which goes into its metadata.
-        file_id: the server's id of its file.
-        address: address that its requests name.
+        name: mclabel's name of the batch, which is stored in its metadata.
+        file_id: the server's id of the input file.
+        address: URL path in the rows of the input file.
     """
     tried = False
 
@@ -76,19 +90,25 @@ def creating(name: str, file_id: str, address: str) -> Callable[[AsyncOpenAI], A
             completion_window=WINDOW,
             metadata={MARK: name},
         )
-        return _text(json_object(raw.http_response.content, "/batches"), "id", "/batches")
+        return _required_text(json_object(raw.http_response.content, "/batches"), "id", "/batches")
 
     return create
 
 
 async def retrieve(client: AsyncOpenAI, batch_id: str) -> dict[str, Any]:
-    """Return a batch as it is now."""
+    """Return the current state of a batch."""
     raw = await client.batches.with_raw_response.retrieve(batch_id)
     return json_object(raw.http_response.content, "/batches")
 
 
-async def listed(client: AsyncOpenAI, after: str | None, limit: int) -> list[dict[str, Any]]:
-    """Return a page of the server's batches."""
+async def list_batches(client: AsyncOpenAI, after: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return a page of the server's list of batches.
+
+    Args:
+        client: client of the server.
+        after: id of the last batch of the previous page; None returns the first page.
+        limit: maximum number of batches on the page.
+    """
     page: Any = {} if after is None else {"after": after}
     raw = await client.batches.with_raw_response.list(limit=limit, **page)
     answer = json_object(raw.http_response.content, "/batches")
@@ -103,23 +123,23 @@ async def listed(client: AsyncOpenAI, after: str | None, limit: int) -> list[dic
 
 
 async def find(client: AsyncOpenAI, name: str, file_id: str) -> str | None:
-    """Return the id of the batch with this name, or of a file; None if there is none."""
+    """Return the server's id of the batch with this name or input file; None if there is none."""
     after = None
-    while batches := await listed(client, after, _PAGE):
+    while batches := await list_batches(client, after, _PAGE):
         for batch in batches:
             marks = batch.get("metadata")
             named = isinstance(marks, dict) and marks.get(MARK) == name
             if named or batch.get("input_file_id") == file_id:
-                return _text(batch, "id", "/batches")
-        last = _text(batches[-1], "id", "/batches")
+                return _required_text(batch, "id", "/batches")
+        last = _required_text(batches[-1], "id", "/batches")
         if last == after:
-            return None  # a server without pages
+            return None  # the server ignores `after`, so it returned the whole list
         after = last
     return None
 
 
 async def rows(client: AsyncOpenAI, file_id: str) -> AsyncIterator[dict[str, Any] | None]:
-    """Read the rows of a file of answers, piece by piece; None stands for a damaged line.
+    """Yield the rows of an output file while it is downloaded; yield None for a damaged line.
 
     Raises:
         BusyError: the connection was lost.
@@ -130,34 +150,34 @@ async def rows(client: AsyncOpenAI, file_id: str) -> AsyncIterator[dict[str, Any
             async for chunk in response.iter_bytes():
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in filter(bytes.strip, lines):
-                    yield _row(line)
-        except _lost_connection() as error:
+                    yield _parse_row(line)
+        except _connection_error_class() as error:
             raise BusyError(f"the connection was lost: {error}") from error
         if rest.strip():
-            yield _row(rest)
+            yield _parse_row(rest)
 
 
 def status_of(batch: Mapping[str, Any]) -> str:
-    """Return the state of a batch in small letters; empty if the object is no batch."""
+    """Return the status of a batch in lower case; empty if the object is not a batch."""
     status = batch.get("status")
     return status.lower() if isinstance(status, str) else ""
 
 
 def num_completed(batch: Mapping[str, Any]) -> int:
-    """Return how many requests of a batch were answered, as far as the server reports that."""
+    """Return the number of answered requests of a batch; 0 if the server does not report it."""
     counts = batch.get("request_counts")
     count = counts.get("completed") if isinstance(counts, dict) else None
     return count if type(count) is int else 0
 
 
-def why(batch: Mapping[str, Any]) -> str:
+def failure_reason(batch: Mapping[str, Any]) -> str:
     """Return the server's message about a failed batch."""
     errors = batch.get("errors")
     details = errors.get("data") if isinstance(errors, dict) else errors
-    return json.dumps(details) if details else "it gives no reason"
+    return json.dumps(details) if details else "the server gives no reason"
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
+def _parse_row(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -165,15 +185,18 @@ def _row(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def _lost_connection() -> type[Exception]:
-    """Return the errors that the client raises unwrapped while a body is read."""
+def _connection_error_class() -> type[Exception]:
+    """Return the base class of connection errors that the client does not wrap.
+
+    The client raises them while a body is read.
+    """
     import openai
 
     package = sys.modules[openai.Timeout.__module__.partition(".")[0]]  # httpx, or httpx2
     return package.HTTPError  # type: ignore[no-any-return]
 
 
-def _text(row: Mapping[str, Any], field: str, path: str) -> str:
+def _required_text(row: Mapping[str, Any], field: str, path: str) -> str:
     value = row.get(field)
     if not isinstance(value, str) or not value:
         raise BadAnswer(f"policy.engine: {path} does not return {field}")
@@ -181,33 +204,47 @@ def _text(row: Mapping[str, Any], field: str, path: str) -> str:
 
 
 FOLDER = "batches"
-"""Folder of a run that records its batches."""
+"""Folder of a run in which its batches are recorded."""
 ASKED, BATCH = ".asked.json", ".batch.json"
+"""Endings of the two record files of a batch; see `Records`."""
 
 
 def new_name() -> str:
-    """Return a name for a batch that sorts after all earlier ones."""
+    """Return a name for a batch that sorts after the names of all earlier batches."""
     return f"{time.time_ns():020d}-{secrets.token_hex(6)}"
 
 
 class Gathered:
-    """Requests that were not sent yet; their lines are in a file that no kill leaves behind."""
+    """Collected requests that are not sent yet, in an unnamed temporary file.
+
+    The system deletes the file even if the process is killed.
+    """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Create an empty collection."""
         self.file = tempfile.TemporaryFile()  # noqa: SIM115 (its owner closes it)
         self.lines: dict[str, tuple[int, int]] = {}
-        """Place of each request's line: first byte and number of bytes."""
+        """Maps the id of a request to the place of its line in the file: the 0-based offset of the
+        first byte, and the number of bytes."""
         self.num_bytes = 0
 
     def add(self, key: str, line: bytes) -> None:
-        """Add a request's line."""
+        """Add a request.
+
+        Args:
+            key: id of the request.
+            line: line for the batch's input file.
+        """
         self.file.write(line)
         self.lines[key] = (self.num_bytes, len(line))
         self.num_bytes += len(line)
 
     def without(self, keys: set[str]) -> Gathered:
-        """Return the same requests without some of them."""
+        """Return a new collection without the given requests, and close this one.
+
+        Args:
+            keys: ids of the requests to leave out.
+        """
         others = Gathered()
         self.file.flush()
         for key, (start, size) in self.lines.items():
@@ -218,25 +255,29 @@ class Gathered:
 
 
 class Records:
-    """The batches of a run, as all its processes have recorded them.
+    """Records of a run's batches, written by all its processes.
 
-        batches/NAME.asked.json    the server's file and the ids of its requests; before the batch
-        batches/NAME.batch.json    the id that the server gave the batch
+        batches/NAME.asked.json    server's id of the input file, and ids of the requests; written
+                                   before the batch is created
+        batches/NAME.batch.json    server's id of the batch; written after the batch is created
 
-    Names sort by time, so of several batches that hold a request the last one counts.
+    Names sort by time. If a request is in several batches, the last one counts.
     """
 
-    def __init__(self, keep: Keep) -> None:
-        """Start with no known batches.
+    def __init__(self, keep: RunFiles) -> None:
+        """Open the records without reading them.
 
         Args:
-            keep: the files of the run.
+            keep: store of the run's files.
         """
         self._keep = keep
         self._known: set[str] = set()
 
-    async def news(self) -> dict[str, str]:
-        """Return the batches that were recorded since the last call, by the ids of their requests.
+    async def read_added_batches(self) -> dict[str, str]:
+        """Read the batches that were recorded since the last call.
+
+        Returns:
+            Maps the ids of their requests to the names of the batches.
 
         Raises:
             EngineError: a record is damaged.
@@ -246,24 +287,24 @@ class Records:
             name = path.removeprefix(f"{FOLDER}/").removesuffix(ASKED)
             if path.endswith(ASKED) and name not in self._known:
                 self._known.add(name)
-                contents |= dict.fromkeys((await self.asked(name))[1], name)
+                contents |= dict.fromkeys((await self.read_requests(name))[1], name)
         return contents
 
-    async def asked(self, name: str) -> tuple[str, list[str]]:
-        """Return a batch's file on the server, and the ids of its requests."""
+    async def read_requests(self, name: str) -> tuple[str, list[str]]:
+        """Return the server's id of a batch's input file, and the ids of the batch's requests."""
         record = await self._read(name + ASKED)
         file, requests = record.get("file"), record.get("requests")
         if not isinstance(file, str) or not isinstance(requests, list):
-            raise _damaged(name + ASKED)
+            raise _damaged_file_error(name + ASKED)
         return file, requests
 
     async def batch_id(self, name: str) -> str | None:
-        """Return the server's id of a batch; None if it is unknown whether it was made."""
+        """Return the server's id of a batch; None if the batch may not have been created."""
         server_id = (await self._read(name + BATCH)).get("id")
         return server_id if isinstance(server_id, str) else None
 
     async def note_asked(self, name: str, file: str, requests: Sequence[str]) -> None:
-        """Record the requests of a batch before it is created."""
+        """Record the input file and the requests of a batch before it is created."""
         self._known.add(name)
         await self._write(name + ASKED, {"file": file, "requests": requests})
 
@@ -272,7 +313,7 @@ class Records:
         await self._write(name + BATCH, {"id": batch_id})
 
     async def delete(self, name: str) -> None:
-        """Delete the record of a batch."""
+        """Delete the records of a batch."""
         for kind in (BATCH, ASKED):
             await asyncio.to_thread(self._keep.delete, f"{FOLDER}/{name}{kind}")
 
@@ -285,14 +326,14 @@ class Records:
         try:
             content = json.loads(raw or b"{}")
         except ValueError as error:
-            raise _damaged(name) from error
+            raise _damaged_file_error(name) from error
         if not isinstance(content, dict):
-            raise _damaged(name)
+            raise _damaged_file_error(name)
         return content
 
 
-def _damaged(name: str) -> EngineError:
+def _damaged_file_error(name: str) -> EngineError:
     return EngineError(
-        f"{FOLDER}/{name} of the run: is damaged. Restore it from a copy, or delete it: then its "
-        "requests are asked, and paid, again"
+        f"{FOLDER}/{name} of the run: the file is damaged. Restore it from a copy, or delete it to "
+        "send and pay for the requests of the batch again"
     )

@@ -1,5 +1,6 @@
-"""Computed prefixes that rollouts share, kept for those that begin with them or go on where others
-ended.
+"""Caches keys and values, of prefixes that rollouts share and of ended rollouts.
+
+A new rollout may begin with a cached prefix, or continue an ended rollout.
 """
 
 from __future__ import annotations
@@ -17,22 +18,24 @@ from mclabel.engines.cascade import Pools, Prefill, Row
 
 @dataclass(eq=False)
 class Prefix:
-    """Keys and values of one token sequence: [layers, 2, kv heads, tokens, head size]."""
+    """Keys and values of one token sequence."""
 
     ids: tuple[int, ...]
     kv: Tensor
+    """[layers, 2, kv heads, tokens, head size]"""
 
 
 class PrefixCache:
-    """Prefixes, the least recently used first."""
+    """Cache of prefixes. The least recently used prefix is dropped first."""
 
     def __init__(self, model: PreTrainedModel, pools: Pools, *, max_bytes: int) -> None:
-        """Start without prefixes.
+        """Create an empty cache.
 
         Args:
-            model: the model that computes them, loaded with `ATTENTION`.
+            model: the model that computes the prefixes, loaded with `ATTENTION`.
             pools: memory of the model's keys and values.
-            max_bytes: keys and values kept of prefixes that no live rollout uses.
+            max_bytes: maximum bytes of keys and values of all cached prefixes. Prefixes of live
+                rollouts are kept even if they exceed this limit.
         """
         self._model, self._pools, self._max_bytes = model, pools, max_bytes
         self._prefixes: OrderedDict[tuple[int, ...], Prefix] = OrderedDict()
@@ -45,12 +48,13 @@ class PrefixCache:
         *,
         used: Iterable[Prefix | None],
     ) -> Prefix:
-        """A computed prefix that begins with `ids`.
+        """Return a prefix that begins with `ids`; compute it if the cache has none.
 
         Args:
-            ids: token ids of a rollout's context, without the last one.
-            waiting: contexts of rollouts that will come soon.
-            used: prefixes of live rollouts, which are kept.
+            ids: token ids of a rollout's context, without the last id.
+            waiting: contexts of rollouts that will be admitted soon. If some of them begin with
+                `ids`, the longest is computed instead of `ids`.
+            used: prefixes of live rollouts, which must stay in the cache.
         """
         cached = self._prefixes.get(ids)
         if cached is None:
@@ -59,7 +63,7 @@ class PrefixCache:
                 if prefix.ids[: len(ids)] == ids:
                     cached = prefix
                     break
-                shared = _common(prefix.ids, ids) if prefix.ids[:1] == ids[:1] else 0
+                shared = _common_prefix_length(prefix.ids, ids) if prefix.ids[:1] == ids[:1] else 0
                 if shared > common:
                     best, common = prefix, shared
             else:
@@ -79,7 +83,7 @@ class PrefixCache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the kept prefixes."""
+        """Total bytes of the cached prefixes."""
         return sum(prefix.kv.nbytes for prefix in self._prefixes.values())
 
     def _prefill(self, ids: tuple[int, ...], start: Prefix | None, common: int) -> Prefix:
@@ -109,8 +113,8 @@ class PrefixCache:
                 size -= prefix.kv.nbytes
 
 
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Return the length of the common beginning."""
+def _common_prefix_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """Return the number of ids in the longest common prefix of two sequences."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2
@@ -123,54 +127,61 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 @dataclass(eq=False)
 class Held:
-    """Keys and values of a rollout: of its block, and of its own tokens but the last."""
+    """Keys and values of an ended rollout, without those of its last token."""
 
     context: tuple[int, ...]
-    """Prompt and prefix, of which all but the last lie in `prefix`."""
+    """Token ids of prompt and prefix. The keys and values of all but the last id are in `prefix`.
+    """
     prefix: Prefix
     content: Tensor
-    """Content of the chunks, as `Pools.chunks_out` returns it."""
+    """Keys and values of the other tokens, by chunk, as `Pools.read_chunks` returns them."""
 
     @property
     def num_chunks(self) -> int:
-        """Chunks that the content fills."""
+        """Number of chunks that the content needs."""
         return int(self.content.shape[2])
 
-    def give(self, row: Row) -> None:
-        """Let a rollout go on from here: the ids that were sampled move out of its context."""
+    def hand_over_to(self, row: Row) -> None:
+        """Make a new rollout continue this one.
+
+        The ids that this rollout sampled move from the new rollout's `context` to its `sampled`.
+        """
         given = row.context[len(self.context) :]
         row.context, row.sampled, row.num_given = self.context, list(given), len(given)
 
 
 class HeldRollouts:
-    """Rollouts that others may go on from, the least recently used first."""
+    """Cache of ended rollouts that new rollouts may continue.
+
+    The least recently used rollout is dropped first.
+    """
 
     def __init__(self, pools: Pools, *, max_bytes: int) -> None:
-        """Start without kept rollouts.
+        """Create an empty cache.
 
         Args:
-            pools: pools in which rollouts compute.
-            max_bytes: maximum bytes of all held prefixes.
+            pools: memory of the keys and values of live rollouts.
+            max_bytes: maximum bytes of the chunks of all kept rollouts.
         """
         self._pools, self._max_bytes = pools, max_bytes
         self._num_bytes = 0
         self._by_ids: OrderedDict[tuple[int, ...], Held] = OrderedDict()
-        """Maps token ids of prompt, prefix and sampled text to the kept rollout. The ids lack the
-        last sampled token, because its keys and values are not computed."""
+        """Maps the token ids of prompt, prefix and sampled text to the kept rollout. The last
+        sampled token is left out, because its keys and values were not computed."""
 
     def put(self, row: Row, prefix: Prefix, chunks: Sequence[int]) -> None:
         """Keep the keys and values that were computed for a rollout.
 
         Args:
-            row: a row that has sampled one more token than the chunks hold.
-            prefix: the prefix in the row's block.
-            chunks: the row's own chunks.
+            row: the rollout, which has sampled one more token than the chunks hold.
+            prefix: the prefix in the rollout's block.
+            chunks: numbers of the rollout's own chunks.
         """
         ids = (*row.context, *row.sampled[:-1])
         if ids in self._by_ids:
             self._by_ids.move_to_end(ids)
             return
-        held = Held(context=row.context, prefix=prefix, content=self._pools.chunks_out(chunks))
+        held = Held(context=row.context, prefix=prefix, content=self._pools.read_chunks(chunks))
         self._by_ids[ids] = held
         self._num_bytes += held.content.nbytes
         while self._num_bytes > self._max_bytes and len(self._by_ids) > 1:
@@ -183,7 +194,7 @@ class HeldRollouts:
         self._num_bytes = 0
 
     def get(self, context: tuple[int, ...]) -> Held | None:
-        """Return the held rollout with all but the last id of a context; None if there is none."""
+        """Return the kept rollout whose ids are `context` without its last id, or None."""
         if (held := self._by_ids.get(context[:-1])) is not None:
             self._by_ids.move_to_end(context[:-1])
         return held

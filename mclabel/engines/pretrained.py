@@ -1,8 +1,9 @@
-"""Loads models, tokenizers and configurations from folders that may come from anybody.
+"""Loads models, tokenizers and configurations from folders that may be hostile.
 
-Their Python code, and attention kernels that they name on the hub, run only where the user has set
-`trust_remote_code` for this model. transformers asks at a terminal where the argument is left out,
-so it is always given. Weights are read from safetensors alone, since a pickle is a program.
+A model may come with Python code, or name attention kernels on the hub. Both run only if the user
+has set `trust_remote_code` for this model. The argument is always passed to transformers, which
+otherwise asks the user at the terminal. Weights are read only from safetensors files, because a
+pickle can run code.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mclabel.core.errors import EngineError, UntrustedCodeError
 from mclabel.core.plain_files import check_plain
-from mclabel.engines.hub import POLICY, fetch_model, named
+from mclabel.engines.hub import POLICY, fetch_model, name_with_key
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+"""Suffixes of weight files that are pickles."""
 SPARE = 1 << 26
-"""Parameters that a model may have beyond those in its files: a fresh head, tied weights."""
+"""Maximum number of parameters that a model may have in addition to those in its files, such as a
+new head or tied weights."""
 _BUILT_IN_ATTENTION = frozenset(
     ("eager", "sdpa", "flex_attention", *(f"flash_attention_{version}" for version in (2, 3, 4)))
 )
-"""Names of attention that transformers brings; it loads any other from the hub, compiled."""
+"""Names of the attention implementations in transformers. For any other name, transformers loads
+compiled code from the hub."""
 _MAX_REASON = 400
+"""Maximum number of characters of a library's error in a message."""
 
 
 def load_model_config(
@@ -40,25 +45,26 @@ def load_model_config(
 
     Args:
         model: folder or Hugging Face name.
-        trust_remote_code: run Python code that comes with it.
+        trust_remote_code: True to run Python code that comes with the model.
         revision: commit or tag of a Hugging Face model.
         key: key of the setting that names the model, for messages.
 
     Raises:
-        EngineError: it cannot be had, or read, or needs code that is not to be run.
+        EngineError: the configuration cannot be downloaded or read, or needs untrusted code.
     """
     from transformers import AutoConfig
 
     folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
-    with _clear_faults(folder, named(model, key), key, trusted=trust_remote_code):
+    with _explain_load_errors(folder, name_with_key(model, key), key, trusted=trust_remote_code):
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
         )
     kernel = None if trust_remote_code else next(_hub_kernels(config), None)
     if kernel is not None:
         raise UntrustedCodeError(
-            f"{named(model, key)}: {CONFIG} names {str(kernel)[:_MAX_REASON]!r} as its attention, "
-            "which is no built-in one but compiled code of the hub, and is not loaded",
+            f"{name_with_key(model, key)}: {CONFIG} names {str(kernel)[:_MAX_REASON]!r} as its "
+            "attention. This is not a built-in attention but compiled code on the hub, which is "
+            "not loaded",
             _permitting_option(key),
         )
     return config
@@ -71,8 +77,8 @@ def load_tokenizer(
     from transformers import AutoTokenizer
 
     folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
-    with _clear_faults(
-        folder, named(model, key), key, part="its tokenizer ", trusted=trust_remote_code
+    with _explain_load_errors(
+        folder, name_with_key(model, key), key, part="its tokenizer ", trusted=trust_remote_code
     ):
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
@@ -86,7 +92,9 @@ def load_generation_config(folder: str) -> GenerationConfig | None:
 
     if not (Path(folder) / "generation_config.json").is_file():
         return None
-    with _clear_faults(folder, named(folder, POLICY), POLICY, part="its generation_config.json "):
+    with _explain_load_errors(
+        folder, name_with_key(folder, POLICY), POLICY, part="its generation_config.json "
+    ):
         return GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
@@ -103,24 +111,24 @@ def load_model(
     """Load a model with its weights.
 
     Args:
-        kind: a class of transformers with `from_pretrained`.
+        kind: class of transformers with `from_pretrained`, such as `AutoModelForCausalLM`.
         model: folder or Hugging Face name.
-        trust_remote_code: run Python code that comes with it.
+        trust_remote_code: True to run Python code that comes with the model.
         revision: commit or tag of a Hugging Face model.
         key: key of the setting that names the model, for messages.
-        fresh: names, or beginnings of names, of weights that need not be in its files.
-        arguments: further ones of `from_pretrained`.
+        fresh: names, or beginnings of names, of weights that may be missing in the files.
+        arguments: further arguments of `from_pretrained`.
 
     Raises:
-        EngineError: it cannot be had, or read, or needs code that is not to be run; its weights are
-            damaged, are not those that its configuration asks for, or not in safetensors.
+        EngineError: the model cannot be downloaded or read, or needs untrusted code. Or its weights
+            are damaged, do not match its configuration, or are not in safetensors format.
     """
-    name = named(model, key)
+    name = name_with_key(model, key)
     folder = fetch_model(model, revision=revision, code=trust_remote_code, key=key)
     config = load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
     sizes = check_weights(folder, key=key)
-    with _clear_faults(folder, name, key, trusted=trust_remote_code):
-        if not trust_remote_code:  # whose code runs could take all memory anyway
+    with _explain_load_errors(folder, name, key, trusted=trust_remote_code):
+        if not trust_remote_code:  # trusted code could use all memory anyway
             _check_size(kind, config, sizes, name)
         loaded, about = kind.from_pretrained(
             folder,
@@ -135,23 +143,24 @@ def load_model(
         weight for weight in about["missing_keys"] if not weight.startswith(fresh)
     ):
         raise EngineError(
-            f"{name}: its files lack {len(missing)} weights that its configuration asks for, "
-            f"{missing[0]} first. Download or save the whole model again"
+            f"{name}: its files lack {len(missing)} weights that its configuration requires, such "
+            f"as {missing[0]}. Download or save the whole model again"
         )
     return loaded  # type: ignore[no-any-return]
 
 
 def check_finite(model: PreTrainedModel, name: str) -> None:
-    """Refuse a language model that computes no numbers, for its weights hold NaN or infinities.
+    """Check that the weights of a language model contain neither NaN nor infinities.
 
-    Rows of an input embedding may: of a token that the model never saw they are never read.
+    An input embedding that is not tied to the output may contain them. Its rows for tokens that
+    never occurred in training are not read.
 
     Args:
-        model: loaded, where it is to run.
-        name: for the message.
+        model: the model, loaded on its device.
+        name: name of the model, for the message.
 
     Raises:
-        EngineError: names the first such weight.
+        EngineError: a weight contains NaN or infinities; the message names the first such weight.
     """
     inputs = model.get_input_embeddings().weight
     outputs = getattr(model.get_output_embeddings(), "weight", None)
@@ -166,33 +175,39 @@ def check_finite(model: PreTrainedModel, name: str) -> None:
 
 
 def check_weights(folder: str | Path, *, key: str = POLICY) -> list[int]:
-    """See that a folder holds weights that can be read, without reading them.
+    """Check that a folder has readable weight files, without reading the weights.
+
+    Args:
+        folder: folder of the model.
+        key: key of the setting that names the model, for messages.
 
     Returns:
         The number of elements of every tensor.
 
     Raises:
-        EngineError: there are none in safetensors, or a file is damaged or not whole.
+        EngineError: the folder has no safetensors files, or a file is damaged or incomplete.
     """
     folder = Path(folder)
-    name = named(str(folder), key)
+    name = name_with_key(str(folder), key)
     if (folder / "adapter_config.json").is_file():
         raise EngineError(
-            f"{name}: holds an adapter (adapter_config.json), which would change the model "
-            "without notice. Merge it into its base (PEFT's merge_and_unload) and save the result"
+            f"{name}: the folder holds an adapter (adapter_config.json), which would change the "
+            "model without notice. Merge the adapter into its base model (PEFT's "
+            "merge_and_unload) and save the result"
         )
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
         raise EngineError(
             f"{name}: its weights are pickles ({pickled[0]}), which can run code, so only "
-            "safetensors are read. If you trust them, convert them: load the model with "
+            "safetensors are read. If you trust these files, convert them: load the model with "
             "transformers and save it with save_pretrained, or use "
             "https://huggingface.co/spaces/safetensors/convert"
             if pickled
-            else f"{name}: holds no weights (*.safetensors). Download or save the whole model again"
+            else f"{name}: the folder holds no weights (*.safetensors). Download or save the whole "
+            "model again"
         )
-    return [size for path in files for size in _opened(path)]
+    return [size for path in files for size in _tensor_sizes(path)]
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -203,7 +218,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """
     from safetensors.torch import load_file
 
-    _opened(path)
+    _tensor_sizes(path)
     return load_file(path)
 
 
@@ -211,8 +226,8 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
     """Write tensors as a model's safetensors file; tied tensors are written once.
 
     Args:
-        weights: by name.
-        folder: path of an existing folder.
+        weights: tensors by name.
+        folder: existing folder in which `model.safetensors` is written.
     """
     from safetensors.torch import save_file
 
@@ -225,7 +240,7 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
 
 
 def load_state(path: Path) -> Any:
-    """Load a run's own `torch.save` file: tensors, numbers, lists and dicts, never code.
+    """Load a `torch.save` file of a run. It may hold tensors, numbers, lists and dicts, not code.
 
     Raises:
         EngineError: there is no such file, or it is damaged.
@@ -235,16 +250,16 @@ def load_state(path: Path) -> Any:
     check_plain(path, EngineError)
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # a damaged archive fails in every way that unpickling can
-        # PyTorch's own text would advise to let the file run code.
+    except Exception as error:  # unpickling a damaged archive can raise any exception
+        # PyTorch's own message is left out, because it advises to let the file run code.
         raise EngineError(
-            f"{path}: is damaged, or holds more than tensors, numbers, lists and mappings "
+            f"{path}: the file is damaged, or holds more than tensors, numbers, lists and mappings "
             f"({type(error).__name__})"
         ) from error
 
 
-def _opened(path: Path) -> list[int]:
-    """Return the numbers of elements of a file's tensors."""
+def _tensor_sizes(path: Path) -> list[int]:
+    """Return the number of elements of each tensor in a safetensors file."""
     from math import prod
 
     from safetensors import SafetensorError, safe_open
@@ -255,13 +270,13 @@ def _opened(path: Path) -> list[int]:
             return [prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise EngineError(
-            f"{path}: is not a complete safetensors file: {reason(error)}. Download or save it "
-            "again"
+            f"{path}: this is not a complete safetensors file: {error_reason(error)}. Download or "
+            "save it again"
         ) from error
 
 
 def configured_parameters(model: str, *, revision: str | None) -> int:
-    """Count a causal language model's parameters by its configuration.
+    """Return the number of a causal language model's parameters, from its configuration alone.
 
     Raises:
         EngineError: see `load_model_config`.
@@ -282,49 +297,68 @@ def _num_parameters(kind: Any, config: PreTrainedConfig) -> int:
 
 
 def _check_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str) -> None:
-    """Refuse a configuration that asks for a far larger model than the files hold.
+    """Refuse a configuration that describes a far larger model than the files hold.
 
-    transformers makes room for all that it asks for before it sees that the weights do not fit.
+    transformers would allocate memory for the described model before it finds the mismatch.
+
+    Args:
+        kind: class of the model.
+        config: the model's configuration.
+        sizes: number of elements of each tensor in the files.
+        name: name of the model, for messages.
     """
     layers = getattr(config.get_text_config(), "num_hidden_layers", None)
-    remedy = "Its config.json belongs to another model: download or save the whole model again"
+    remedy = "Its config.json belongs to another model. Download or save the whole model again"
     if isinstance(layers, int) and layers > len(sizes):
         raise EngineError(
-            f"{name}: asks for {layers:,} layers, its files hold {len(sizes):,} tensors. {remedy}"
+            f"{name}: its config.json describes {layers:,} layers, but its files hold "
+            f"{len(sizes):,} tensors. {remedy}"
         )
     if getattr(config, "quantization_config", None) is not None:
-        return  # packed: the files' numbers are not those of the model
+        return  # quantized weights are packed, so the number of elements differs
     wanted = _num_parameters(kind, config)
     if wanted > sum(sizes) + SPARE:
         raise EngineError(
-            f"{name}: asks for {wanted:,} parameters, its files hold {sum(sizes):,}. {remedy}"
+            f"{name}: its config.json describes {wanted:,} parameters, but its files hold "
+            f"{sum(sizes):,}. {remedy}"
         )
 
 
 @contextmanager
-def _clear_faults(
+def _explain_load_errors(
     folder: str, name: str, key: str, *, part: str = "", trusted: bool = False
 ) -> Iterator[None]:
-    """Turn the libraries' exceptions about a folder's files into one message."""
+    """Turn the exceptions of libraries about a folder's files into an `EngineError`.
+
+    Args:
+        folder: folder of the model.
+        name: name of the model, for messages.
+        key: key of the setting that names the model.
+        part: subject of the message "cannot be loaded", followed by a space; empty for the model.
+        trusted: True if the model may run its own code.
+    """
     try:
         yield
     except EngineError:
         raise
-    except Exception as error:  # transformers and tokenizers raise all kinds, and bare ones
-        if not trusted and (code := _own_code(Path(folder))):
+    except Exception as error:  # transformers and tokenizers raise all kinds of exceptions
+        if not trusted and (code := _find_own_code(Path(folder))):
             raise UntrustedCodeError(
-                f"{name}: comes with Python code of its own ({code}), which is not run",
+                f"{name}: the model comes with its own Python code ({code}), which is not run",
                 _permitting_option(key),
             ) from error
         raise EngineError(
-            f"{name}: {part}cannot be loaded: {reason(error)}. Its files are damaged, or the "
+            f"{name}: {part}cannot be loaded: {error_reason(error)}. Its files are damaged, or the "
             "installed transformers does not support this kind of model. Download or save the "
             "whole model again"
         ) from error
 
 
-def _own_code(folder: Path) -> str | None:
-    """Return the code that a folder's files name to be run; None if there is none."""
+def _find_own_code(folder: Path) -> str | None:
+    """Return where a folder's files name their own code, such as "auto_map in config.json".
+
+    Return None if they name no code.
+    """
     for name in (CONFIG, "tokenizer_config.json"):
         try:
             content = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -336,7 +370,7 @@ def _own_code(folder: Path) -> str | None:
 
 
 def _hub_kernels(config: PreTrainedConfig) -> Iterator[Any]:
-    """Attention that a configuration or its parts name and that is no built-in one."""
+    """Yield the names of attention that a configuration or its parts load from the hub."""
     name = config._attn_implementation
     if name is not None and str(name).removeprefix("paged|") not in _BUILT_IN_ATTENTION:
         yield name
@@ -346,6 +380,11 @@ def _hub_kernels(config: PreTrainedConfig) -> Iterator[Any]:
 
 
 def _permitting_option(key: str) -> str:
+    """Return the option that permits a model's own code.
+
+    Args:
+        key: key of the setting that names the model; empty if a verb's argument names it.
+    """
     section, _, name = key.rpartition(".")
     if section in ("scorers", "likelihood"):
         return f"trust_remote_code=[{name}]"
@@ -356,10 +395,10 @@ def _permitting_option(key: str) -> str:
 
 @contextmanager
 def code_allowed_by(option: str) -> Iterator[None]:
-    """Name the option that lets a model's code run in the error that refuses it.
+    """Add the name of an option to errors that refuse to run a model's own code.
 
     Args:
-        option: the option on the command line; empty where the verb has none.
+        option: command-line option that permits the code; empty if the verb has no such option.
     """
     try:
         yield
@@ -368,7 +407,7 @@ def code_allowed_by(option: str) -> Iterator[None]:
         raise
 
 
-def reason(error: Exception) -> str:
-    """Return a library's error in one short line: its type and its text."""
+def error_reason(error: Exception) -> str:
+    """Return a library's error as one short line: the type and the text of the exception."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:_MAX_REASON]}" if text else type(error).__name__

@@ -1,8 +1,9 @@
-"""A policy whose step values are known exactly, for tests and simulations of the machinery.
+"""The `scripted` engine: a policy whose step values are known exactly, for tests and simulations.
 
-It writes `num_steps` lines with one of three words: `sound` keeps the chance of a right answer,
-`shaky` halves it, `wrong` ends it. The last line boxes the right answer, read from `[answer 42]` in
-the problem, with the remaining chance. Token ids are Unicode code points.
+It writes `num_steps` lines, each with one of three words. `sound` keeps the probability of a right
+answer, `shaky` halves it, and `wrong` makes it 0. The last line boxes the right answer with the
+remaining probability, else a wrong answer. The right answer is read from a mark such as
+`[answer 42]` in the problem. Token ids are Unicode code points.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from mclabel.engines.base import Engine, EngineStats
 from mclabel.engines.settings import EngineSettings, PolicySettings
 
 WORDS = {"sound": (0.75, 1.0), "shaky": (0.15, 0.5), "wrong": (0.10, 0.0)}
-"""Word: how likely it is, and its factor on the chance of a right answer."""
+"""Maps a word to its probability in a line, and to its factor on the probability of a right answer.
+"""
 
 
 class ScriptedEngine(Engine):
-    """Runs a policy with known values, which needs no model."""
+    """Runs a policy with known step values, which needs no model."""
 
     class Settings(EngineSettings):
         """A policy with known step values, for tests and simulations. It has no model."""
@@ -38,7 +40,8 @@ class ScriptedEngine(Engine):
         num_steps: int = Field(4, ge=0, le=MAX_COUNT)
         """Number of solution lines before the answer line."""
         truncate_rate: float = Field(0.0, ge=0, le=1)
-        """Fraction of completions that are truncated at `policy.max_tokens`."""
+        """Fraction of completions that are cut off at a random place, as if at `policy.max_tokens`.
+        """
         delay_s: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=MAX_SECONDS)
         """Mean duration of a completion in seconds; durations are random."""
         repeatable: Annotated[bool, OPERATIONAL] = True
@@ -60,7 +63,7 @@ class ScriptedEngine(Engine):
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Keep what is sampled; of the policy only `max_tokens` counts, in characters."""
+        """Store the policy. Only its `max_tokens` has an effect, as a number of characters."""
         super().__init__(policy, seed=seed)
         after = self.settings.hang_after
         self._num_left = inf if after is None else after
@@ -69,21 +72,21 @@ class ScriptedEngine(Engine):
 
     @property
     def max_context(self) -> float:
-        """Characters of prompt and solution."""
+        """Maximum number of characters in prompt and solution together."""
         most = self.settings.max_context
         return inf if most is None else most
 
     @property
     def max_token_chars(self) -> int:
-        """More than a token has, which is one character."""
+        """Upper bound on the characters per token; in fact each token is one character."""
         return 4
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """Code points of the problem and a line end."""
+        """Return the code points of the problem and a line end."""
         return self.encode(problem + "\n")
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Code points of a text."""
+        """Return the code points of a text."""
         return tuple(map(ord, text))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -100,7 +103,7 @@ class ScriptedEngine(Engine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Return the remaining lines and the answer."""
+        """Write the remaining lines and the answer; see `Policy`."""
         rng = random.Random(seed if self.settings.repeatable else secrets.randbits(64))
         problem = self.decode(prompt)
         self._num_live += 1
@@ -118,7 +121,7 @@ class ScriptedEngine(Engine):
             self._dead = True
             if self.settings.crash_hard:
                 os.kill(os.getpid(), signal.SIGKILL)
-            raise EngineDied("policy.engine=scripted: the engine died, as its settings want")
+            raise EngineDied("policy.engine=scripted: the engine died, as its settings demand")
         self._num_left -= 1
         text = self._continue(problem, self.decode(prefix), rng)
         if rng.random() < self.settings.truncate_rate:
@@ -140,14 +143,18 @@ class ScriptedEngine(Engine):
         )
 
     def stats(self) -> EngineStats:
-        """Return the characters sampled, and the completions under way."""
+        """Return the number of sampled characters and of unfinished completions."""
         return EngineStats(num_live=self._num_live, num_sampled_tokens=self._num_tokens)
 
     def value(self, prefix: str) -> float:
-        """Return the true value of a solution that begins with `prefix`, whole lines of it."""
+        """Return the true value of a prefix: the probability that its completion is right.
+
+        Args:
+            prefix: complete lines of a solution.
+        """
         lines = prefix.count("\n")
         mean = sum(chance * factor for chance, factor in WORDS.values())
-        return _chance(prefix) * mean ** (self.settings.num_steps - lines)
+        return _chance_of_lines(prefix) * mean ** (self.settings.num_steps - lines)
 
     def _continue(self, prompt: str, prefix: str, rng: random.Random) -> str:
         words = list(WORDS)
@@ -159,12 +166,12 @@ class ScriptedEngine(Engine):
         ]
         gold = re.search(r"\[answer (.*?)\]", prompt)
         right = gold[1] if gold else "0"
-        is_right = rng.random() < _chance(prefix + "".join(lines))
+        is_right = rng.random() < _chance_of_lines(prefix + "".join(lines))
         answer = right if is_right else f"{right}0{rng.randrange(1, 4)}"
         return "".join(lines) + f"The answer is \\boxed{{{answer}}}."
 
 
-def _chance(text: str) -> float:
+def _chance_of_lines(text: str) -> float:
     chance = 1.0
     for word in re.findall(r"is (sound|shaky|wrong)\.\n", text):
         chance *= WORDS[word][1]

@@ -1,4 +1,4 @@
-"""Base of the engines that use servers: addresses, a key, retries, batches, counts."""
+"""Base of the engines that use servers: addresses, API key, retries, batches and counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mclabel.core.records import Completion
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 from mclabel.engines.base import Engine, EngineStats
 from mclabel.engines.endpoints import BAD_TRIES, BusyError, Endpoints, Slots, missing_key
-from mclabel.engines.loading import current_keep
+from mclabel.engines.loading import current_run_files
 from mclabel.engines.openai_answer import ServerAnswer, post
 from mclabel.engines.openai_batch import BatchApiSettings, Batches
 from mclabel.engines.settings import PolicySettings
@@ -31,24 +31,24 @@ logger = logging.getLogger(__name__)
 MAX_WORD = 40
 """Maximum number of characters of a finish_reason in a message."""
 MAX_GAPS = 8
-"""Maximum number of notices about what answers lack."""
+"""Maximum number of warnings about fields that are missing in answers."""
 _NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
 
 
 class ServerSettings(BatchApiSettings):
-    """Settings of engines that ask OpenAI-compatible servers of one model."""
+    """Settings of engines that send requests to OpenAI-compatible servers of one model."""
 
     endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
     """Base URLs of servers of the same model, such as http://10.0.0.7:8000/v1."""
     api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
     """Environment variable that holds the API key (command line only)."""
     per_request_seeds: Annotated[bool, OPERATIONAL] = False
-    """True if each completion has its own seed. `auto`: on a CPU only, because seeds slow a GPU
-    down."""
+    """True if each completion has its own seed. `auto` (vllm only) is true on a CPU, and false on
+    GPUs, because seeds slow them down."""
     timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
-    """Seconds to wait for an answer."""
+    """Maximum seconds to wait for an answer."""
     retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, le=MAX_SECONDS)
-    """Seconds during which a failed request is retried."""
+    """Maximum seconds for which a failed request is retried."""
 
     @rule
     def _endpoints_are_urls(self) -> str | None:
@@ -67,8 +67,8 @@ class ServerSettings(BatchApiSettings):
     def _one_server_has_the_batches(self) -> str | None:
         if self.batch and len(self.endpoints) > 1:
             return (
-                f"batch=true: needs one endpoint, but endpoints has {len(self.endpoints)}. A "
-                "batch belongs to the server that made it: give that one alone"
+                f"batch=true: needs exactly one endpoint, but endpoints has {len(self.endpoints)}. "
+                "A batch exists only on the server that made it. Keep only that server in endpoints"
             )
         return None
 
@@ -84,16 +84,19 @@ class ServerSettings(BatchApiSettings):
 
 
 class ServedEngine(Engine):
-    """Base of engines that ask servers. One says how it asks, and what it reads in an answer."""
+    """Base of engines that send requests to servers.
+
+    A subclass defines the API, the checks at the start, and how it samples with `ask`.
+    """
 
     packages: ClassVar[tuple[str, ...]] = ("openai",)
     start_s: ClassVar[float] = 20.0
-    """Seconds to wait at the start for servers that do not answer."""
+    """Maximum seconds at the start to wait for servers that do not answer."""
 
     settings: ServerSettings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Keep what the engine is to run; see `Engine`."""
+        """Store the policy without connecting; see `Engine`."""
         super().__init__(policy, seed=seed)
         self._slots = Slots(self.settings.max_live)
         self._endpoints: Endpoints | None = None
@@ -105,28 +108,30 @@ class ServedEngine(Engine):
     @property
     @abstractmethod
     def api(self) -> str:
-        """API to ask: `completions` or `chat`."""
+        """Name of the API: `completions` or `chat`."""
 
     @abstractmethod
-    async def look(self, endpoints: Endpoints) -> None:
-        """See that the servers can do what is needed.
+    async def check_servers(self, endpoints: Endpoints) -> None:
+        """Check that the servers serve the model and support all needed features.
 
         Raises:
-            EngineError: they cannot.
+            EngineError: a server lacks the model or a needed feature, or no server is reachable.
         """
 
     @property
     def place(self) -> str:
-        """The servers' addresses."""
+        """Addresses of the servers, for the plan of a job."""
         return "at " + ", ".join(self.settings.endpoints)
 
     def check_environment(self) -> None:
-        """See that the environment holds the key, if one is needed."""
+        """Check that the environment variable of the API key is set, if a key is needed."""
         if (fault := missing_key(self.settings.api_key_env)) is not None:
-            raise ConfigError(f"{fault}. Export it here, and on every node that runs an engine")
+            raise ConfigError(
+                f"{fault}. Export it on this machine, and on every node that runs an engine"
+            )
 
     async def start(self) -> None:
-        """Connect, see what the servers can do, and read what was asked in batches."""
+        """Connect to the servers, check them, and read the records of earlier batches."""
         settings = self.settings
         self._endpoints = Endpoints(
             settings.endpoints,
@@ -135,9 +140,11 @@ class ServedEngine(Engine):
             limited_s=settings.retry_s,
         )
         try:
-            await self.look(self._endpoints)
+            await self.check_servers(self._endpoints)
             if settings.batch:
-                self._batches = Batches(self._endpoints, current_keep(), settings, api=self.api)
+                self._batches = Batches(
+                    self._endpoints, current_run_files(), settings, api=self.api
+                )
                 await self._batches.start()
         except BaseException:
             await self.close()
@@ -156,13 +163,14 @@ class ServedEngine(Engine):
 
         Args:
             body: body of the request.
-            read: the completion in an answer.
-            home: requests with one number go to one endpoint, while it lives.
-            priority: lower is asked first.
-            seed: makes a request differ in a batch from others with the same body.
+            read: function that returns the completion in an answer.
+            home: number that chooses the endpoint. Requests with the same number go to the same
+                endpoint while it works.
+            priority: priority of the request; requests with a lower number are sent first.
+            seed: seed that distinguishes a request in a batch from requests with the same body.
 
         Raises:
-            EngineError: there is no answer that can be used.
+            EngineError: the servers gave no usable answer.
         """
         assert self._endpoints is not None, "start() first"
         batches = self._batches
@@ -176,9 +184,9 @@ class ServedEngine(Engine):
                 except BusyError as error:
                     batches.forget(body, seed, str(error))
 
-        # An answer in a batch is paid, and stays as it is.
+        # An answer in a batch is paid for and does not change, so it is read only once.
         max_tries = BAD_TRIES if batches is None else 1
-        async with nullcontext() if batches is not None else self._slots.taken(priority):
+        async with nullcontext() if batches is not None else self._slots.hold_slot(priority):
             self._num_live += 1
             try:
                 return await self._endpoints.ask(  # type: ignore[no-any-return]
@@ -188,14 +196,18 @@ class ServedEngine(Engine):
                 self._num_live -= 1
 
     def note_gaps(self, answer: ServerAnswer) -> None:
-        """Say once what an answer leaves open, and how it is read."""
+        """Log a warning if an answer lacks fields; each kind of warning appears once."""
         gaps = []
         if answer.num_sampled is None and answer.ids is None:
-            gaps.append("answers have no usage.completion_tokens: their tokens are unknown")
+            gaps.append(
+                "answers have no usage.completion_tokens, so the number of sampled tokens is "
+                "unknown"
+            )
         if not answer.has_known_end:
             gaps.append(
-                f"answers have finish_reason={str(answer.finish_reason)[:MAX_WORD]!r}, which is no "
-                "known word: they count as whole unless they have all tokens that were allowed"
+                f"answers have finish_reason={str(answer.finish_reason)[:MAX_WORD]!r}, which is "
+                "not a known word. They count as complete unless they have the maximum number of "
+                "tokens"
             )
         for gap in gaps:
             if gap not in self._gaps and len(self._gaps) < MAX_GAPS:
@@ -203,14 +215,19 @@ class ServedEngine(Engine):
                 logger.warning("policy.engine: %s", gap)
 
     def count(self, answer: ServerAnswer, num_sampled: int | None) -> None:
-        """Count the tokens of an answer, as far as they are known."""
+        """Add the tokens of an answer to the statistics.
+
+        Args:
+            answer: answer of a server.
+            num_sampled: number of sampled tokens; None if it is unknown.
+        """
         self._num_sampled += num_sampled or 0
         self._num_prompt += (answer.num_read or 0) - (answer.num_cached or 0)
         if answer.num_cached is not None:
             self._num_cached = (self._num_cached or 0) + answer.num_cached
 
     def stats(self) -> EngineStats:
-        """Return a snapshot of the requests."""
+        """Return a snapshot of the counters; callable from any thread."""
         settings = self.settings
         return EngineStats(
             num_live=self._num_live,
@@ -224,7 +241,7 @@ class ServedEngine(Engine):
         )
 
     async def close(self) -> None:
-        """Close the connections. Batches go on at the server."""
+        """Close the connections. Batches continue on the server."""
         if self._batches is not None:
             await self._batches.close()
             self._batches = None

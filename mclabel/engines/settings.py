@@ -1,7 +1,7 @@
-"""Settings of a policy: its model, its prompt, how it is sampled, and the engine that runs it.
+"""Settings of a policy: its model, its prompt, its sampling parameters, and its engine.
 
-What a label means depends on the policy. Which engine runs it does not: of an engine's settings
-only those enter the identity of a run that its class does not mark as operational, such as the
+The meaning of a label depends on the policy, but not on the engine that runs the policy. Only those
+engine settings belong to the identity of a run that are not marked as operational, such as the
 quantization of weights.
 """
 
@@ -27,12 +27,13 @@ from mclabel.core.settings import (
     at_most,
     rule,
 )
-from mclabel.engines.chat import TAKEN_NAMES
+from mclabel.engines.chat import RESERVED_VARIABLES
 from mclabel.engines.devices import AUTO, resolve_device
 
 MAX_EXAMPLES = 256
-"""They are put before every problem."""
+"""Maximum number of worked examples in `few_shot`, which precede every problem."""
 MAX_VARIABLES = 64
+"""Maximum number of entries in `template_variables`."""
 _IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_]*$"
 _BOUNDED = Field(ge=-MAX_AMOUNT, le=MAX_AMOUNT)
 _VariableField = (
@@ -41,7 +42,7 @@ _VariableField = (
     | Annotated[float, _BOUNDED]
     | Annotated[str, Field(max_length=10_000)]
 )
-"""A `Variable`, with the bounds of a configuration."""
+"""Type of a chat template's `Variable`, with the ranges that a configuration allows."""
 _SET_ASIDE = "memory is set aside for every one"
 _NO_CORES = "no machine has as many cores"
 
@@ -49,8 +50,8 @@ _NO_CORES = "no machine has as many cores"
 class EngineSettings(ComponentSettings):
     """Base of the settings of engines.
 
-    A run may be resumed on another engine, so an engine's name is not part of its identity. A
-    field that changes what is sampled is left without the mark `OPERATIONAL`.
+    A run may be resumed on another engine, so the engine's name is not part of the run's identity.
+    Fields that do not affect the sampled text are marked `OPERATIONAL`.
     """
 
     component_kind: ClassVar[str] = "engines"
@@ -59,17 +60,18 @@ class EngineSettings(ComponentSettings):
     """Name of the engine: a built-in one, one of another package, or `module:Class`."""
 
     def identity(self) -> dict[str, Any]:
-        """Return the fields that change what is sampled and differ from their first defaults."""
+        """Return fields that affect the sampled text and differ from their original defaults."""
         return Settings.identity(self)
 
     def semantic(self) -> dict[str, Any]:
-        """See `identity`: a field that only one engine has must not make engines differ."""
+        """Return `identity()`: a field that only one engine has must not make engines differ."""
         return self.identity()
 
     @property
     def served_name(self) -> str | None:
-        """Name of the model on a server, which may be another one than `policy.model`; None where
-        it is not set, and of an engine that has no server.
+        """Name of the model on a server, which may differ from `policy.model`.
+
+        It is None if the name is not set or the engine uses no server.
         """
         return None
 
@@ -78,28 +80,28 @@ class BatchSettings(EngineSettings):
     """Settings of engines that sample a bounded number of completions at a time."""
 
     max_live: Annotated[int, OPERATIONAL, at_most(65_536, _SET_ASIDE)] = Field(256, ge=1)
-    """Maximum number of completions that an engine samples at a time."""
+    """Maximum number of completions that an engine samples at the same time."""
 
 
 class DeviceSettings(BatchSettings):
-    """Settings of engines that compute where they run."""
+    """Settings of engines that compute in their own process, not on a server."""
 
     device: Annotated[Literal["auto", "cpu", "cuda"], OPERATIONAL] = AUTO
-    """Device of the engine. `auto` takes cuda if the machine of the command has a GPU."""
+    """Device of the engine. `auto` uses cuda if the machine that runs the command has a GPU."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], OPERATIONAL] = "auto"
     """Data type of the weights. `auto`: float32 on a CPU, the model's own on a GPU."""
     threads: Annotated[int, OPERATIONAL, at_most(1_024, _NO_CORES)] = Field(1, ge=1)
-    """CPU threads of each engine, on a CPU; at most one per core is used."""
+    """Number of threads of each engine if it runs on a CPU; at most one per core is used."""
 
     @property
-    def found_device(self) -> str:
+    def resolved_device(self) -> str:
         """The device that `device` stands for in this process: `cpu` or `cuda`."""
         return resolve_device(self.device)
 
     @property
     def weights_dtype(self) -> str:
         """The dtype in which weights are loaded; `auto` for the model's own."""
-        on_cpu = self.dtype == "auto" and self.found_device == "cpu"
+        on_cpu = self.dtype == "auto" and self.resolved_device == "cpu"
         return "float32" if on_cpu else self.dtype
 
 
@@ -114,19 +116,22 @@ _ENGINE = Chosen("engines", default="hf")
 
 
 def _default_engine() -> EngineSettings:
-    """Find the default engine's settings by name: every engine's class needs this module."""
+    """Return the settings of the default engine.
+
+    They are found by name, because the modules of engines import this module.
+    """
     engine = _ENGINE.settings({})
     assert isinstance(engine, EngineSettings)
     return engine
 
 
 class PolicySettings(Settings):
-    """The policy and how it is sampled. A step's value is defined by these."""
+    """The policy and its sampling parameters, which together define the value of a step."""
 
     engine: Annotated[EngineSettings, _ENGINE] = Field(default_factory=_default_engine)
     """Engine that runs the model."""
     model: str = "arith:policy"
-    """Model folder or Hugging Face name, or bundled: `arith:policy`, `arith:strong`,
+    """Model folder, Hugging Face name, or name of a bundled model: `arith:policy`, `arith:strong`,
     `arith:reflective`, `pyarith:policy`, `smollm2:135m`, `smollm2:words`."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest."""
@@ -134,7 +139,7 @@ class PolicySettings(Settings):
     """True if the model's own Python code may run (command line only)."""
     template: str | None = None
     """Prompt template with {problem}; null uses the model's chat template. Control tokens such as
-    <|im_start|> are tokens in it, but text in a problem."""
+    <|im_start|> are special tokens in the template, but plain text in a problem."""
     template_variables: Annotated[
         dict[Annotated[str, Field(pattern=_IDENTIFIER, max_length=64)], _VariableField],
         Field(max_length=MAX_VARIABLES),
@@ -144,7 +149,8 @@ class PolicySettings(Settings):
     system: str | None = None
     """System message in the chat template."""
     few_shot: Annotated[list[Example], Field(max_length=MAX_EXAMPLES)] | str = Field([])
-    """Worked examples before the problem, each with problem and solution, or a file of them."""
+    """Worked examples before the problem, each with problem and solution, or the path of a file
+    with such examples."""
     temperature: float = Field(0.8, ge=0, le=2)
     """Sampling temperature; 0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
@@ -152,13 +158,13 @@ class PolicySettings(Settings):
     top_k: int = Field(0, ge=0, le=MAX_TOKENS)
     """Number of most likely tokens to sample from; 0 for all."""
     max_tokens: int = Field(512, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a solution, or in prefix and rollout."""
+    """Maximum number of tokens in a solution, or in prefix and rollout together."""
     stop: list[Annotated[str, Field(min_length=1)]] = Field([])
     """Stop strings, kept in the completion."""
     stop_token_ids: list[Annotated[int, Field(ge=0, le=MAX_TOKENS)]] = Field([])
     """Stop token ids, not kept in the completion."""
     max_model_len: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum tokens of prompt and solution; null takes the model's limit."""
+    """Maximum number of tokens in prompt and solution together; null uses the model's limit."""
 
     @rule
     def _a_template_holds_the_problem(self) -> str | None:
@@ -179,19 +185,19 @@ class PolicySettings(Settings):
     def _a_variable_is_read_by_a_chat_template(self) -> str | None:
         if self.template is not None and self.template_variables:
             return (
-                "template_variables apply only to the model's chat template. Write what they "
-                "stand for into template, and remove them"
+                "template_variables apply only to the model's chat template. Write their values "
+                "into template, and remove template_variables"
             )
-        if taken := sorted(TAKEN_NAMES & self.template_variables.keys()):
+        if taken := sorted(RESERVED_VARIABLES & self.template_variables.keys()):
             return (
-                f"template_variables: {', '.join(taken)} is set by mclabel itself. Choose from the "
-                "other names that the chat template reads"
+                f"template_variables: {', '.join(taken)} is set by mclabel itself. Use other names "
+                "that the chat template reads"
             )
         return None
 
     @property
     def examples(self) -> tuple[tuple[str, str], ...]:
-        """Worked examples as pairs of problem and solution; those of a file are read before."""
+        """Worked examples as pairs of problem and solution. A file must have been read before."""
         assert not isinstance(self.few_shot, str), "the file of examples is not read yet"
         return tuple((example.problem, example.solution) for example in self.few_shot)
 
@@ -202,14 +208,14 @@ class PolicySettings(Settings):
         max_context: float,
         max_tokens: int | None = None,
     ) -> int:
-        """Maximum number of tokens that can be sampled after a prompt and a prefix; 0 if there is
-        no room.
+        """Return how many tokens can be sampled after a prompt and a prefix, at least 0.
 
         Args:
-            num_prompt: tokens of the prompt.
-            num_prefix: tokens of the prefix.
-            max_context: tokens of prompt and solution together that the engine takes.
-            max_tokens: tokens of the solution at most; None is the setting.
+            num_prompt: number of tokens of the prompt.
+            num_prefix: number of tokens of the prefix.
+            max_context: the engine's maximum number of tokens in prompt and solution together.
+            max_tokens: maximum number of tokens in the solution; None uses the setting
+                `max_tokens`.
         """
         most = self.max_tokens if max_tokens is None else max_tokens
         return int(max(0, min(most - num_prefix, max_context - num_prompt - num_prefix)))
@@ -220,12 +226,12 @@ _KEY = re.compile(r"(?<![\w.:/])policy(?=\.)")
 
 @contextmanager
 def settings_of(section: str) -> Iterator[None]:
-    """Let errors of an engine name its settings by their keys in a section.
+    """Replace `policy.…` in the errors of an engine by the keys of another section.
 
-    Engines call their settings `policy.…`, as in a labelling job.
+    Engines name their settings `policy.…` in messages, as in a labelling job.
 
     Args:
-        section: such as `judge.policy`.
+        section: section that holds the policy's settings, such as `judge.policy`.
     """
     try:
         yield
@@ -235,5 +241,5 @@ def settings_of(section: str) -> Iterator[None]:
 
 
 def in_section(message: str, section: str) -> str:
-    """Return a message of an engine with the keys of its settings in a section."""
+    """Return an engine's message with `policy.…` replaced by keys of `section`."""
     return _KEY.sub(section, message)

@@ -1,8 +1,9 @@
-"""The process that renders chat templates: programs that come with a model, and may be hostile.
+"""Program of a process that renders chat templates, which come with a model and may be hostile.
 
-`chat` runs it as `python -m mclabel.engines.template_host MEMORY`; it answers each JSON line with
-one. transformers' sandbox hides Python's objects; this process adds limits on CPU time and memory,
-against endless loops and huge strings, and refuses files, processes and the network.
+The module `chat` runs it as `python -m mclabel.engines.template_host MEMORY`. The process answers
+each JSON line of its input with one JSON line. transformers' sandbox hides Python's objects from a
+template. This process adds limits on CPU time and memory, against endless loops and huge strings.
+It also refuses to write files, start processes and use the network.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ MAX_CHARACTERS = 1 << 24
 
 
 def main(argv: Sequence[str]) -> None:
-    """Render until the input closes.
+    """Render chats until the input closes.
 
     Args:
-        argv: limit on memory in bytes, beside what the imports take.
+        argv: one argument: maximum memory in bytes, in addition to the memory of the imports.
     """
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -35,15 +36,15 @@ def main(argv: Sequence[str]) -> None:
     _confine(int(argv[0]))
     for line in sys.stdin.buffer:
         question = json.loads(line)
-        # The signal's default action ends the process, whatever a filter in C is busy with.
+        # The signal's default action ends the process, even while a filter written in C runs.
         signal.setitimer(signal.ITIMER_PROF, question.pop("seconds"))
-        answer = _rendered(render_jinja_template, question)
+        answer = _render_answer(render_jinja_template, question)
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
-def _rendered(render: Any, question: dict[str, Any]) -> dict[str, str]:
+def _render_answer(render: Any, question: dict[str, Any]) -> dict[str, str]:
     try:
         (text,), _ = render(
             conversations=[question["messages"]],
@@ -53,10 +54,10 @@ def _rendered(render: Any, question: dict[str, Any]) -> dict[str, str]:
             **question["variables"],
         )
     except MemoryError:
-        return {"fault": "it takes more memory than it may"}
-    except TemplateError as error:  # its own words, as where it takes no system message
+        return {"fault": "it takes more memory than is allowed"}
+    except TemplateError as error:  # such as "System role not supported"
         return {"fault": (error.message or type(error).__name__)[:500]}
-    except Exception as error:  # the template is a program: it can raise whatever there is
+    except Exception as error:  # the template is a program, so it can raise any exception
         return {"fault": f"{type(error).__name__}: {error}"[:500]}
     if len(text) > MAX_CHARACTERS:
         return {"fault": f"it renders {len(text):,} characters, more than {MAX_CHARACTERS:,}"}
@@ -64,19 +65,24 @@ def _rendered(render: Any, question: dict[str, Any]) -> dict[str, str]:
 
 
 def _warm_up(render: Any) -> None:
-    """Import what the first rendering imports, before files are out of reach."""
+    """Render a small chat, so that all modules are imported before file access is restricted."""
     messages = [[{"role": "user", "content": "x"}]]
     render(conversations=messages, chat_template="{{ messages[0]['content'] | tojson }}")
 
 
 def _confine(memory: int) -> None:
+    """Limit the memory of this process, and refuse dangerous operations from now on.
+
+    Args:
+        memory: maximum number of bytes in addition to those in use now.
+    """
     with open("/proc/self/statm") if sys.platform == "linux" else open(os.devnull) as file:
         pages = int((file.read() or "0").split()[0])
     limit = pages * resource.getpagesize() + memory
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    sys.addaudithook(_refuse)
+    sys.addaudithook(_refuse_dangerous_event)
 
 
 _REFUSED = (
@@ -84,10 +90,13 @@ _REFUSED = (
 )  # fmt: skip
 
 
-def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse as an audit hook: a template that has left its sandbox still finds no way out."""
+def _refuse_dangerous_event(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse dangerous operations, as an audit hook of Python.
+
+    The hook also stops a template that has escaped from transformers' sandbox.
+    """
     if event.startswith(_REFUSED) or (event == "open" and _is_for_writing(*arguments[1:3])):
-        raise PermissionError(f"a chat template does no {event}")
+        raise PermissionError(f"a chat template must not call {event}")
 
 
 def _is_for_writing(mode: object, flags: object) -> bool:

@@ -1,4 +1,4 @@
-"""The text side of a policy: its tokenizer, its prompt, its end tokens."""
+"""Handles the tokenizer of a policy: renders prompts, maps text to ids, and finds end tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mclabel.engines.chat import (
     chat_messages,
     render_chat,
 )
-from mclabel.engines.hub import POLICY, fetch_model, named
+from mclabel.engines.hub import POLICY, fetch_model, name_with_key
 from mclabel.engines.pretrained import (
     check_weights,
     load_generation_config,
@@ -29,16 +29,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PROBE = "What is 1 + 1?"
+"""Short problem that is rendered to test prompts and servers."""
 MIN_TOKEN_CHARS = 64
-"""Characters allowed for the longest token of any tokenizer, when only a text's length is
-checked."""
-MARK = "mclabel"  # a text that no chat template writes by itself
+"""Minimum of `PolicyText.max_token_chars`, so that texts are not rejected by their length too soon.
+"""
+MARK = "mclabel"
+"""Text that no chat template writes by itself."""
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-"""Roles that any tokenizer may give a token; what an unknown text becomes often parts documents."""
+"""Roles that a tokenizer may give to a token. Tokens with a role count as used, even the token for
+unknown texts, since it often separates documents."""
 
 
 class PolicyText:
-    """Renders prompts and maps between text and ids, the same way for every engine."""
+    """Renders prompts and maps between text and token ids, in the same way for every engine."""
 
     def __init__(
         self,
@@ -49,14 +52,14 @@ class PolicyText:
         few_shot: Sequence[tuple[str, str]] = (),
         variables: Mapping[str, Variable] = MappingProxyType({}),
     ) -> None:
-        """Hold a tokenizer and what surrounds a problem in its prompt.
+        """Store a tokenizer and the parts of a prompt that surround the problem.
 
         Args:
-            tokenizer: the model's own.
-            template: text with `{problem}` in it, whose control tokens are tokens; None renders
-                the tokenizer's chat template.
-            system: system message of the chat, if any.
-            few_shot: worked examples (problem, solution) that come before the problem.
+            tokenizer: the model's tokenizer.
+            template: prompt with `{problem}` in it, whose control tokens become special tokens;
+                None uses the tokenizer's chat template.
+            system: system message of the chat; None omits it.
+            few_shot: worked examples (problem, solution) before the problem.
             variables: variables that the chat template may read.
         """
         self._tokenizer, self._template = tokenizer, template
@@ -83,15 +86,15 @@ class PolicyText:
         Args:
             model: folder or Hugging Face name.
             revision: commit or tag of a Hugging Face model.
-            template: see the class.
-            system: see the class.
-            few_shot: see the class.
-            variables: see the class.
-            trust_remote_code: run Python code that comes with the model.
+            template: see `__init__`.
+            system: see `__init__`.
+            few_shot: see `__init__`.
+            variables: see `__init__`.
+            trust_remote_code: True to run Python code that comes with the model.
             key: key of the setting that names the model, for messages.
 
         Raises:
-            EngineError: `model` has none, or its chat template cannot render the prompt.
+            EngineError: the model has no tokenizer, or its chat template cannot render the prompt.
         """
         tokenizer = load_tokenizer(
             model, revision=revision, trust_remote_code=trust_remote_code, key=key
@@ -108,39 +111,42 @@ class PolicyText:
         except ChatTemplateError as error:
             section = "policy." if key == POLICY else ""
             raise EngineError(
-                f"{named(model, key)}: its chat template cannot render the prompt: {error.reason}. "
-                f"Leave out {section}system and few-shot examples, or write the prompt as "
-                f"{section}template with {{problem}} in it"
+                f"{name_with_key(model, key)}: its chat template cannot render the prompt: "
+                f"{error.reason}. Leave out {section}system and few-shot examples, or write the "
+                f"prompt as {section}template with {{problem}} in it"
             ) from error
         return text
 
     @property
     def name(self) -> str:
-        """Class name of the tokenizer."""
+        """Name of the tokenizer's class."""
         return type(self._tokenizer).__name__
 
     @cached_property
     def max_token_chars(self) -> int:
-        """Characters of the longest token, generously: a tokenizer may join spaces."""
+        """Upper bound on the characters per token.
+
+        It is at least `MIN_TOKEN_CHARS`, because a tokenizer may merge many spaces into one token.
+        """
         return max(MIN_TOKEN_CHARS, *map(len, self._tokenizer.get_vocab()))
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """Tokenise the whole prompt of a problem; its text is read without control tokens."""
+        """Render and tokenise the prompt of a problem, whose control tokens stay plain text."""
         fenced = self._control.fence(problem)
         if not self.is_chat:
-            return tuple(self._control.encode_prompt(self._plain(fenced)))
-        return tuple(self._control.encode(self._rendered(self.messages(fenced), ask=True)))
+            return tuple(self._control.encode_prompt(self._plain_prompt(fenced)))
+        return tuple(self._control.encode(self._render_messages(self.messages(fenced), ask=True)))
 
     def chat_ids(self, turns: Sequence[tuple[str, str]], problem: str) -> tuple[int, ...]:
-        """Tokenise a chat that stops behind its last question, without the mark of an answer.
+        """Tokenise a chat up to the end of its last question, without the start of an answer.
 
         Args:
             turns: earlier questions and answers, in order.
-            problem: the question to ask now.
+            problem: the last question.
         """
         fence = self._control.fence
         fenced = [(fence(asked), fence(answered)) for asked, answered in turns]
-        rendered = self._rendered(self.messages(fence(problem), fenced), ask=False)
+        rendered = self._render_messages(self.messages(fence(problem), fenced), ask=False)
         end = cast(str, self._tokenizer.eos_token or "")
         rendered = rendered.removesuffix("\n").removesuffix(end) if end else rendered
         return tuple(self._control.encode(rendered))
@@ -148,26 +154,31 @@ class PolicyText:
     def messages(
         self, problem: str, earlier: Sequence[tuple[str, str]] = ()
     ) -> list[dict[str, str]]:
-        """Return the prompt as a chat, up to the message that the policy is to write."""
+        """Return the messages of the prompt, up to the question that the policy has to answer.
+
+        Args:
+            problem: the last question.
+            earlier: questions and answers between the worked examples and the last question.
+        """
         return chat_messages(problem, system=self._system, turns=(*self._few_shot, *earlier))
 
-    def marked(self, ids: Sequence[int]) -> str:
-        """Return the text of ids for a reader, with ⟦…⟧ around each control token."""
-        return self._control.marked(ids, self.decode)
+    def mark_control_tokens(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids for display, with ⟦…⟧ around each control token."""
+        return self._control.mark_control_tokens(ids, self.decode)
 
     @property
     def form(self) -> str:
-        """In a few words, how a problem becomes a prompt."""
+        """Short description of how a problem becomes a prompt."""
         if self.is_chat:
             return "rendered by the model's chat template"
         if self._template is not None:
             return "rendered by template"
         return "plain text, as the model has no chat template"
 
-    def _rendered(self, messages: Sequence[Mapping[str, str]], *, ask: bool) -> str:
+    def _render_messages(self, messages: Sequence[Mapping[str, str]], *, ask: bool) -> str:
         return render_chat(self._tokenizer, messages, ask=ask, variables=self._variables)
 
-    def _plain(self, problem: str) -> str:
+    def _plain_prompt(self, problem: str) -> str:
         if self._template is not None:
             return self._template.replace("{problem}", problem)
         shown = [self._system] if self._system else []
@@ -175,11 +186,11 @@ class PolicyText:
         return "\n\n".join([*shown, f"{problem}\n"])
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Tokenise a text without reading control tokens."""
+        """Tokenise a text whose control tokens all count as plain text."""
         return tuple(self._control.encode_plain(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, special tokens included."""
+        """Return the text of token ids, including special tokens."""
         return cast(
             str,
             self._tokenizer.decode(
@@ -189,74 +200,89 @@ class PolicyText:
 
     @property
     def step_token(self) -> str | None:
-        """The token that the tokenizer reserves for the end of a step, if it does."""
+        """Token that the tokenizer reserves for the end of a step; None if it reserves none."""
         return cast(str | None, getattr(self._tokenizer, "step_token", None))
 
     def token_id(self, token: str) -> int | None:
-        """Return the id of a text that is one token of the vocabulary, None if it is not."""
+        """Return the id of a token by its text; None if the vocabulary lacks the token."""
         return self._tokenizer.get_vocab().get(token)
 
-    def reads(self, token: int) -> bool:
-        """Return whether a token has a meaning for the model already: it is written by the chat
-        template or by `template`, or the tokenizer has a role for it, such as to begin, end,
-        separate or fill up texts.
+    def has_meaning(self, token: int) -> bool:
+        """Return whether a token already has a meaning for the model.
+
+        A token has a meaning if the chat template or `template` writes it. It also has a meaning
+        if the tokenizer gives it a role, such as to begin, end, separate or pad texts.
+
+        Args:
+            token: id of the token.
         """
-        return token in self._read_ids or self.decode([token]) in self._template_text
+        return token in self._meaningful_ids or self.decode([token]) in self._template_text
 
     def is_one_token(self, token: str) -> bool:
-        """Return whether a text is one token of the vocabulary which means this text."""
+        """Return whether a text is a single token of the vocabulary that decodes to this text."""
         identity = self.token_id(token)
         return identity is not None and self.decode([identity]).strip() == token.strip()
 
     def unused_tokens(self, ends: Collection[int] = ()) -> list[str]:
-        """Return the special tokens without a meaning yet, as far as `reads` can see.
+        """Return the special tokens that have no meaning for the model yet; see `has_meaning`.
 
         Args:
-            ends: ids that the model's configuration names, which have one, too.
+            ends: ids of end tokens in the model's configuration, which count as used.
         """
         return [
             token.content
             for number, token in self._tokenizer.added_tokens_decoder.items()
-            if token.special and number not in ends and not self.reads(number)
+            if token.special and number not in ends and not self.has_meaning(number)
         ]
 
     @cached_property
     def _template_text(self) -> str:
-        """The program of the prompt, which may write more than one prompt shows, such as tools."""
+        """Source text of the template.
+
+        It may contain tokens that a single rendered prompt lacks, such as those for tools.
+        """
         if self._template is not None or not self.is_chat:
             return self._template or ""
         return self._tokenizer.get_chat_template()
 
     @cached_property
-    def _read_ids(self) -> frozenset[int]:
+    def _meaningful_ids(self) -> frozenset[int]:
         roles = [getattr(self._tokenizer, f"{role}_token_id") for role in _ROLES]
         return frozenset({*self.prompt_ids(PROBE), *self.end_ids(*roles)})
 
     def add_token(self, token: str) -> None:
-        """Add a special token to the vocabulary, if it is not in it."""
+        """Add a special token to the vocabulary, unless the vocabulary has it already."""
         self._tokenizer.add_special_tokens(
             {"additional_special_tokens": [token]}, replace_extra_special_tokens=False
         )
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens in the vocabulary, added ones included."""
+        """Number of tokens in the vocabulary, including added tokens."""
         return len(self._tokenizer)
 
     def save(self, folder: Path) -> None:
-        """Save the tokenizer beside a model."""
+        """Save the tokenizer in the folder of a model."""
         self._tokenizer.save_pretrained(folder)
 
     def end_ids(self, *configured: int | Sequence[int] | None) -> frozenset[int]:
-        """The end tokens: the tokenizer's, the chat's, and those of the model's configurations."""
+        """Return the ids of all end tokens.
+
+        They come from the tokenizer, from the chat template, and from the model's configurations.
+
+        Args:
+            configured: end token ids in the model's configurations; None if one has none.
+        """
         ids: set[int] = set()
         for end_id in (self._tokenizer.eos_token_id, self._turn_end(), *configured):
             ids |= set() if end_id is None else {end_id} if isinstance(end_id, int) else set(end_id)
         return frozenset(ids)
 
     def _turn_end(self) -> int | None:
-        """The special token that ends a message, if any: that which the chat template puts after
-        what the policy wrote, or a written template after the problem.
+        """Return the id of the special token that ends a message; None if there is none.
+
+        A chat template puts this token after the policy's message, and `template` puts it after
+        the problem.
         """
         if self._template is not None:
             ids = self._control.encode(self._template.rpartition("{problem}")[2])
@@ -264,7 +290,7 @@ class PolicyText:
         if not self.is_chat:
             return None
         messages = [*self.messages(PROBE), {"role": "assistant", "content": MARK}]
-        rendered = self._rendered(messages, ask=False)
+        rendered = self._render_messages(messages, ask=False)
         after = rendered.rpartition(MARK)[2] if MARK in rendered else ""
         first = next(iter(self._control.encode(after)), None)
         return first if first is not None and self._control.is_special(first) else None
@@ -282,21 +308,22 @@ def check_model(
     weights: bool = True,
     key: str = POLICY,
 ) -> None:
-    """See that a model can be loaded, without reading its weights.
+    """Check that a model can be loaded, without reading its weights.
 
     Args:
-        model: folder or Hugging Face name; downloaded if it is not there.
+        model: folder or Hugging Face name; a missing model is downloaded.
         revision: commit or tag of a Hugging Face model.
         template: see `PolicyText`.
         system: see `PolicyText`.
         few_shot: see `PolicyText`.
         variables: see `PolicyText`.
-        trust_remote_code: run Python code that comes with the model.
-        weights: look at its files of weights, too.
+        trust_remote_code: True to run Python code that comes with the model.
+        weights: True to also check the weight files.
         key: key of the setting that names the model, for messages.
 
     Raises:
-        EngineError: its configuration, tokenizer, chat template or files of weights are no good.
+        EngineError: the configuration, the tokenizer, the chat template or a weight file is
+            missing or damaged.
     """
     folder = fetch_model(model, revision=revision, weights=weights, code=trust_remote_code, key=key)
     load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
@@ -315,7 +342,7 @@ def check_model(
 
 
 def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> frozenset[int]:
-    """Return the end tokens of a model that is not loaded in this process."""
+    """Return the ids of a model's end tokens from its files, without loading the model."""
     config = load_model_config(folder, trust_remote_code=trust_remote_code)
     configured = [getattr(config.get_text_config(), "eos_token_id", None)]
     if (generation := load_generation_config(folder)) is not None:
@@ -324,31 +351,32 @@ def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> 
 
 
 def model_max_context(folder: str, *, trust_remote_code: bool) -> float:
-    """Return a model's context length in tokens, infinite if its configuration has none."""
+    """Return a model's context length in tokens; infinite if its configuration has none."""
     config = load_model_config(folder, trust_remote_code=trust_remote_code)
     return float(getattr(config.get_text_config(), "max_position_embeddings", None) or inf)
 
 
-def ended_ids(
+def trim_to_end(
     ids: tuple[int, ...],
     end_ids: Collection[int],
     stop: Sequence[str],
     own_stop: Sequence[str],
     decode: Callable[[Sequence[int]], str],
 ) -> tuple[tuple[int, ...], bool]:
-    """Return the ids of a completion that ended by itself, as every engine gives them.
+    """Return the token ids of a completion up to its end, in the same form for every engine.
 
-    An end token is left out. The token that completes a stop text is kept, and none after it.
+    The completion must have ended by an end token or a stop text. An end token is removed. The
+    token that completes a stop text is kept, but later tokens are removed.
 
     Args:
         ids: token ids in the server's response.
-        end_ids: tokens that end every completion.
+        end_ids: ids of tokens that end every completion.
         stop: texts that end every completion.
-        own_stop: texts that end this one.
-        decode: token ids to text.
+        own_stop: texts that end only this completion.
+        decode: function that turns token ids into text.
 
     Returns:
-        The ids, and whether a text of `own_stop` alone has ended them.
+        The ids, and whether the completion ended only because of a text in `own_stop`.
     """
     by_token = bool(ids) and ids[-1] in end_ids
     if by_token:
@@ -361,27 +389,28 @@ def ended_ids(
 
 
 class StopTexts:
-    """Sees whether a text is completed by the last of a completion's ids."""
+    """Detects whether the last token of a completion completes a stop text."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
-        """Know no text yet.
+        """Create a detector.
 
         Args:
-            decode: token ids to text.
+            decode: function that turns token ids into text.
         """
         self._decode = decode
         self._may_end: dict[tuple[str, int], bool] = {}
-        """True if a token has the last character of a text, or is part of a character."""
+        """Cache by the last character of a stop text and a token id. True if the token contains
+        that character or an incomplete character, so it may complete the text."""
 
     def ends(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
         """Return whether the last token completed one of the stop texts."""
-        return any(self._completes(ids, text) for text in stop)
+        return any(self._last_token_completes(ids, text) for text in stop)
 
-    def ids_with(self, character: str, *, num_ids: int) -> list[int]:
-        """Return all tokens below `num_ids` whose text has a character."""
+    def tokens_containing(self, character: str, *, num_ids: int) -> list[int]:
+        """Return the ids below `num_ids` of all tokens whose text contains a character."""
         return [token_id for token_id in range(num_ids) if character in self._decode([token_id])]
 
-    def _completes(self, ids: Sequence[int], text: str) -> bool:
+    def _last_token_completes(self, ids: Sequence[int], text: str) -> bool:
         key = text[-1], ids[-1]
         if (may_end := self._may_end.get(key)) is None:
             alone = self._decode(ids[-1:])

@@ -1,8 +1,9 @@
-"""The vLLM engine: AsyncLLM in this process, completions submitted one by one.
+"""The `vllm` engine: runs vLLM's `AsyncLLM` in this process.
 
-vLLM batches them continuously and computes in processes of its own. It is asked for whole
-completions only, as token ids after token ids. On GPUs it samples without a seed for each
-completion, which switches off its fast paths; on a CPU with one.
+Completions are submitted one by one. vLLM batches them continuously, and computes in processes of
+its own. Prompts and completions are exchanged as token ids, and only complete completions are
+returned. On a CPU, each completion has its own seed. On GPUs it has none by default, because seeds
+switch off vLLM's fast paths.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from mclabel.core.seeds import engine_seed
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, Harmless, rule
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.loading import load_beside, note_stage
+from mclabel.engines.loading import load_in_thread, note_stage
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_weights, save_weights
 from mclabel.engines.settings import DeviceSettings, PolicySettings
-from mclabel.engines.text import StopTexts, ended_ids, model_end_ids
-from mclabel.engines.vllm_memory import OWNER, EndsWithOwner, EngineMemory, free_left
+from mclabel.engines.text import StopTexts, model_end_ids, trim_to_end
+from mclabel.engines.vllm_memory import OWNER, EndsWithOwner, EngineMemory, free_abandoned_memory
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
@@ -49,49 +50,52 @@ _NUMBERS = Harmless(
     lambda value: isinstance(value, int | float | None),
     "may name code that vLLM imports and runs",
 )
-"""Marks arguments for vLLM: a text can name a worker's class, a plugin, a file of code, a compiler.
-"""
+"""Rule for the values in `engine_args` of a configuration file: only numbers are harmless. A text
+can name a worker's class, a plugin, a file of code or a compiler."""
 
 
 _EXTENSION = f"{EndsWithOwner.__module__}.{EndsWithOwner.__qualname__}"
 CPU_BLOCK = 32
-"""Tokens of a block of the KV cache on a CPU: the fewest that its attention takes."""
+"""Number of tokens per block of the KV cache on a CPU: the minimum for vLLM's CPU attention."""
 
 
 class VllmEngine(ModelEngine):
-    """Runs a policy on vLLM."""
+    """Runs a policy with vLLM."""
 
     class Settings(DeviceSettings):
-        """vLLM in every engine actor, on GPUs or, with its build for CPUs, on a CPU."""
+        """vLLM in every engine actor, on GPUs, or on a CPU with vLLM's build for CPUs."""
 
         device: Annotated[Literal["cpu", "cuda"], OPERATIONAL] = "cuda"
-        """Device of the engine, for which vLLM must be built."""
+        """Device of the engine; the installed vLLM must be built for it."""
         quantization: str | None = None
-        """vLLM's quantization method, such as fp8 or awq; null takes that of the model's files."""
+        """vLLM's quantization method, such as fp8 or awq; null uses the method in the model's
+        files."""
         tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """GPUs of one node that each layer is split over."""
+        """Number of GPUs on one node over which each layer is split."""
         pipeline_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """Groups of `tensor_parallel` GPUs that the layers are divided among (needs Ray)."""
+        """Number of groups of `tensor_parallel` GPUs over which the layers are distributed. More
+        than one group needs Ray."""
         gpu_memory_utilization: Annotated[float, OPERATIONAL] = Field(0.9, gt=0, le=1)
         """Fraction of each GPU's memory that vLLM reserves."""
         kv_cache_gib: Annotated[float | None, OPERATIONAL] = Field(None, gt=0, le=MAX_COUNT)
-        """Memory for the KV cache in GiB. null: all that is left on a GPU, 1 GiB on a CPU."""
+        """Memory for the KV cache in GiB. null: all remaining memory on a GPU, 1 GiB on a CPU."""
         per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-        """True if each completion has its own seed. `auto`: on a CPU only, because seeds slow a GPU
-        down."""
+        """True if each completion has its own seed. `auto` (vllm only) is true on a CPU, and false
+        on GPUs, because seeds slow them down."""
         engine_args: Annotated[dict[str, Any], OPERATIONAL, _NUMBERS] = Field({})
-        """More arguments for vLLM's AsyncEngineArgs; texts only from the command line."""
+        """More arguments for vLLM's AsyncEngineArgs. Text values are allowed only on the command
+        line."""
 
         @rule
         def _no_argument_has_two_keys(self) -> str | None:
             if taken := sorted(set(self.engine_args) & set(ENGINE_ARGS)):
                 named = ", ".join(f"{name} (set {ENGINE_ARGS[name]})" for name in taken)
-                return f"engine_args must not hold {named}"
+                return f"engine_args must not contain {named}"
             return None
 
         @property
         def is_seeded(self) -> bool:
-            """Return whether every completion is sampled with a seed of its own."""
+            """True if every completion is sampled with its own seed."""
             seeds = self.per_request_seeds
             return self.device == "cpu" if seeds == "auto" else seeds
 
@@ -100,7 +104,7 @@ class VllmEngine(ModelEngine):
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Keep what the engine is to run; see `Engine`."""
+        """Store the policy without loading the model; see `Engine`."""
         super().__init__(policy, seed=seed)
         self._engine: Any = None
         self._end_ids: frozenset[int] = frozenset()
@@ -114,14 +118,14 @@ class VllmEngine(ModelEngine):
 
     @property
     def place(self) -> str:
-        """The device."""
+        """Device that the model runs on: `cpu` or `cuda`."""
         return self.settings.device
 
     def resources(self) -> EngineResources:
-        """GPUs with a core each, or as many cores as threads.
+        """Return the GPUs with one CPU core each, or on a CPU as many cores as threads.
 
-        Layers that lie in several groups of GPUs are computed by Ray actors of vLLM's own, which
-        take the bundles of the engine's placement group.
+        With several groups of GPUs (`pipeline_parallel`), vLLM starts its own Ray actors. They use
+        the bundles of the engine's placement group.
         """
         settings = self.settings
         if settings.device == "cpu":
@@ -136,11 +140,11 @@ class VllmEngine(ModelEngine):
 
     async def start(self) -> None:
         """Load the model."""
-        await load_beside(self._load)
+        await load_in_thread(self._load)
 
     @property
     def max_context(self) -> float:
-        """Tokens of prompt and solution together that vLLM takes."""
+        """Maximum number of tokens in prompt and solution together; infinite before the start."""
         return self._max_context
 
     async def sample(
@@ -157,7 +161,7 @@ class VllmEngine(ModelEngine):
         room = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if room < 1:
             return NO_ROOM
-        choice = await self._generated(
+        choice = await self._generate_completion(
             [*prompt, *prefix], self._params(room, seed, stop), priority=priority
         )
         return self._completion(tuple(choice.token_ids), choice.finish_reason, stop)
@@ -165,10 +169,10 @@ class VllmEngine(ModelEngine):
     async def logprobs(
         self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
     ) -> tuple[float, ...] | None:
-        """Log-probabilities at one token that is sampled; see `Engine.logprobs`.
+        """Return log-probabilities of the next token; see `Engine.logprobs`.
 
-        Those of the prompt are not asked for: with prefix caching they depend on what was computed
-        before (vllm#42019).
+        One token is sampled to compute them, and dropped. vLLM's prompt log-probabilities are not
+        used, because with prefix caching they depend on earlier requests (vllm#42019).
         """
         from vllm import SamplingParams as VllmSamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -180,12 +184,18 @@ class VllmEngine(ModelEngine):
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        choice = await self._generated([*prompt, *prefix], params, priority=0)
+        choice = await self._generate_completion([*prompt, *prefix], params, priority=0)
         by_token = choice.logprobs[0]
         return tuple(by_token[token].logprob for token in tokens)
 
-    async def _generated(self, ids: list[int], params: Any, *, priority: int) -> Any:
-        """Return vLLM's completion of a context."""
+    async def _generate_completion(self, ids: list[int], params: Any, *, priority: int) -> Any:
+        """Return vLLM's completion of a context.
+
+        Args:
+            ids: token ids of prompt and prefix.
+            params: vLLM's `SamplingParams`.
+            priority: priority of the request; requests with a lower number are sampled first.
+        """
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
@@ -206,10 +216,14 @@ class VllmEngine(ModelEngine):
     async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replace the model's weights; see `Engine.update_weights`.
 
-        They go through a file in memory that all processes of the engine on this node read.
+        The weights are written to a file in shared memory, which all processes of the engine on
+        this node read.
         """
         if self._num_unfinished:
-            raise EngineError("policy.engine=vllm: takes no new weights while it samples")
+            raise EngineError(
+                "policy.engine=vllm: the engine takes no new weights while it samples. Wait until "
+                "all completions have ended"
+            )
         with TemporaryDirectory(
             dir=None if self._memory is None else self._memory.folder
         ) as folder:
@@ -218,7 +232,7 @@ class VllmEngine(ModelEngine):
                 await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
             except Exception as error:  # whatever a worker raises
                 raise EngineError(
-                    f"policy.engine=vllm: could not take the new weights: {error}"
+                    f"policy.engine=vllm: vLLM could not load the new weights: {error}"
                 ) from error
         await self._engine.reset_prefix_cache()
 
@@ -228,12 +242,13 @@ class VllmEngine(ModelEngine):
 
     async def close(self) -> None:
         """End vLLM and its processes."""
-        engine, self._engine = self._engine, None  # else it is collected when Python ends: too late
+        # Without this, the engine would be garbage-collected at Python's exit, which is too late.
+        engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
         memory, self._memory = self._memory, None
         if memory is not None:
-            memory.close()  # vLLM kills what does not end in time, which then cannot free it
+            memory.close()  # processes that vLLM had to kill did not free their shared memory
 
     # Sampling
 
@@ -243,7 +258,10 @@ class VllmEngine(ModelEngine):
 
         policy = self.policy
         stop_ids = [
-            token_id for text in stop if len(text) == 1 for token_id in self._ids_with(text)
+            token_id
+            for text in stop
+            if len(text) == 1
+            for token_id in self._token_ids_containing(text)
         ]
         texts = [*policy.stop, *(text for text in stop if len(text) > 1)]
         return VllmSamplingParams(
@@ -260,11 +278,14 @@ class VllmEngine(ModelEngine):
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def _ids_with(self, character: str) -> list[int]:
-        """Return all tokens that complete a stop text of one character; vLLM takes their ids."""
+    def _token_ids_containing(self, character: str) -> list[int]:
+        """Return the ids of all tokens that contain a stop text of one character.
+
+        vLLM checks stop token ids faster than stop texts.
+        """
         if (ids := self._by_character.get(character)) is None:
             num_ids = self.text.num_tokens
-            ids = StopTexts(self.decode).ids_with(character, num_ids=num_ids)
+            ids = StopTexts(self.decode).tokens_containing(character, num_ids=num_ids)
             self._by_character[character] = ids
         return ids
 
@@ -275,7 +296,7 @@ class VllmEngine(ModelEngine):
             raise EngineDied(f"policy.engine=vllm: a completion ended with {finish_reason!r}")
         at_stop = False
         if finish_reason == "stop":
-            ids, at_stop = ended_ids(ids, self._end_ids, self.policy.stop, stop, self.decode)
+            ids, at_stop = trim_to_end(ids, self._end_ids, self.policy.stop, stop, self.decode)
         return Completion(
             ids=ids,
             text=self.decode(ids),
@@ -311,25 +332,25 @@ class VllmEngine(ModelEngine):
         config = engine_config(policy.model, folder, self._arguments())
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        free_left()
+        free_abandoned_memory()
         os.environ[OWNER] = str(os.getpid())
         self._memory = EngineMemory()
         log = StartLog(config, on_ray=not one_node)
         output = OutputTail(log.is_shown)
         note_stage("starting processes")
         try:
-            with log.detailed(), output, self._memory.noting():
+            with log.detailed(), output, self._memory.noting_segments():
                 self._engine = AsyncLLM.from_vllm_config(
                     config, stat_loggers=[self._log.logger()], disable_log_stats=True
                 )
         except Exception as error:
             self._memory.close()
             raise EngineError(
-                f"policy.model={policy.model!r}: vLLM could not load it: "
-                f"{output.reason or error}. If memory ran out: lower "
+                f"policy.model={policy.model!r}: vLLM could not load the model: "
+                f"{output.reason or error}. If memory ran out, lower "
                 "policy.engine.gpu_memory_utilization, policy.max_model_len or "
                 "policy.engine.kv_cache_gib, or raise policy.engine.tensor_parallel. The engine's "
-                "log has more"
+                "log has more details"
             ) from error
         self._max_context = self._engine.model_config.max_model_len
 
@@ -357,11 +378,12 @@ class VllmEngine(ModelEngine):
             "seed": engine_seed(self.seed, uuid.uuid4().hex),
             "enable_prefix_caching": True,
             "scheduling_policy": "priority",
-            # A prefill that is split over two steps kills the CPU engine if it is seeded.
+            # On a CPU, a seeded request whose prefill is split over two steps kills vLLM's engine.
             **({"enable_chunked_prefill": False} if on_cpu and settings.is_seeded else {}),
-            # On a CPU its own choice is 128, and prefixes are found again in whole blocks alone.
+            # On a CPU vLLM's default is 128 tokens. Smaller blocks are better, because the prefix
+            # cache works by whole blocks.
             **({"block_size": CPU_BLOCK} if on_cpu else {}),
-            # Workers that Ray starts may lie on other nodes, and end with its actors.
+            # Workers on Ray may run on other nodes. They end with their Ray actors.
             **({"worker_extension_cls": _EXTENSION} if num_groups == 1 else {}),
             **settings.engine_args,
         }

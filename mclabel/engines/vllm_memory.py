@@ -1,8 +1,8 @@
-"""Records an engine's shared memory in /dev/shm, so that the next engine frees it after a kill.
+"""Records an engine's shared memory in /dev/shm, so that the next engine can free it after a kill.
 
-vLLM's processes share memory, and new weights pass through a file there; a killed process removes
-neither. So every engine locks a folder beside them, which lists its shared memory and holds its
-files. A folder without a lock belongs to an engine that died.
+vLLM's processes share memory segments in /dev/shm, and read new weights from a file there. A killed
+process removes neither. Every engine therefore creates and locks a folder in /dev/shm, which lists
+its segments and holds its files. A folder that nobody locks belongs to an engine that died.
 """
 
 from __future__ import annotations
@@ -21,55 +21,62 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Self
 
-from mclabel.core.stop import free_orphaned, shared_memory, users_of
+from mclabel.core.stop import find_mapping_processes, free_orphaned, shared_memory
 
 logger = logging.getLogger(__name__)
 
 MEMORY = Path("/dev/shm")
+"""Folder of shared memory segments on Linux."""
 NOTE_S = 0.25
-"""Between two looks at what an engine that loads has mapped."""
+"""Seconds between two updates of the list of shared memory segments while an engine loads."""
 _PREFIX = "mclabel_"
+"""Beginning of the names of engines' folders."""
 _LOCK, _SEGMENTS = "lock", "segments"
+"""Names of the files in an engine's folder: the locked file, and the list of segments."""
 _SEGMENT = re.compile(r"psm_\w+")
+"""Names of the shared memory segments that Python's multiprocessing creates."""
 MIB = 2**20
 
 
 class EngineMemory:
-    """The record of one engine's memory; there is none where /dev/shm takes no files."""
+    """Record of one engine's shared memory. It does nothing if /dev/shm cannot be written."""
 
     def __init__(self, memory: Path = MEMORY) -> None:
-        """Lock a new folder.
+        """Create and lock the engine's folder.
 
         Args:
-            memory: folder that the record is kept in, beside what it lists.
+            memory: folder of the shared memory segments, in which the engine's folder is created.
         """
         self.folder: Path | None = None
-        """Folder of the engine, which is removed with it; None where there is none."""
+        """The engine's folder, which `close` removes; None if it could not be created."""
         self._lock = -1
         if not memory.is_dir():
             return
         try:
-            # It gets its name once it is locked: until then, no other engine looks at it.
+            # The folder gets its final name once it is locked. Other engines ignore it until then.
             unnamed = Path(mkdtemp(prefix=f".{_PREFIX}", dir=memory))
             self._lock = os.open(unnamed / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.folder = unnamed.rename(memory / unnamed.name.removeprefix("."))
         except OSError as error:
             logger.warning(
-                "%s: cannot be written (%s), so that memory of this engine will not be freed if "
-                "its process is killed",
+                "%s: the folder cannot be written (%s), so the shared memory of this engine will "
+                "not be freed if its process is killed",
                 memory,
                 error,
             )
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Record the shared memory that child processes map meanwhile; an engine may be killed."""
+    def noting_segments(self) -> Iterator[None]:
+        """Record the shared memory that child processes map within this context.
+
+        The record is updated every `NOTE_S` seconds, because the process may be killed at any time.
+        """
         ended = threading.Event()
 
         def note() -> None:
             while not ended.wait(NOTE_S):
-                self._note()
+                self._note_segments()
 
         thread = threading.Thread(target=note, name="memory", daemon=True)
         thread.start()
@@ -78,52 +85,52 @@ class EngineMemory:
         finally:
             ended.set()
             thread.join()
-            self._note()
+            self._note_segments()
 
     def close(self) -> None:
-        """Free the recorded shared memory that no child process has mapped; remove the folder."""
+        """Free the recorded segments that no child process has mapped, and remove the folder."""
         if self.folder is not None:
-            free_orphaned(_listed(self.folder))
+            free_orphaned(_listed_segments(self.folder))
             shutil.rmtree(self.folder)
             self.folder = None
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
-    def _note(self) -> None:
+    def _note_segments(self) -> None:
         if self.folder is not None and (paths := shared_memory()):
             unnamed = self.folder / f".{_SEGMENTS}"
             unnamed.write_text("".join(f"{path.name}\n" for path in sorted(paths)))
             unnamed.rename(self.folder / _SEGMENTS)
 
 
-def free_left(memory: Path = MEMORY) -> None:
-    """Free the shared memory that killed engines of this user have left.
+def free_abandoned_memory(memory: Path = MEMORY) -> None:
+    """Free the shared memory that killed engines of this user have left behind.
 
-    Shared memory that a process still has mapped stays, and its record with it.
+    If a process still maps a segment of an engine, the engine's segments and folder are kept.
 
     Args:
-        memory: folder of the records.
+        memory: folder of the shared memory segments and of the engines' folders.
     """
     for folder in memory.glob(f"{_PREFIX}*"):
-        with suppress(FileNotFoundError):  # another engine that starts has just freed it
+        with suppress(FileNotFoundError):  # another starting engine has just freed this folder
             if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
                 continue
             with open(folder / _LOCK, "rb") as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    continue  # its engine lives
-                _free(folder)
+                    continue  # the engine of this folder still runs
+                _free_engine_memory(folder)
 
 
-def _free(folder: Path) -> None:
-    memory, paths = folder.parent, _listed(folder)
+def _free_engine_memory(folder: Path) -> None:
+    memory, paths = folder.parent, _listed_segments(folder)
     num_bytes = sum(path.stat().st_size for path in [*paths, *folder.rglob("*")])
-    if users := users_of(paths):
+    if users := find_mapping_processes(paths):
         logger.warning(
-            "processes %s of an engine whose job was killed still run, and hold %d MiB in %s. "
-            "End them: kill %s",
+            "the processes %s of an engine whose job was killed still run, and occupy %d MiB in "
+            "%s. End them by: kill %s",
             ", ".join(map(str, users)),
             num_bytes // MIB,
             memory,
@@ -136,60 +143,68 @@ def _free(folder: Path) -> None:
     logger.info("freed %d MiB in %s that a killed engine had left", num_bytes // MIB, memory)
 
 
-def _listed(folder: Path) -> list[Path]:
-    """Return the shared memory that a record names, as far as it is there."""
+def _listed_segments(folder: Path) -> list[Path]:
+    """Return the paths of the segments that an engine's folder lists and that still exist."""
     listed = folder / _SEGMENTS
     names = listed.read_text().splitlines() if listed.is_file() else []
     paths = [folder.parent / name for name in names if _SEGMENT.fullmatch(name)]
     return [path for path in paths if path.is_file() and path.stat().st_uid == os.geteuid()]
 
 
-# Ends vLLM's processes with the process that started their engine, also where that is killed.
+# The following code ends vLLM's processes when the process that started the engine has ended, even
+# if that process was killed.
 #
-# vLLM's engine process waits for requests, and does not notice that nobody is left to send one: it
-# would hold its memory until somebody ends it. vLLM takes a class that it adds to the class of its
-# workers (`worker_extension_cls`). A worker lives in the engine process, or is its child.
+# vLLM's engine process waits for requests and does not notice that its owner has ended. It would
+# occupy its memory until somebody kills it. vLLM's argument `worker_extension_cls` adds a base
+# class to its workers. A worker runs in the engine process or in a child of it.
 
 OWNER = "MCLABEL_ENGINE_OWNER"
-"""Environment variable with the id of the process that started the engine."""
+"""Environment variable with the id of the process that started the engine (its owner)."""
 
 
 class EndsWithOwner:
-    """A base of vLLM's workers: one that is made watches the owner from then on."""
+    """Base class of vLLM's workers, by which a worker ends when the owner has ended."""
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
-        """Begin to watch, before the worker loads its model."""
-        end_with(int(os.environ[OWNER]))
+        """Create a worker, and watch the owner before the worker loads its model."""
+        end_engine_with(int(os.environ[OWNER]))
         return super().__new__(cls)
 
 
-def end_with(owner: int) -> None:
-    """Kill this process and the engine's as soon as their owner has ended.
+def end_engine_with(owner: int) -> None:
+    """Kill this process and the engine process as soon as the owner has ended.
 
     Args:
-        owner: id of a process that has started this one, or the one that has.
+        owner: id of the process that started the engine. It is the parent or the grandparent of
+            this process.
     """
-    if owner == os.getpid() or not hasattr(os, "pidfd_open"):  # Linux alone has that
+    if owner == os.getpid() or not hasattr(os, "pidfd_open"):  # only Linux has pidfd_open
         return
     engine = os.getppid()
     try:
         ended = os.pidfd_open(owner)
     except ProcessLookupError:
-        _end(engine)
+        _kill_engine(engine)
     except OSError as error:
-        logger.warning("if process %d is killed, vLLM's processes stay (%s)", owner, error)
+        logger.warning(
+            "process %d cannot be watched (%s). If it is killed, vLLM's processes stay alive",
+            owner,
+            error,
+        )
         return
     watch = select.poll()
     watch.register(ended, select.POLLIN)
 
     def wait() -> None:
         watch.poll()
-        _end(engine)
+        _kill_engine(engine)
 
     threading.Thread(target=wait, name="owner", daemon=True).start()
 
 
-def _end(engine: int) -> None:
-    if os.getppid() == engine:  # where this process is its own engine, it was the owner
+def _kill_engine(engine: int) -> None:
+    # If this process is the engine process, its parent was the owner, which has ended, so the id of
+    # its parent has changed.
+    if os.getppid() == engine:
         os.kill(engine, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

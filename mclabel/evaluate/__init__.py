@@ -1,1 +1,1 @@
-"""Can these labels be trusted: quality against truth, with intervals."""
+"""Evaluations of labels, scorers and search methods, with confidence intervals."""

@@ -1,4 +1,7 @@
-"""Grades a file of pairs, a line each; lines that cannot be read are reported, the rest graded."""
+"""Grades a JSON Lines file in which each line has an answer and a gold answer.
+
+Lines that cannot be read are reported and left out.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,11 @@ class CheckReport:
     """Counts and duration of grading a file."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
+    """Number of graded pairs by verdict."""
     num_bad_lines: int = 0
+    """Number of lines that were left out because they cannot be read."""
     seconds: float = 0.0
+    """Duration of the grading, in seconds."""
 
     @property
     def num_pairs(self) -> int:
@@ -35,14 +41,15 @@ class CheckReport:
 
 
 def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], None]) -> CheckReport:
-    """Grade every line of a JSON Lines file and write it again with its grade.
+    """Grade every line of a JSON Lines file, and write each line with its grade.
 
     Args:
-        source: path; a line has `gold`, in any form that data sets have, and either `answer` or
-            `completion`, and may have `"truncated": true` of a completion. Other fields are kept.
-        out: path to write to, standard output by default; lines get `verdict`, `reason`, `layer`
-            and, from a completion, `answer`.
-        on_bad_line: called with the place and the fault of each line that is left out.
+        source: path of the file. A line has `gold`, in any form that data sets use, and either
+            `answer` or `completion`. `"truncated": true` marks a truncated completion. Other fields
+            are copied to the output.
+        out: path of the output; None writes to standard output. Each line gets the fields
+            `verdict`, `reason`, `layer` and, if it has a completion, `answer`.
+        on_bad_line: function that is called with the location and the fault of each bad line.
 
     Raises:
         DataError: the file does not exist, or is also the output.
@@ -51,7 +58,7 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     if not path.is_file():
         raise DataError(f"{source}: no such file. Give an existing .jsonl file")
     if out is not None and Path(out).resolve() == path.resolve():
-        raise DataError(f"{out}: must not be the input file itself. Give another --out")
+        raise DataError(f"{out}: must not be the input file. Give another --out")
     if out:
         output_file(out, "--out ")
     report = CheckReport()
@@ -85,7 +92,7 @@ def _read_rows(
 
 
 def _read_row(line: bytes) -> dict[str, Any] | str:
-    """Return the line's object, or what is wrong with it."""
+    """Return the object in a line, or a message about the line's fault."""
     try:
         row = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -93,22 +100,25 @@ def _read_row(line: bytes) -> dict[str, Any] | str:
     except (ValueError, RecursionError) as error:
         return f"not valid JSON ({error})"
     if not isinstance(row, dict):
-        return "must be an object with gold, and answer or completion"
+        return "must be a JSON object with gold, and answer or completion"
     for name in ("answer", "completion"):
         if name in row and not isinstance(row[name], str):
             return f"{name} must be a text, is {type(row[name]).__name__}"
     if "gold" not in row:
-        return "no gold"
+        return "must have gold"
     golds = acceptable_golds(row["gold"])
     if isinstance(golds, str):
         return f"gold {golds}"
     if "answer" not in row and "completion" not in row:
-        return "neither answer nor completion"
+        return "must have answer or completion"
     return row
 
 
 def acceptable_golds(value: Any) -> tuple[str, ...] | str:
-    """Return the golds of which each is right, or why the value is none, as a predicate."""
+    """Return the acceptable gold answers in a value, or the fault of the value.
+
+    The fault is a predicate such as "must be a text". An answer is right if it equals any gold.
+    """
     gold = read_gold(value)
     if isinstance(gold, NoGold):
         return gold.detail
@@ -116,9 +126,7 @@ def acceptable_golds(value: Any) -> tuple[str, ...] | str:
 
 
 def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
-    """Yield rows with their grades, in order; easy pairs are decided while hard ones are
-    pending.
-    """
+    """Yield rows with their grades, in order. Easy pairs are graded while hard ones are pending."""
     checker = default_checker()
     waiting: deque[tuple[dict[str, Any], tuple[str, ...]]] = deque()
 
@@ -128,7 +136,7 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
                 cut = bool(row.get("truncated"))
                 row["answer"] = extract_answer(row["completion"], truncated=cut)
             golds = acceptable_golds(row["gold"])
-            assert not isinstance(golds, str)  # such a row is not here
+            assert not isinstance(golds, str)  # _read_row has rejected such rows
             waiting.append((row, golds))
             for gold in golds:
                 yield row["answer"], gold
@@ -137,7 +145,9 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
     for first in grades:
         row, golds = waiting.popleft()
         grade = best_grade([first, *islice(grades, len(golds) - 1)])
-        if "completion" in row:  # from memory, but for guesses, which are marked, and several boxes
+        # Grade the completion, since a guessed answer is marked and several boxes are compared. The
+        # grades of other completions are cached.
+        if "completion" in row:
             cut = bool(row.get("truncated"))
             graded = [
                 checker.grade_completion(row["completion"], gold, truncated=cut) for gold in golds

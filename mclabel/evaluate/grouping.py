@@ -1,4 +1,4 @@
-"""Groups of problems or solutions, by the problems' metadata: family, level, subject."""
+"""Groups problems or solutions by the problems' metadata, such as family, level or subject."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mclabel.core.records import LabeledSolution
 GROUP_KEYS = ("answer_type", "family", "level", "subject")
 """Fields of the problems' metadata by which solutions are grouped, and can be filtered."""
 FEW = 5
-"""Problems under which tables leave a group out."""
+"""Minimum number of problems of a group in tables; smaller groups are left out."""
 MAX_GROUPS = 40
-"""Number of values of a field above which it groups nothing, as an id would."""
+"""Maximum number of groups per field. A field with more values, such as an id, is not used."""
 
 T = TypeVar("T")
 
@@ -25,13 +25,14 @@ def solution_meta(row: LabeledSolution) -> Mapping[str, str]:
 def by_meta(
     items: Iterable[T], key: str, meta: Callable[[T], Mapping[str, str]]
 ) -> dict[str, list[T]]:
-    """Return the items by a field of their metadata, groups sorted by name; items without it are
-    left out.
+    """Return the items by the value of a metadata field, sorted by value.
+
+    Items without this field are left out.
 
     Args:
-        items: problems, solutions or whatever has metadata.
-        key: the field.
-        meta: gives an item's metadata.
+        items: problems, solutions or other items with metadata.
+        key: name of the field.
+        meta: function that returns an item's metadata.
     """
     groups: dict[str, list[T]] = {}
     for item in items:
@@ -47,17 +48,18 @@ def groups_by_key(
     keys: Iterable[str] = GROUP_KEYS,
     max_groups: int | None = MAX_GROUPS,
 ) -> dict[str, dict[str, list[T]]]:
-    """Return the items by each field that divides them: one with a single value does not, nor one
-    with many.
+    """Return the items by each metadata field that divides them into groups.
+
+    A field with a single value, or with more than `max_groups` values, is left out.
 
     Args:
-        items: problems, solutions or whatever has metadata.
-        meta: gives an item's metadata.
-        keys: the fields.
-        max_groups: number of values up to which a field counts; None is any.
+        items: problems, solutions or other items with metadata.
+        meta: function that returns an item's metadata.
+        keys: names of the fields.
+        max_groups: maximum number of values of a field; None means no maximum.
 
     Returns:
-        By field, and by its value in alphabetical order.
+        Items by name of the field, and then by value in alphabetical order.
     """
     by_key = {key: by_meta(items, key, meta) for key in keys}
     return {

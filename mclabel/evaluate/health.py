@@ -1,10 +1,10 @@
-"""The health of a labelling run: what makes its labels teach little or nothing, and what to change.
+"""Checks the health of a labelling run: whether its labels are useful for training.
 
-Each check is a share with two thresholds. Under the first there is no finding; from the first on
-there is a warning, from the second on an error: as they stand the labels are not worth training on.
-A share of fewer than `MIN_SEEN` decides nothing. docs/evaluation.md lists the checks.
+Each check compares a share with two thresholds. From the first threshold on, there is a warning.
+From the second on, there is an error, which means that training on the labels is not worthwhile. A
+share of fewer than `MIN_SEEN` cases gives no finding. docs/evaluation.md lists the checks.
 
-The figures of ProcessBench (arXiv 2412.06559) are those of its splits gsm8k and math.
+Numbers from ProcessBench (arXiv 2412.06559) are those of its splits gsm8k and math.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
 
 ENOUGH_FILES = 2_000
-"""Shards that are read for the health of a run at its end: on a local disk that takes seconds."""
+"""Maximum number of shards that are read for the health of a run at its end. Reading this number of
+shards from a local disk takes seconds."""
 MAX_REASONS = 10
-"""Largest number of reasons of rollouts without a verdict that are reported."""
+"""Maximum number of reasons of rollouts without a verdict in a health report."""
 MAX_NAMED = 3
-"""Largest number of these that a finding names."""
+"""Maximum number of reasons of rollouts without a verdict in a finding."""
 MIN_SEEN = 20
-"""Fewer give a share that may be off by more than .22 (95%)."""
+"""Minimum number of cases of a share. With fewer cases, the 95% interval of the share is wider than
+±.22."""
 Severity = Literal["warning", "error"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A share that a check looks at."""
+    """A share that a check compares with its thresholds."""
 
     count: int
     """Number of cases that the check counts."""
     total: int
-    """Number of all."""
+    """Number of all cases."""
 
     @property
     def share(self) -> float | None:
-        """The share; None of nothing."""
+        """Share of counted cases, in [0, 1]; None if there are no cases."""
         return self.count / self.total if self.total else None
 
 
@@ -56,13 +58,13 @@ class Finding:
     total: int
     share: float | None
     threshold: float
-    """The threshold that was reached."""
+    """Threshold that the share has reached."""
     text: str
-    """The fault in words, with its figures."""
+    """Sentence about the fault, with its numbers."""
     why: str
     """Reason for the threshold."""
     remedy: str
-    """The remedy in words."""
+    """Sentence about the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,22 +80,22 @@ class Health:
     num_shards: int
     """Number of labels shards of the run."""
     num_read: int
-    """Number of shards that the figures rest on."""
+    """Number of shards that were read for the figures."""
     num_problems: int
     num_solutions: int
     median_steps: float | None
     """Median number of steps of a solution."""
     max_steps: int | None
     ungraded: Mapping[str, int]
-    """The commonest reasons of rollouts without a verdict, with their numbers, most first."""
+    """Number of rollouts without a verdict by reason, the most frequent reasons first."""
 
 
 def run_health(store: Store, *, max_files: int | None = None) -> Health | None:
     """Return the health of a run; None before any block of it is committed.
 
     Args:
-        store: the run's.
-        max_files: shards to read; of more, evenly spaced ones. None reads all.
+        store: store of the run.
+        max_files: maximum number of shards that are read; None reads all. See `health_counts`.
 
     Raises:
         ShardError: a shard cannot be read.
@@ -104,7 +106,7 @@ def run_health(store: Store, *, max_files: int | None = None) -> Health | None:
 
 
 def judge(counts: HealthCounts) -> Health:
-    """Return the health that counts amount to."""
+    """Return the health of a run with these counts."""
     figures = health_figures(counts)
     findings = [
         finding
@@ -137,7 +139,7 @@ def health_json(health: Health) -> dict[str, Any]:
 
 
 def health_figures(counts: HealthCounts) -> dict[str, Figure]:
-    """Return the share that each check looks at."""
+    """Return the share of each check, by name of the check."""
     solutions, labels = counts.num_solutions, counts.num_sound + counts.num_wrong
     long = sum(number for steps, number in counts.steps.items() if steps > MANY_STEPS)
     pairs = {
@@ -154,6 +156,7 @@ def health_figures(counts: HealthCounts) -> dict[str, Figure]:
         "never_solved": (counts.num_never, counts.num_tried),
         "always_solved": (counts.num_always, counts.num_tried),
         "guessable": (counts.num_guessable, counts.num_problems),
+        "right_answers_differ": (counts.num_differing, counts.num_compared),
         "labels_wrong": (counts.num_wrong, labels),
         "labels_sound": (counts.num_sound, labels),
         "undecided": (counts.num_undecided, counts.num_asked),
@@ -183,7 +186,7 @@ def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | No
     threshold = check.error if is_error and check.error is not None else check.warning
     remedy = check.remedy
     if name in ("rollouts_ungraded", "solutions_ungraded"):
-        remedy = _mending(counts.ungraded) or remedy
+        remedy = _checker_remedy(counts.ungraded) or remedy
     if name == "rollouts_ungraded" and counts.ungraded:
         named = counts.ungraded.most_common(MAX_NAMED)
         text += ": " + ", ".join(f"{reason} ({count:,})" for reason, count in named)
@@ -200,15 +203,16 @@ def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | No
     )
 
 
-def _mending(reasons: Counter[str]) -> str | None:
-    """Return the remedy where most rollouts have no verdict by a fault of the checker; else
-    None.
+def _checker_remedy(reasons: Counter[str]) -> str | None:
+    """Return a remedy for faults of the checker.
+
+    None unless such faults are the reason of most rollouts without a verdict.
     """
     faults = {reason: count for reason, count in reasons.items() if is_failure(reason)}
     if 2 * sum(faults.values()) <= reasons.total():
         return None
     return (
-        f"Mend the checker: {max(faults, key=faults.__getitem__)}; then grade again: "
+        f"Repair the checker: {max(faults, key=faults.__getitem__)}. Then grade again with "
         "mclabel regrade RUN -o NEW"
     )
 
@@ -223,13 +227,13 @@ def _find_no_solutions(counts: HealthCounts) -> Finding:
         threshold=0.0,
         text="no solution has labels",
         why="there is nothing to train on",
-        remedy="rejects.jsonl has the reasons why problems were left out; solutions.balance leaves "
-        "out those that lack one kind of solutions",
+        remedy="Read rejects.jsonl, which has the reasons why problems were left out. "
+        "solutions.balance leaves out problems without right or without wrong solutions",
     )
 
 
 def _median(steps: Mapping[int, int]) -> float | None:
-    """Return the median of numbers, each with how often it occurs."""
+    """Return the median number of steps, from the number of solutions by number of steps."""
     total, seen, middle = sum(steps.values()), 0, []
     for number, count in sorted(steps.items()):
         for wanted in ((total - 1) // 2, total // 2):
@@ -240,33 +244,37 @@ def _median(steps: Mapping[int, int]) -> float | None:
 
 
 MANY_STEPS = 50
-"""Solutions of GSM8K and MATH have 5 and 6 in the median, 32 at most (ProcessBench)."""
+"""Number of steps above which a solution counts as long. ProcessBench's solutions of GSM8K and MATH
+have 5 and 6 steps in the median, and at most 32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Thresholds from which a share is a finding."""
+    """A check of a share: its thresholds, and the texts of its finding."""
 
     name: str
-    """Name of the share, in tables."""
+    """Name of the share in tables."""
     warning: float
+    """Share from which the finding is a warning."""
     error: float | None
-    """Share from which on it is an error; None is never worse than a warning."""
+    """Share from which the finding is an error; None if it is always a warning."""
     of: str
-    """Name of the things that are counted."""
+    """Plural noun of the counted cases, such as "solutions"."""
     text: str
-    """Predicate: what is wrong with them; {limit} is the limit of tokens."""
+    """Predicate of the finding's sentence, whose subject is the counted cases. `{limit}` is
+    replaced by the value of policy.max_tokens."""
     why: str
-    """The reason for the thresholds."""
+    """Reason for the thresholds."""
     remedy: str
+    """Sentence about the remedy."""
 
 
 _CUT_REMEDY = (
-    "Raise policy.max_tokens; if completions ramble on, end them by policy.stop or by the prompt "
-    "(policy.template, policy.system)"
+    "Raise policy.max_tokens. If completions ramble on, end them with policy.stop or with a better "
+    "prompt (policy.template, policy.system)"
 )
 _UNGRADED_REMEDY = (
-    "Look at their answers and golds (mclabel view, filter ungraded); mend the golds "
+    "Look at their answers and golds (mclabel view, filter ungraded). Correct the golds "
     "(mclabel regrade RUN --golds FILE), or ask for another form of answer (policy.system)"
 )
 _HELP = (
@@ -274,7 +282,7 @@ _HELP = (
     "labels with a judge of steps (mclabel judge, mclabel combine), or give {problems} "
     "(problems.source)"
 )
-"""Remedy where rollouts cannot tell a sound step from a wrong one."""
+"""Remedy if rollouts do not distinguish sound steps from wrong ones."""
 _EASIER = _HELP.format(problems="easier problems")
 _HARDER = "harder problems (problems.source), or solutions.balance with more solutions.per_problem"
 
@@ -304,7 +312,8 @@ CHECKS: Mapping[str, Check] = {
         error=0.5,
         of="wanted rollouts",
         text="were not sampled: policy.max_tokens{limit} leaves less room than is usually needed",
-        why="their steps have no value, and mostly no label; most of these rollouts would be cut",
+        why="steps without these rollouts have no value, and mostly no label; most of these "
+        "rollouts would be cut if they were sampled",
         remedy=_CUT_REMEDY,
     ),
     "tokens_at_limit": Check(
@@ -314,7 +323,7 @@ CHECKS: Mapping[str, Check] = {
         of="tokens of solutions",
         text="belong to solutions that were cut at policy.max_tokens{limit}",
         why="these tokens cost money and carry no information",
-        remedy="End rambling solutions by policy.stop, or lower policy.max_tokens",
+        remedy="End rambling solutions with policy.stop, or lower policy.max_tokens",
     ),
     "solutions_ungraded": Check(
         name="solutions without a verdict",
@@ -343,8 +352,8 @@ CHECKS: Mapping[str, Check] = {
         of="rollouts",
         text="mark no answer and were graded by their last number, or are programs that were "
         "tested in their own process",
-        why="solutions of ProcessBench have .02; a guess may judge the form of an answer instead "
-        "of its value, and a program can forge what it is in one process with",
+        why="ProcessBench has a share of .02; a guess may grade the form of an answer instead "
+        "of its value, and a program can manipulate a test that runs in the same process",
         remedy="Ask for a marked answer, such as \\boxed{} (policy.system), or leave guesses "
         "without a verdict (checker.grade_guesses=false); give tests that call functions "
         "with plain data",
@@ -378,6 +387,17 @@ CHECKS: Mapping[str, Check] = {
         remedy="In this order"
         + _HELP.format(problems="problems with numbers as answers").removeprefix("in this order"),
     ),
+    "right_answers_differ": Check(
+        name="problems whose right answers differ",
+        warning=0.05,
+        error=None,
+        of="problems with several right solutions",
+        text="have right solutions whose answers are different numbers",
+        why="the checker accepts more than one number, so wrong solutions may be right by luck; "
+        "then beliefs are too high and first errors are missed",
+        remedy="Set problems.chance to the probability that a wrong answer is graded as right, or "
+        "use a checker that accepts only the gold answer",
+    ),
     "labels_wrong": Check(
         name="wrong labels",
         warning=0.98,
@@ -401,18 +421,19 @@ CHECKS: Mapping[str, Check] = {
         warning=0.5,
         error=0.95,
         of="solutions",
-        text="have no first error that is sure enough, nor surely none",
-        why="their unsure steps have no hard label and teach nothing",
-        remedy=f"Sample more solutions.per_problem, whose agreement is evidence; or, {_EASIER}",
+        text="are undecided: neither a first error nor its absence is sure enough",
+        why="their undecided steps have no hard label, so they are useless for training",
+        remedy="Raise solutions.per_problem, since the agreement of solutions is evidence; or, "
+        f"{_EASIER}",
     ),
     "one_step": Check(
         name="solutions of one step",
         warning=0.5,
         error=0.9,
         of="solutions",
-        text="are one step",
-        why="their only label is the outcome, as for an ORM; ProcessBench has none",
-        remedy="Split them in another way (split.by, split.pattern), or ask for steps "
+        text="have only one step",
+        why="their only label is the outcome, as for an ORM; ProcessBench has no such solution",
+        remedy="Split solutions in another way (split.by, split.pattern), or ask for steps "
         "(policy.system). With split.region=answer, thinking that never ends is one step: raise "
         "policy.max_tokens, or set split.region=think",
     ),
@@ -422,9 +443,9 @@ CHECKS: Mapping[str, Check] = {
         error=None,
         of="solutions",
         text=f"have more than {MANY_STEPS} steps",
-        why="cost grows with the steps, and short steps show little; the maximum in "
-        "ProcessBench is 32",
-        remedy="Join steps by split.max_steps or split.min_tokens, or split.by=blank_line",
+        why="the cost grows with the number of steps, and labels of short steps carry little "
+        "information; the maximum in ProcessBench is 32",
+        remedy="Join steps with split.max_steps, split.min_tokens or split.by=blank_line",
     ),
     "right_with_error": Check(
         name="right solutions with a labelled error",
@@ -432,9 +453,10 @@ CHECKS: Mapping[str, Check] = {
         error=0.7,
         of="right solutions",
         text="are labelled with an error",
-        why="in ProcessBench people find .04 (GSM8K) to .19 (MATH), so the rest are probably false",
-        remedy="Raise estimator.rollouts (or lower estimator.min_gain), and check that "
-        "rollouts are sampled as solutions are and not cut",
+        why="in ProcessBench people find an error in .04 (GSM8K) to .19 (MATH) of right solutions, "
+        "so a higher share is probably due to false labels",
+        remedy="Raise estimator.rollouts (or lower estimator.min_gain). Check that rollouts are "
+        "sampled with the same settings as solutions, and are not cut",
     ),
     "wrong_without_error": Check(
         name="wrong solutions without a labelled error",
@@ -446,4 +468,4 @@ CHECKS: Mapping[str, Check] = {
         remedy="Check their golds (mclabel view, filter wrong), and raise estimator.rollouts",
     ),
 }
-"""Remedies by the name of the finding."""
+"""Checks by name."""

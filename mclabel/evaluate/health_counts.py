@@ -1,15 +1,17 @@
-"""Counts that show whether a run's labels can teach anything, added up shard by shard.
+"""Counts that show whether a run's labels are useful for training, summed over its shards.
 
-All of it stands in the labels shards: no rollouts are read. A shard is reduced to sums by column,
-so memory does not grow with the run. A problem's solutions lie in one shard; an import that cuts
-one in two counts it twice.
+The counts need only the labels shards, not the rollouts. Each shard is reduced to sums, so memory
+does not grow with the run. All solutions of a problem are usually in one shard. An import may split
+a problem over two shards, and then the problem is counted twice.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,20 +20,24 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mclabel.core.records import NO_ROOM, Outcome
-from mclabel.labeling.estimators.paths import answer_class, chance_of
+from mclabel.labeling.estimators.paths import answer_class, guess_probability
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.schema import problem_of
 from mclabel.run.shards.store import Store
 
 MIN_TRIES = 4
-"""Completions of a problem, solutions and rollouts together: of fewer all are often right, or none,
-by chance alone."""
+"""Minimum number of completions (solutions and rollouts) of a problem that counts. With fewer
+completions, often all or none are right by chance alone."""
 GUESSABLE = 0.1
-"""Least chance of a right guess that is counted."""
+"""Probability of a right guess from which a problem counts as guessable."""
+ROUNDING = 0.01
+"""Difference of two numbers, as a fraction of the larger one, up to which one may be rounded."""
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 SOMETIMES = (0.15, 0.8)
-"""Shares of right solutions, ends included, between which a problem mostly has right ones and wrong
-ones among eight. A rule of thumb, and no threshold of a check."""
+"""Lowest and highest share of right solutions of a problem that counts as sometimes solved. Eight
+solutions of such a problem mostly include right and wrong ones. This is a rule of thumb, not a
+threshold of a check."""
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -44,60 +50,70 @@ class HealthCounts:
     num_shards: int = 0
     """Number of shards of the run."""
     num_read: int = 0
-    """Shards that were counted."""
+    """Number of shards that were counted."""
     max_tokens: int | None = None
-    """`policy.max_tokens`; None for labels that no policy made."""
+    """`policy.max_tokens` of the run; None for labels that no policy made."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Solutions by outcome."""
+    """Number of solutions by outcome."""
     steps: Counter[int] = field(default_factory=Counter)
-    """Solutions by their number of steps."""
+    """Number of solutions by number of steps."""
     num_problems: int = 0
     num_tried: int = 0
-    """Problems with `MIN_TRIES` completions that have an outcome."""
+    """Number of problems with at least `MIN_TRIES` completions that have an outcome."""
     num_never: int = 0
-    """Number of these without any right completion."""
+    """Number of tried problems without any right completion."""
     num_always: int = 0
-    """Number of these all of whose completions are right."""
+    """Number of tried problems whose completions are all right."""
     num_guessable: int = 0
-    """Problems whose answer a guess hits with a chance of `GUESSABLE` or more."""
+    """Number of problems whose answer a guess hits with a probability of at least `GUESSABLE`."""
+    num_compared: int = 0
+    """Number of problems with several right solutions that answer with a number, if a guess hits
+    their answer with probability 0."""
+    num_differing: int = 0
+    """Number of such problems with right solutions whose numbers differ by more than `ROUNDING`."""
     num_rated: int = 0
-    """Problems with `MIN_TRIES` solutions that have an outcome; rollouts do not count."""
+    """Number of problems with at least `MIN_TRIES` solutions that have an outcome; rollouts do not
+    count."""
     num_sometimes: int = 0
-    """Number of these with a share of right solutions within `SOMETIMES`."""
+    """Number of rated problems whose share of right solutions is within `SOMETIMES`."""
     num_tokens: int = 0
-    """Number of tokens of solutions."""
+    """Number of tokens of all solutions."""
     num_tokens_cut: int = 0
-    """Number of these in solutions that were cut at their limit."""
+    """Number of tokens of solutions that were cut at the maximum number of tokens."""
     num_rollouts: int = 0
     """Number of rollouts that were sampled."""
     num_rollouts_withheld: int = 0
-    """Number of rollouts that were not sampled for lack of room, as far as the shards count
-    them.
+    """Number of rollouts that were not sampled because the context had too little room, from the
+    shards that record it.
     """
     num_rollouts_truncated: int = 0
     num_rollouts_ungraded: int = 0
     ungraded: Counter[str] = field(default_factory=Counter)
-    """Rollouts without a verdict by reason, as far as their shards have counted it."""
+    """Number of rollouts without a verdict by reason, from the shards that record reasons."""
     num_rollouts_weak: int = 0
-    """Rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak`), as far as their shards
-    have counted."""
+    """Number of rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak`), from the
+    shards that record it."""
     num_sound: int = 0
-    """Steps whose hard label is that they are sound."""
+    """Number of steps with the hard label sound."""
     num_wrong: int = 0
+    """Number of steps with the hard label wrong."""
     num_asked: int = 0
-    """Graded solutions of which more than the last step was to be labelled."""
+    """Number of graded solutions with a step before the last one that was to be labelled."""
     num_undecided: int = 0
-    """Number of these in which it is not decided whether and where they have an error."""
+    """Number of such solutions in which the first error, or its absence, is undecided."""
     num_right_judged: int = 0
-    """Number of the decided solutions that end right."""
+    """Number of decided solutions with a right outcome."""
     num_right_with_error: int = 0
+    """Number of decided solutions with a right outcome and a labelled error."""
     num_wrong_judged: int = 0
+    """Number of decided solutions with a wrong outcome."""
     num_wrong_without_error: int = 0
+    """Number of decided solutions with a wrong outcome and no labelled error."""
     _dropped_by: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
     @property
     def num_solutions(self) -> int:
-        """Number of solutions, whatever their outcomes."""
+        """Number of solutions with any outcome."""
         return self.outcomes.total()
 
     def add(self, metadata: Mapping[str, Any], table: pa.Table) -> None:
@@ -122,16 +138,18 @@ class HealthCounts:
         self._add_rollouts(shard)
         self._add_labels(shard)
         self._add_problems(shard)
+        self._add_right_answers(shard)
 
     def _count_withheld(self, number: int) -> None:
-        """Count rollouts that were not sampled apart; the rows hold them among the ungraded."""
+        """Move rollouts that were not sampled from the ungraded rollouts to their own count."""
         self.num_rollouts_withheld += number
         self.num_rollouts -= number
         self.num_rollouts_ungraded -= number
 
     def _add_dropped(self, metadata: Mapping[str, Any]) -> None:
-        """Add the problems that `solutions.balance` has dropped for lack of right or wrong
-        solutions.
+        """Add the problems that `solutions.balance` has dropped.
+
+        They have no right solutions or no wrong solutions.
         """
         dropped = metadata.get("dropped") or {}
         key = (str(metadata.get("block")), str(metadata.get("attempt")))
@@ -140,8 +158,8 @@ class HealthCounts:
         self._dropped_by.add(key)
         for counts in dropped.values():
             tries, right = np.array([counts["num_sampled"]]), np.array([counts["num_right"]])
-            self._add_rates(tries, right)
-            self._add_tries(tries, right)
+            self._count_rated_problems(tries, right)
+            self._count_tried_problems(tries, right)
 
     def _add_solutions(self, shard: _Shard) -> None:
         self.outcomes.update(shard.outcomes.tolist())
@@ -174,10 +192,11 @@ class HealthCounts:
         count = len(shard.first_rows)
         right = np.bincount(shard.problem, shard.outcomes == Outcome.RIGHT, count)
         tries = np.bincount(shard.problem, shard.outcomes != Outcome.UNGRADED, count)
-        chosen = shard.is_chosen[shard.first_rows]  # by their outcomes: all that were sampled count
+        # If solutions were chosen by outcome, count all sampled solutions instead.
+        chosen = shard.is_chosen[shard.first_rows]
         right = np.where(chosen, shard.num_sampled_right[shard.first_rows], right)
         tries = np.where(chosen, shard.num_sampled[shard.first_rows], tries)
-        self._add_rates(tries, right)
+        self._count_rated_problems(tries, right)
         self.num_guessable += int((shard.chance >= GUESSABLE).sum())
         of_prefix = shard.problem[shard.step_row[shard.first_of_prefix]]
         for name in ("num_right", "num_wrong", "num_truncated"):
@@ -187,18 +206,44 @@ class HealthCounts:
             )
             tries += rollout_counts
             right += rollout_counts if name == "num_right" else 0
-        self._add_tries(tries, right)
+        self._count_tried_problems(tries, right)
 
-    def _add_rates(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
-        """Count problems by the share of their solutions that is right."""
+    def _add_right_answers(self, shard: _Shard) -> None:
+        """Compare the numbers that the right solutions of a problem have as their answers."""
+        numbers = defaultdict[int, list[float]](list)
+        for problem, outcome, answer in zip(
+            shard.problem.tolist(), shard.outcomes, shard.answers, strict=True
+        ):
+            if outcome == Outcome.RIGHT and answer is not None and not shard.chance[problem]:
+                number = answer.replace(",", "")
+                if _NUMBER.fullmatch(number):
+                    numbers[problem].append(float(number))
+        compared = [answers for answers in numbers.values() if len(answers) > 1]
+        self.num_compared += len(compared)
+        self.num_differing += sum(
+            max(answers) - min(answers) > ROUNDING * max(map(abs, answers)) for answers in compared
+        )
+
+    def _count_rated_problems(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
+        """Count rated problems, and those whose share of right solutions is within `SOMETIMES`.
+
+        Args:
+            tries: number of solutions with an outcome, [problems].
+            right: number of right solutions, [problems].
+        """
         rated = tries >= MIN_TRIES
         rates = right[rated] / tries[rated]
         low, high = SOMETIMES
         self.num_rated += int(rated.sum())
         self.num_sometimes += int(((rates >= low) & (rates <= high)).sum())
 
-    def _add_tries(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
-        """Count problems by how many of their completions are right."""
+    def _count_tried_problems(self, tries: NDArray[Any], right: NDArray[Any]) -> None:
+        """Count problems, and those whose completions are never or always right.
+
+        Args:
+            tries: number of completions with an outcome, [problems].
+            right: number of right completions, [problems].
+        """
         tried = tries >= MIN_TRIES
         self.num_problems += len(tries)
         self.num_tried += int(tried.sum())
@@ -210,76 +255,76 @@ def health_counts(store: Store, *, max_files: int | None = None) -> HealthCounts
     """Return the counts of the committed labels of a run.
 
     Args:
-        store: the run's.
-        max_files: maximum number of files of more shards, evenly spaced ones are read; a
-            shard's name is a hash of what it holds. None reads all.
+        store: store of the run.
+        max_files: maximum number of shard files that are read; None reads all. If there are more
+            files, every k-th one in the order of their names is read. The names are hashes of the
+            content, so this is a random selection.
 
     Raises:
-        ShardError: there are none, or a shard cannot be read.
+        ShardError: there are no labels, or a shard cannot be read.
     """
     catalog = read_catalog(store)
-    every = 1 if max_files is None else -(-len(catalog.files) // max_files)
-    blocks = None
-    if every > 1:
-        by_file = catalog.by_file()
-        blocks = {block for file in catalog.files[::every] for block in by_file[file]}
-    counts = HealthCounts(num_shards=len(catalog.files))
+    every = 1 if max_files is None else -(-len(catalog.blocks) // max_files)
+    blocks = set(islice(catalog.blocks, None, None, every)) if every > 1 else None
+    counts = HealthCounts(num_shards=len(catalog.blocks))
     for metadata, table in label_tables(store, blocks):
-        of_shard = metadata.get("blocks") or [metadata.get("block", "")]
-        counts.add({**metadata, **catalog.without_rows(of_shard, metadata)}, table)
+        counts.add({**metadata, **catalog.without_rows(metadata["block"], metadata)}, table)
     return counts
 
 
 class _Shard:
-    """The columns of a labels shard as arrays: an entry a solution, or a step."""
+    """Columns of a labels shard as arrays with one entry per solution, step or problem."""
 
     def __init__(self, table: pa.Table) -> None:
         steps = table["steps"].combine_chunks()
         flat = steps.flatten()
-        self.step_row = _numbers(pc.list_parent_indices(steps))
-        self.num_steps = _numbers(pc.list_value_length(steps))
+        self.step_row = _to_integers(pc.list_parent_indices(steps))
+        self.num_steps = _to_integers(pc.list_value_length(steps))
         self.outcomes = table["outcome"].to_numpy()
-        self.num_tokens = _numbers(pc.list_value_length(table["solution_ids"]))
+        self.answers: list[str | None] = table["prediction"].to_pylist()
+        self.num_tokens = _to_integers(pc.list_value_length(table["solution_ids"]))
         self.is_cut: Flags = table["finish_reason"].to_numpy() == "length"
         self.problem = _codes_of_names(table["problem_id"].combine_chunks())
         self.first_rows = _first_indices(self.problem)
         names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
         problems = table.select(names).take(self.first_rows).to_pylist()
-        self.chance = np.array([chance_of(answer_class(problem_of(row))) for row in problems])
-        """Chance of a right guess, by problem."""
+        self.chance = np.array(
+            [guess_probability(answer_class(problem_of(row))) for row in problems]
+        )
+        """Probability of a right guess, [problems]."""
         self.is_chosen: Flags = table["chosen_by_outcome"].to_numpy()
-        self.num_sampled = _numbers(table["num_sampled"])
-        self.num_sampled_right = _numbers(table["num_sampled_right"])
+        self.num_sampled = _to_integers(table["num_sampled"])
+        self.num_sampled_right = _to_integers(table["num_sampled_right"])
         self.has_error = _is_known(table["first_error"])
-        self.root = _counts(table["root"].combine_chunks())
-        self.counts = _counts(flat)
+        self.root = _read_counts(table["root"].combine_chunks())
+        self.counts = _read_counts(flat)
         self.first_of_prefix = _first_indices(_codes_of_names(pc.struct_field(flat, "prefix_id")))
         hard = pc.struct_field(flat, "hard")
-        self.is_sound = _flags(hard)
-        self.is_wrong = _flags(pc.invert(hard))
+        self.is_sound = _to_mask(hard)
+        self.is_wrong = _to_mask(pc.invert(hard))
         last_step = self.num_steps.cumsum()[self.step_row] - 1
         before_last = np.arange(len(flat)) != last_step
-        asked = before_last & ~_flags(pc.equal(pc.struct_field(flat, "source"), "none"))
+        asked = before_last & ~_to_mask(pc.equal(pc.struct_field(flat, "source"), "none"))
         self.is_asked: Flags = self._has_step(asked)
-        """True if more than the solution's last step was to be labelled."""
+        """True if a step before the solution's last one was to be labelled."""
         self.is_decided: Flags = self.has_error | ~self._has_step(~self.is_sound & before_last)
 
     def _has_step(self, of_steps: Flags) -> Flags:
-        """Return whether a solution has such a step."""
+        """Return a mask of the solutions that have at least one step of a mask, [solutions]."""
         return np.bincount(self.step_row[of_steps], minlength=len(self.num_steps)) > 0
 
 
-def _counts(column: pa.StructArray) -> dict[str, Ints]:
+def _read_counts(column: pa.StructArray) -> dict[str, Ints]:
     names = ("num_right", "num_wrong", "num_truncated", "num_ungraded")
-    return {name: _numbers(pc.struct_field(column, name)) for name in names}
+    return {name: _to_integers(pc.struct_field(column, name)) for name in names}
 
 
-def _numbers(column: pa.Array) -> Ints:
+def _to_integers(column: pa.Array) -> Ints:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def _flags(column: pa.Array) -> Flags:
-    """Return a mask of where a column of booleans is true; null is not."""
+def _to_mask(column: pa.Array) -> Flags:
+    """Return a column of booleans as a mask; null becomes False."""
     return np.asarray(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
@@ -289,7 +334,7 @@ def _is_known(column: pa.ChunkedArray) -> Flags:
 
 def _codes_of_names(names: pa.Array) -> Ints:
     """Return a number for each distinct name, from 0."""
-    return _numbers(names.dictionary_encode().indices)
+    return _to_integers(names.dictionary_encode().indices)
 
 
 def _first_indices(codes: Ints) -> Ints:

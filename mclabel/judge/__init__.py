@@ -1,4 +1,4 @@
-"""Opinions on the steps of solutions, without rollouts."""
+"""Judges, which give opinions on the steps of solutions without rollouts."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ JUDGES: Mapping[str, str] = {
     "critic": "mclabel.judge.critic.judge:CriticJudge",
     "scorer": "mclabel.judge.score:ScorerJudge",
 }
-"""Name in a configuration, and where the class stands."""
+"""Maps the name of each built-in judge in a configuration to the place of its class."""

@@ -1,8 +1,9 @@
 """The interface of judges. A judge gives an opinion on the steps of a solution, without
 rollouts.
 
-An opinion is evidence on the first error, never a label: what it is worth is learned where opinions
-are combined (`mclabel.judge.consensus`). One that could not be had is unknown, never "no error".
+An opinion is evidence on the first error, never a label. Its weight is learned when opinions are
+combined (`mclabel.judge.consensus`). If a judge cannot form an opinion, the opinion is unknown,
+never "no error".
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Annotated, Any, ClassVar, Protocol, cast, get_args
 
 from pydantic import Field, FiniteFloat
 
-from mclabel.core.boundary import guarded, miscounted
+from mclabel.core.boundary import check_item_count, make_guarded
 from mclabel.core.components import derived_class
 from mclabel.core.errors import ConfigError, RejectReason
-from mclabel.core.records import Chance, Claim, FinishReason, Flag, Index, Many
+from mclabel.core.records import Chance, Claim, FinishReason, Flag, Index, TupleOf
 from mclabel.core.settings import ComponentSettings, Count
 from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
@@ -26,7 +27,7 @@ from mclabel.prm.scoring.layout import OUR_SPLIT
 from mclabel.run.task import RunnerState
 
 UNKNOWN_VOTE = -1
-"""A vote that could not be had."""
+"""Value of a vote without a readable answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +36,10 @@ class JudgedItem(SolutionItem):
 
     steps: tuple[str, ...]
     reference: str | None = None
-    """The problem's gold answer, or its reference solution, where the input has one."""
+    """The problem's gold answer or reference solution; None if the input has neither."""
 
     def content(self) -> tuple[str, ...]:
-        """The whole row, and the reference."""
+        """Return the texts that identify the item: the whole row and the reference."""
         return (self.row, self.reference or "")
 
 
@@ -49,20 +50,18 @@ class Answer:
     prompt: str
     """Hash of the prompt's text."""
     number: Count
-    """Counts the answers to one prompt."""
+    """Index of this answer among the answers to the same prompt, from 0."""
     max_tokens: Count
-    """Most tokens that it could have."""
+    """Maximum number of tokens that was allowed for the answer."""
     text: str
     finish_reason: FinishReason
-    """`failed`: it could not be had, and `text` says why."""
+    """Reason why sampling ended. With `failed` there is no answer, and `text` is the error."""
     num_tokens: Count | None
-    """Sampled tokens; None if a service does not report them."""
+    """Number of sampled tokens; None if the service does not report it."""
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Return the key by which an earlier answer is found: prompt, number and limit of
-        tokens.
-        """
+        """Key that finds an earlier answer: prompt hash, answer number and token limit."""
         return self.prompt, self.number, self.max_tokens
 
 
@@ -71,77 +70,78 @@ class Opinion:
     """Opinion of a judge on one solution."""
 
     is_known: bool
-    """True if it has an opinion at all."""
+    """True if the judge has an opinion on the solution."""
     first_error: Index | None = None
-    """Index of the first wrong step, None for none; of a judge that claims `at_or_before`, the
-    step at or before which it is, None where it says nothing."""
+    """Index of the first wrong step, from 0; None if the judge finds no error. If the judge's claim
+    is `at_or_before`, the first error is at this step or before it, and None states nothing."""
     sureness: Chance | None = None
-    """Confidence of the judge, in [0, 1]: the share of votes for its opinion, or the distance
-    of its scores from its threshold. None if there is none.
+    """Confidence of the judge, in [0, 1]: the share of votes for its opinion, or the distance of
+    the deciding score from the threshold. None if the judge gives no confidence.
     """
     reason: str = ""
-    """Why it has none, or what it saw."""
-    votes: Many[Annotated[int, Field(ge=UNKNOWN_VOTE)]] = ()
-    """Votes of a judge that is asked several times: the step that each vote names, the number
-    of steps if it names none, `UNKNOWN_VOTE` if there was no answer.
+    """Reason why the opinion is unknown, or the finding that led to the opinion."""
+    votes: TupleOf[Annotated[int, Field(ge=UNKNOWN_VOTE)]] = ()
+    """Votes of a judge that samples several answers. Each vote is the index of the step that it
+    names, the number of steps if it names no error, or `UNKNOWN_VOTE`.
     """
-    scores: Many[FiniteFloat] = ()
-    """Scores of a scorer, a number for each step."""
-    flags: Many[Flag] = ()
-    """Places that the judge marks."""
-    answers: Many[Answer] = ()
+    scores: TupleOf[FiniteFloat] = ()
+    """Scores of the steps, one per step; empty if the judge does not score steps."""
+    flags: TupleOf[Flag] = ()
+    """Places in the steps that the judge marks as wrong."""
+    answers: TupleOf[Answer] = ()
     """Answers of the judge's language model."""
     num_tokens: Count | None = 0
-    """Tokens that were sampled, or read where nothing is sampled; None if those of an answer are
-    unknown."""
+    """Number of sampled tokens, or of read tokens if the judge samples none. None if the number of
+    tokens of an answer is unknown."""
 
 
 def prompt_hash(prompt: str) -> str:
-    """A short name of a prompt's text."""
+    """Return 16 hexadecimal digits that identify a prompt's text."""
     return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class Asks(Protocol):
-    """Asks the language model of a judge, and keeps what it answers."""
+    """Function that samples an answer of a judge's language model and records it."""
 
     async def __call__(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
-        """One answer to a prompt, which is the same after a kill.
+        """Return one answer to a prompt. After a kill, the recorded answer is returned again.
 
         Args:
             prompt: text of the user's message.
-            number: counts the answers to one prompt.
+            number: index of this answer among the answers to the prompt, from 0.
             max_tokens: maximum number of tokens of the answer.
 
         Raises:
-            EngineDied: the engine is gone; the solution is judged again on another one.
+            EngineDied: the engine has died; the solution is judged again on another engine.
         """
 
 
 class JudgeSettings(ComponentSettings):
-    """Settings that every judge has."""
+    """Base class of the settings of judges."""
 
     component_kind: ClassVar[str] = "judges"
 
 
 class Judge(ABC):
-    """Gives opinions. Derive from it for the defaults.
+    """A judge, which gives opinions on solutions. Derive your own judge from this class.
 
-    `Settings` is the class of its settings; a configuration that names the judge by `kind` holds
-    the others beside it.
+    `Settings` is the class of the judge's settings. A configuration names the judge with the key
+    `kind` and has the judge's settings beside that key.
     """
 
     Settings: ClassVar[type[JudgeSettings]] = JudgeSettings
     claim: ClassVar[Claim] = "where"
-    """Kind of statement that its opinions make."""
+    """Kind of statement that the judge's opinions make."""
     version: ClassVar[str] = "1"
-    """Version, which must change whenever an opinion may change. A run cannot be resumed with a
-    different one."""
+    """Version of the judge, which must change whenever its opinions may change. A run cannot be
+    resumed with a different version."""
     settings: Any
     num_cpus: float | None = None
-    """CPUs that are reserved for it, once it is made; None gives it all of its machine."""
+    """Number of CPUs that are reserved for the judge; None lets it use all CPUs of its machine.
+    `make_judge` sets it."""
 
     def __init__(self, settings: Any, *, seed: int = 0) -> None:
-        """Make a judge, without loading anything.
+        """Make a judge without loading anything.
 
         Args:
             settings: an instance of `Settings`.
@@ -151,30 +151,32 @@ class Judge(ABC):
 
     @classmethod
     def settled(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
-        """The settings with all that they name looked up, before a judge is made.
+        """Return the settings with names resolved, such as paths made absolute.
+
+        This happens before a judge is made.
 
         Args:
             settings: an instance of `Settings`.
-            recorded: those of the run that is resumed, as it has recorded them; else none.
+            recorded: recorded judge settings of the run that is resumed; empty for a new run.
         """
         return settings
 
     @classmethod
     def check_input(cls, settings: Any, problems: Callable[[], Iterable[str]]) -> None:
-        """See that what the settings were, or will be, chosen on is not what is judged.
+        """Check that the settings are not tuned on the problems that are judged.
 
         Args:
-            settings: before `settled`.
-            problems: gives the texts of the problems that are judged.
+            settings: settings of the judge, before `settled` has resolved them.
+            problems: function that returns the texts of the problems that are judged.
 
         Raises:
-            DataError: it is.
+            DataError: a judged problem is also used to choose a setting, such as a threshold.
         """
         return None
 
     @classmethod
     def split(cls, settings: Any) -> str:
-        """Return where the steps of a solution given as one text end; see `split_text`.
+        """Return the name of the rule that splits a solution text into steps; see `split_text`.
 
         Args:
             settings: an instance of `Settings`.
@@ -182,28 +184,28 @@ class Judge(ABC):
         return OUR_SPLIT
 
     def known(self) -> dict[str, Any]:
-        """Return what opinions depend on beside the settings, such as the hash of a model's
-        weights.
+        """Return further inputs that opinions depend on, such as the hash of a model's weights.
 
         Returns:
-            JSON values by name; one with the name of a setting takes its place, as the hash of
-            the weights takes that of a path.
+            JSON values by name. A value with the name of a setting replaces that setting in the
+            run's identity: the hash of the weights, for instance, replaces their path.
 
         Raises:
-            ConfigError: what a setting names is not there.
+            ConfigError: a setting names something that does not exist.
         """
         return {}
 
     def asked(self) -> dict[str, Any]:
-        """Return what its language model is asked, where it has one that explains its opinions.
+        """Return the values from which the prompts of the judge's language model are built.
 
         Returns:
-            JSON values, kept in the run, by which its prompts can be written again.
+            JSON values that are recorded in the run, so that its prompts can be built again. Empty
+            if the judge has no language model that explains its opinions.
         """
         return {}
 
     def check(self) -> None:
-        """See that all it needs is there, before a job writes anything.
+        """Check that everything the judge needs is available, before a job writes anything.
 
         Raises:
             MclabelError: something is missing; the message has the remedy.
@@ -211,44 +213,47 @@ class Judge(ABC):
         return
 
     def resources(self) -> EngineResources:
-        """CPUs and GPUs that it takes of a cluster."""
+        """Return the numbers of CPUs and GPUs that the judge needs on a cluster."""
         return ONE_CPU
 
     async def start(self) -> None:
-        """Load what it needs, where it is to live."""
+        """Load models and other data, on the machine where the judge runs."""
         return
 
     @abstractmethod
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
-        """Give an opinion. Called for many solutions at a time.
+        """Give an opinion on a solution. Calls for many solutions run concurrently.
 
         Args:
             item: the solution.
-            ask: asks the judge's language model, if it has one.
+            ask: samples an answer of the judge's language model, if the judge has one.
 
         Returns:
-            The opinion, or why the solution cannot be judged, which sets it aside.
+            The opinion, or the reason why the solution cannot be judged. In the latter case the
+            solution is set aside.
 
         Raises:
-            EngineDied: what it runs on is gone.
+            EngineDied: the engine of the judge has died.
             DataError: the solution cannot be judged; it is set aside as `not_judged`.
         """
 
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
-        """Ask the judge's language model; called by what it is given as `ask`."""
+        """Sample an answer of the judge's language model. The function `ask` calls this method."""
         raise NotImplementedError(f"{type(self).__name__} has no language model to ask")
 
     def state(self) -> RunnerState:
-        """Return what it does now; callable from any thread, also before `start`."""
+        """Return the current state; callable from any thread, also before `start`."""
         return RunnerState()
 
     async def close(self) -> None:
-        """Free what `start` has loaded."""
+        """Free the resources that `start` has loaded."""
         return
 
 
 def make_judge(settings: JudgeSettings, *, seed: int, num_cpus: float | None = None) -> Judge:
-    """Make the judge that settings name, behind its boundary, without loading anything.
+    """Make the judge that settings name, without loading anything.
+
+    The judge is wrapped so that its return values are checked (`mclabel.core.boundary`).
 
     Args:
         settings: settings of the judge.
@@ -256,19 +261,19 @@ def make_judge(settings: JudgeSettings, *, seed: int, num_cpus: float | None = N
         num_cpus: see `Judge.num_cpus`.
 
     Raises:
-        ConfigError: they name no judge.
-        ComponentError: it cannot be made.
+        ConfigError: the settings do not name a judge.
+        ComponentError: the judge cannot be made.
     """
-    judge = guarded(Judge, settings, seed=seed, rules={"judge": _fault})
+    judge = make_guarded(Judge, settings, seed=seed, rules={"judge": _opinion_fault})
     judge.component.num_cpus = num_cpus
     return cast(Judge, judge)
 
 
 def judge_class(settings: JudgeSettings) -> type[Judge]:
-    """The class that settings name.
+    """Return the judge class that settings name.
 
     Raises:
-        ConfigError: it is no judge.
+        ConfigError: the class is not a judge, or its claim is invalid.
     """
     target: type[Judge] = derived_class(settings, Judge)
     if target.claim not in get_args(Claim):
@@ -279,7 +284,7 @@ def judge_class(settings: JudgeSettings) -> type[Judge]:
     return target
 
 
-def _fault(opinion: Opinion | RejectReason, item: JudgedItem, ask: object) -> str | None:
+def _opinion_fault(opinion: Opinion | RejectReason, item: JudgedItem, ask: object) -> str | None:
     if isinstance(opinion, RejectReason):
         return None
     steps, error = len(item.steps), opinion.first_error
@@ -287,7 +292,7 @@ def _fault(opinion: Opinion | RejectReason, item: JudgedItem, ask: object) -> st
         return f"gave first_error={error} (int), must give None or an index below {steps}"
     if error is not None and not opinion.is_known:
         return f"gave first_error={error} with is_known=False, must give None"
-    if opinion.scores and (fault := miscounted("scores for", opinion.scores, "step", steps)):
+    if opinion.scores and (fault := check_item_count("scores for", opinion.scores, "step", steps)):
         return fault
     if max(opinion.votes, default=0) > steps:
         return f"gave votes={opinion.votes}, must give whole numbers from -1 to {steps}"

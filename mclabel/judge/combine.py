@@ -1,4 +1,4 @@
-"""Labels of a run combined with the opinions of judges, as a run of its own."""
+"""Combines the labels of a run with the opinions of judges, and writes the result as a new run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from mclabel.annotate.storage import is_annotations
 from mclabel.core.components import component_name
-from mclabel.core.errors import ConfigError, DataError
+from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Consensus, LabeledSolution, Rollout, SourceOpinion
 from mclabel.core.seeds import content_id
 from mclabel.judge.consensus.posterior import ROLLOUTS, fuse
@@ -30,12 +31,13 @@ from mclabel.judge.consensus.sources import (
 )
 from mclabel.judge.opinions import text_digests
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.judging import likeliest
+from mclabel.labeling.estimators.posterior.judging import most_likely_error
 from mclabel.labeling.rewritten import (
+    SUPERSEDED,
     RewrittenRun,
     SourceBlock,
     begin_rewritten,
-    check_kept,
+    check_rollouts_kept,
     place_of,
     recorded_config,
     source_blocks,
@@ -44,30 +46,30 @@ from mclabel.labeling.rewritten import (
 from mclabel.run.shards.manifest import MANIFEST, claimed_config
 from mclabel.run.shards.store import Store
 
+LEARNED_FROM = "learned_from"
+"""Key of the configuration of a combined run with the hash of the data of the run from which the
+rule `posterior` learns. So a run that changes is not combined into the same output."""
 FEW = 400
-"""Solutions under which learned error rates are said to be uncertain."""
+"""Number of solutions below which the summary calls learned error rates uncertain."""
 Posteriors = Mapping[str, NDArray[np.float64]]
-"""For each id of a solution, chances of each first error, last of none."""
+"""Probabilities of each first error, by solution id. The last entry is that of no error."""
 
 
 @dataclass(kw_only=True)
 class CombineReport:
-    """Results of combining. Counts are of this call; a resumed one has fewer."""
+    """Results of combining. Counts include only blocks that this call has combined."""
 
     rule: str
     num_blocks: int = 0
     num_blocks_resumed: int = 0
-    num_blocks_replaced: int = 0
-    """Number of blocks that were combined again, because a change of the run changed the learned
-    rates."""
     num_solutions: int = 0
     num_kept: int = 0
-    """Solutions whose sources agree as the rule demands."""
+    """Number of solutions that the rule keeps for training and exports."""
     num_first_errors_changed: int = 0
     """Number of solutions whose first error differs from the run's."""
     num_relearned: int = 0
-    """Number of these that change even without a judge, because of the rollouts of the whole
-    run."""
+    """Number of changed first errors that would change even without a judge. The cause is that the
+    rule `posterior` fits its priors to the rollouts of the whole run."""
     num_unknown: Counter[str] = field(default_factory=Counter)
     """Maps each source to its number of judged solutions on which it has no opinion."""
     num_unjudged: Counter[str] = field(default_factory=Counter)
@@ -88,11 +90,6 @@ class CombineReport:
             lines.append(
                 f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before"
             )
-        if self.num_blocks_replaced:
-            lines.append(
-                "the run has changed since it was combined, so all of its solutions were combined "
-                f"anew, those of {self.num_blocks_replaced:,} blocks that were done before included"
-            )
         if self.rule == POSTERIOR and self.num_solutions < FEW:
             lines.append(
                 f"{self.num_solutions:,} solutions are few to learn error rates from, so the "
@@ -100,27 +97,28 @@ class CombineReport:
             )
         for name, count in sorted(self.num_unjudged.items()):
             if name.startswith(PERSON):
-                lines.append(f"{name}: {count:,} of them are not labelled by this person")
+                lines.append(f"{name}: {count:,} solutions are not labelled by this person")
                 continue
             lines.append(
-                f"{name}: {count:,} of them are not judged: they came to the run later, have no "
-                "steps, or were set aside. Run `mclabel judge` again with the same settings to "
-                "judge new ones"
+                f"{name}: {count:,} solutions are not judged, because they were added to the run "
+                "later, have no steps, or were set aside. Run `mclabel judge` again with the same "
+                "settings to judge new solutions"
             )
         for name, count in sorted(self.num_unknown.items()):
-            lines.append(f"{name}: no opinion on {count:,} of them")
+            lines.append(f"{name}: no opinion on {count:,} judged solutions")
         for name, rates in self.rates.items():
             shown = ", ".join(
                 f"{rate_name.replace('_', ' ')} {rate:.3f}" for rate_name, rate in rates.items()
             )
             if shown:
-                lines.append(f"{name}, as learned: {shown} a step")
+                lines.append(f"{name}, learned rates per step: {shown}")
         for first, *others in self.groups:
             lines.append(
-                f"{', '.join(others)} repeats errors of {first}, so it counts only for what it adds"
+                f"{', '.join(others)} repeats errors of {first}, so only its additional evidence "
+                "counts"
                 if len(others) == 1
-                else f"{', '.join(others)} repeat errors of {first} and of each other, so they "
-                "count only for what they add"
+                else f"{', '.join(others)} repeat errors of {first} and of each other, so only "
+                "their additional evidence counts"
             )
         relearned = (
             f", {self.num_relearned:,} of them because rollouts are read again with rates of the "
@@ -138,7 +136,7 @@ class CombineReport:
 
 
 LEAST_BELIEF = 0.5
-"""Default least belief of the rule `posterior`, like `min_belief` of the estimator."""
+"""Default minimum belief of the rule `posterior`, equal to the estimator's default `min_belief`."""
 
 
 def combine(
@@ -152,23 +150,25 @@ def combine(
 ) -> CombineReport:
     """Combine a run's labels with judges' opinions, and write the result as a new run.
 
-    Nothing is left out: each row says what every source said, and whether the rule keeps it.
-    Training and exports take what is kept. Running it again resumes it.
+    The new run contains all solutions. Each row stores the opinions of all sources and whether the
+    rule keeps the solution. Training and exports use only kept solutions. Calling this function
+    again resumes an interrupted call.
 
     Args:
-        run: folder or URL of the labels; for `posterior` with its rollouts.
-        opinions: runs of `mclabel judge` over that run, or `NAME=RUN`, and folders of `mclabel
-            annotate`, in which each person is a source.
+        run: folder or URL of the labels. The rule `posterior` also needs its rollouts.
+        opinions: runs of `mclabel judge` over that run, each as `RUN` or `NAME=RUN`, and folders of
+            `mclabel annotate`, in which each person is a source.
         out: folder or URL of the new run.
         rule: rule of `mclabel.judge.consensus.rules.RULES`.
-        least_belief: least belief of `posterior`: chance of the likeliest first error from
-            which a row is kept; None takes `LEAST_BELIEF`.
-        on_progress: called with blocks done and in all.
+        least_belief: minimum probability, for the rule `posterior`, of the likeliest first error
+            with which a solution is kept, in [0, 1]; None takes `LEAST_BELIEF`.
+        on_progress: function that is called with the number of done blocks and of all blocks.
 
     Raises:
         ConfigError: there is no such rule, or the run is the output.
-        DataError: opinions are on other solutions, or rollouts were not kept.
-        ShardError: no run, no opinions, or `out` holds another run.
+        DataError: opinions are on other solutions, or the run has not kept its rollouts.
+        ShardError: there is no run, there are no opinions, `out` holds another run, or the run or
+            its opinions have changed since `out` was written.
     """
     sources = _sources(opinions)
     _check_rule(rule, least_belief, sources)
@@ -176,49 +176,72 @@ def combine(
         least_belief = LEAST_BELIEF
     source = Store(run)
     config = _uncombined_config(run, source)
-    semantic = {
-        **config,
-        "combined": {
-            "run": place_of(run),
-            "rule": rule,
-            "least_belief": least_belief,
-            "opinions": _identities(sources),
-            **superseded_rows(source),
-        },
-    }
+    identities = _identities(sources)
     check_same_solutions(run, text_digests(source), sources)
     report = CombineReport(rule=rule)
-    learned = _Learned()
+    learned = _LearnedPosterior()
     if rule == POSTERIOR:
-        learned = _learned(source, config, sources)
+        learned = _learn_posterior(source, config, sources)
         report.rates, report.groups = learned.rates, learned.groups
-    target, provenance = begin_rewritten(run, out, semantic, action="combined")
-    rewritten = RewrittenRun(
-        source,
-        target,
-        {**provenance, "judge_rates": report.rates},
+    combined = {
+        "run": place_of(run),
+        "rule": rule,
+        "least_belief": least_belief,
+        "opinions": identities,
+        **learned.identity,
+        **superseded_rows(source),
+    }
+    target, provenance = begin_rewritten(
+        run,
+        out,
+        {**config, "combined": combined},
         action="combined",
-        fit=learned.fit,
+        may_change=partial(_refuse_changed_run, run),
     )
+    provenance["judge_rates"] = report.rates
+    rewritten = RewrittenRun(source, target, provenance, action="combined")
     report.num_blocks, report.num_blocks_resumed = rewritten.num_blocks, rewritten.num_resumed
-    report.num_blocks_replaced = rewritten.num_replaced
     judged = {judged_source.name: judged_source.run.num_steps for judged_source in sources}
     for block in rewritten.missing(on_progress):
         labeled = [
-            _judged(row, sources[0])
+            _label_by_judge(row, sources[0])
             if rule == JUDGE
-            else _combined(
+            else _label_by_rule(
                 row, opinions_on(row, sources), rule, least_belief or 0.0, learned.posteriors
             )
             for row in block.rows
         ]
         rewritten.copy_priors(block)
         rewritten.commit(block, labeled, block.rollouts)
-        _count(report, block, labeled, judged)
+        _count_rows(report, block, labeled, judged)
         if rule == POSTERIOR:
             report.num_relearned += _num_relearned(block, labeled, learned.alone)
     rewritten.finish()
     return report
+
+
+def _refuse_changed_run(run: str, out: Store, changed: Sequence[str]) -> bool:
+    """Refuse an output if the run has changed since it was combined.
+
+    Args:
+        run: folder or URL of the run.
+        out: store of the output.
+        changed: keys in which the output's configuration differs from that of this command.
+
+    Returns:
+        False, as no other change is allowed either.
+
+    Raises:
+        ShardError: only the run, and possibly its opinions, have changed.
+    """
+    from_run = {f"combined.{key}" for key in (LEARNED_FROM, SUPERSEDED)}
+    others = [key for key in changed if not key.startswith("combined.opinions.")]
+    if others and from_run.issuperset(others):
+        raise ShardError(
+            f"{out.location}: {run} or its opinions have changed since this output was written "
+            f"from them. Choose another -o, or delete {out.location} first"
+        )
+    return False
 
 
 def _check_rule(rule: str, least_belief: float | None, sources: Sequence[Source]) -> None:
@@ -232,16 +255,18 @@ def _check_rule(rule: str, least_belief: float | None, sources: Sequence[Source]
     if rule == JUDGE and (len(sources) > 1 or sources[0].run.claim == "at_or_before"):
         raise ConfigError(
             f"--rule {JUDGE}: takes the labels of one judge that names first errors or scores "
-            f"steps, not of {', '.join(judge.name for judge in sources)}. Give one, or another rule"
+            f"steps, not of {', '.join(judge.name for judge in sources)}. Give one such judge, or "
+            "another rule"
         )
 
 
 def _uncombined_config(run: str, source: Store) -> dict[str, Any]:
-    """Return the configuration of a run. Raise an error if the run is combined already."""
+    """Return the configuration of a run. Raise an error if the run is already a combined run."""
     config = recorded_config(source)
     if "combined" in config:
         raise ConfigError(
-            f"{run}: is combined already. Combine the run that it was made from, with all opinions"
+            f"{run}: is already a combined run. Give the run from which it was combined, with all "
+            "opinions"
         )
     return config
 
@@ -250,7 +275,7 @@ def _sources(places: Sequence[str]) -> list[Source]:
     """Return the sources of opinions: judges and people.
 
     Raises:
-        ConfigError: two have one name, or people are given another.
+        ConfigError: two sources have the same name, or a folder of people's labels is given a name.
     """
     people: list[Source] = []
     others = []
@@ -272,7 +297,7 @@ def _identities(sources: Sequence[Source]) -> dict[str, str]:
     """Return the identity of each judge's opinions.
 
     Raises:
-        ConfigError: two are the same, which would count twice.
+        ConfigError: two runs have the same opinions, which would count twice.
     """
     identities: dict[str, str] = {}
     for source in sources:
@@ -298,19 +323,22 @@ def _identity(source: Source) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Learned:
-    """Chances and rates that the rule `posterior` has learned from the whole run."""
+class _LearnedPosterior:
+    """Posteriors and error rates that the rule `posterior` has learned from the whole run."""
 
     posteriors: Posteriors = field(default_factory=dict)
+    """Posteriors by rollouts and judges."""
     alone: Posteriors = field(default_factory=dict)
-    """Without judges."""
+    """Posteriors by rollouts alone, without judges."""
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     groups: Sequence[Sequence[str]] = ()
-    fit: str | None = None
-    """Names what it was learned from; None if nothing was."""
+    identity: Mapping[str, str] = field(default_factory=dict)
+    """Hash of the data from which the rates were learned, under the key `LEARNED_FROM`."""
 
 
-def _learned(source: Store, config: Mapping[str, Any], sources: Sequence[Source]) -> _Learned:
+def _learn_posterior(
+    source: Store, config: Mapping[str, Any], sources: Sequence[Source]
+) -> _LearnedPosterior:
     recorded = config.get("estimator", {})
     own = recorded.get("kind") == component_name("estimators", PosteriorEstimator)
     settings = PosteriorEstimator.Settings(
@@ -319,8 +347,8 @@ def _learned(source: Store, config: Mapping[str, Any], sources: Sequence[Source]
     )
     evidence, labels = RunEvidence(settings), dict[str, int]()
     for block in source_blocks(source):
-        check_kept(source.location, block, "combined")
-        for rows, rollouts in _by_problem(block):
+        check_rollouts_kept(source.location, block, "combined")
+        for rows, rollouts in _group_by_problem(block):
             evidence.add(rows, rollouts)
             for row in (row for row in rows if row.is_decided):
                 named = row.first_error
@@ -345,25 +373,30 @@ def _learned(source: Store, config: Mapping[str, Any], sources: Sequence[Source]
         name: {rate_name: round(rate, 4) for rate_name, rate in model.rates().items()}
         for name, model in fused.models.items()
     }
-    return _Learned(
+    return _LearnedPosterior(
         posteriors=posteriors,
         alone=alone,
         rates=rates,
         groups=fused.groups,
-        fit=_fit(solutions, chances, named_by_run),
+        identity={LEARNED_FROM: _hash_learning_data(solutions, chances, named_by_run)},
     )
 
 
-def _fit(solutions: Sequence[str], chances: NDArray[np.float64], named: NDArray[np.int64]) -> str:
-    """Names what was learned from: the opinions are in the run's configuration."""
+def _hash_learning_data(
+    solutions: Sequence[str], chances: NDArray[np.float64], named: NDArray[np.int64]
+) -> str:
+    """Return a hash of the data from which the rates are learned, except the opinions.
+
+    The run's configuration already identifies the opinions.
+    """
     order = np.argsort(np.array(solutions))
-    # Rounded, since last digits may differ between machines, where a job may go on.
+    # Round the probabilities, since their last digits may differ on a machine that resumes the job.
     seen = np.ascontiguousarray(chances[order].round(6) + 0.0).tobytes()
     digest = hashlib.sha256(seen + np.ascontiguousarray(named[order]).tobytes()).hexdigest()
     return content_id(sorted(solutions), digest)
 
 
-def _by_problem(
+def _group_by_problem(
     block: SourceBlock,
 ) -> Iterator[tuple[list[LabeledSolution], list[Rollout]]]:
     rows: dict[str, list[LabeledSolution]] = defaultdict(list)
@@ -376,7 +409,7 @@ def _by_problem(
         yield sorted(mine, key=lambda row: row.solution.sample_index), rollouts[name]
 
 
-def _combined(
+def _label_by_rule(
     row: LabeledSolution,
     opinions: tuple[SourceOpinion, ...],
     rule: str,
@@ -387,7 +420,7 @@ def _combined(
     if not row.steps:
         return replace(row, consensus=Consensus(rule=rule, kept=False, opinions=opinions))
     if rule == POSTERIOR:
-        row, error, kept = _by_posterior(row, least_belief, posteriors)
+        row, error, kept = _label_by_posterior(row, least_belief, posteriors)
     else:
         error, kept = opinions[0].first_error, same_location(opinions)
     consensus = Consensus(rule=rule, kept=kept, opinions=opinions)
@@ -396,7 +429,7 @@ def _combined(
     return replace(row.with_first_error(error), consensus=consensus)
 
 
-def _judged(row: LabeledSolution, source: Source) -> LabeledSolution:
+def _label_by_judge(row: LabeledSolution, source: Source) -> LabeledSolution:
     """Return the row with a judge's labels: its first error, and its scores as the means."""
     opinion = source.run.opinions.get(row.solution.id)
     is_known = opinion is not None and opinion.is_known and bool(row.steps)
@@ -419,12 +452,12 @@ def _judged(row: LabeledSolution, source: Source) -> LabeledSolution:
     return replace(row, first_error=error, steps=steps, posterior=None, consensus=consensus)
 
 
-def _by_posterior(
+def _label_by_posterior(
     row: LabeledSolution, least_belief: float, posteriors: Posteriors
 ) -> tuple[LabeledSolution, int | None, bool]:
     """Return the row with its posterior, its likeliest first error, and whether it is kept."""
     chances = posteriors[row.solution.id]
-    error, kept = likeliest(chances, row.solution.outcome, least_belief)
+    error, kept = most_likely_error(chances, row.solution.outcome, least_belief)
     return replace(row, posterior=tuple(chances.tolist())), error, kept
 
 
@@ -432,7 +465,7 @@ def _num_relearned(
     block: SourceBlock, labeled: Sequence[LabeledSolution], alone: Posteriors
 ) -> int:
     """Count the solutions of a block whose first error changes even without a judge."""
-    own = (_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
+    own = (_label_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
     named = {row.solution.id: error for row, error, _ in own}
     return sum(
         now.first_error != before.first_error
@@ -441,13 +474,20 @@ def _num_relearned(
     )
 
 
-def _count(
+def _count_rows(
     report: CombineReport,
     block: SourceBlock,
     labeled: Sequence[LabeledSolution],
     judged: Mapping[str, Collection[str]],
 ) -> None:
-    """Count rows of a block; `judged` has the ids of the solutions that each source has judged."""
+    """Count the rows of a block in the report.
+
+    Args:
+        report: report in which the rows are counted.
+        block: block of the source run, with the rows before combining.
+        labeled: rows of the block after combining, in the same order.
+        judged: ids of the solutions that each source has judged, by name of the source.
+    """
     for before, now in zip(block.rows, labeled, strict=True):
         assert now.consensus is not None
         report.num_solutions += 1

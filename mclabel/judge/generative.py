@@ -1,13 +1,15 @@
-"""A generative PRM: a language model that verifies a solution in words, behind a PRM's interface.
+"""A generative PRM: a language model that verifies a solution in words, with a PRM's interface.
 
-It samples as many verifications (chains) as are needed, and takes their mean; `generative_chains`
-asks for one and reads it. Settings are declared in `mclabel.prm.scoring.scorer`.
+The generative PRM samples several verifications (chains) of a solution and averages their scores.
+`generative_chains` samples and reads a single chain. `mclabel.prm.scoring.scorer` declares the
+settings.
 
-The engine runs on an event loop of its own, in a thread, so that whoever scores may have a loop
-or none. How many chains are asked for is decided as a critic's votes are: few where they agree on
-the first error, more where they do not, unknown ones once more with twice the tokens. A solution
-of which no chain is known is unknown. Seeds come from the texts and a chain's number, so that
-scores depend neither on the order of solutions nor on what is scored beside them.
+The engine runs on its own event loop in a thread, so that callers need no event loop. The number
+of chains is decided like the number of a critic's votes (`critic.parse.Votes`): few chains if they
+agree on the first error, more if they disagree. A chain without a verdict is sampled once more with
+twice the tokens. If no chain of a solution has a verdict, its scores are unknown. Sampling seeds
+are derived from the texts and the chain's number. Scores therefore do not depend on the order of
+the solutions or on other solutions that are scored in the same call.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.engines import Engine, EngineStats
-from mclabel.engines.base import never_fits
+from mclabel.engines.base import describe_oversize
 from mclabel.engines.settings import settings_of
 from mclabel.judge.critic.parse import RETRY_BUDGET, Vote, Votes
 from mclabel.judge.generative_chains import (
@@ -47,15 +49,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_TOGETHER = 512
-"""Solutions whose chains are sampled at the same time; the engine schedules these."""
+"""Maximum number of solutions whose chains are sampled at the same time."""
 _NAMED_REASONS = 3
 
 
-def known_prm(settings: ScorerSettings) -> dict[str, Any]:
-    """Return what the scores of a PRM depend on beside the settings: its weights, what it is asked.
+def prm_identity(settings: ScorerSettings) -> dict[str, Any]:
+    """Return inputs that a PRM's scores depend on beside the settings: its weights and prompts.
 
     Raises:
-        ConfigError: there is no such bundled model.
+        ConfigError: the settings name a bundled model that does not exist.
     """
     if settings.format != GENERATIVE:
         prm = settings.prm
@@ -67,7 +69,7 @@ def known_prm(settings: ScorerSettings) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedSolution(EncodedSolution):
-    """A solution that a generative PRM is asked about. Its ids are those of the first prompt."""
+    """A solution that a generative PRM scores. Its ids are the token ids of the first prompt."""
 
     problem: str
     steps: tuple[str, ...]
@@ -77,16 +79,16 @@ class GenerativePRM:
     """Scores steps by verifications that a language model writes."""
 
     def __init__(self, engine: Engine, settings: GenerativeSettings, *, name: str) -> None:
-        """Start the engine, in a thread of its own.
+        """Start the engine in its own thread.
 
         Args:
-            engine: not started.
-            settings: how it verifies.
+            engine: engine that is not started yet.
+            settings: settings of the verification.
             name: name of the model, for messages.
 
         Raises:
-            EngineError: it cannot be loaded.
-            ConfigError: the model cannot be asked as the settings want.
+            EngineError: the engine cannot be loaded.
+            ConfigError: the model does not support the settings.
         """
         self._engine, self._settings, self._name = engine, settings, name
         self._verifier = make_verifier(engine, settings.template, read=settings.read)
@@ -94,7 +96,7 @@ class GenerativePRM:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="verifier")
         self._thread.start()
         try:
-            self._wait(self._start())
+            self._run_on_loop(self._start())
         except BaseException:
             self.close()
             raise
@@ -104,8 +106,8 @@ class GenerativePRM:
         """Load the model that settings name.
 
         Raises:
-            EngineError: it cannot be loaded.
-            ConfigError: it cannot be asked as the settings want.
+            EngineError: the model cannot be loaded.
+            ConfigError: the model does not support the settings.
         """
         own = settings.generative
         if own.template == "genprm" and own.policy.system is None:
@@ -117,24 +119,24 @@ class GenerativePRM:
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> AskedSolution:
-        """One solution as the model is asked about it; see `Scorer`."""
+        """Return a solution with the token ids of its first prompt; see `Scorer`."""
         given = split_text(solution, OUR_SPLIT) if isinstance(solution, str) else solution
         steps = tuple(given)
         if not steps or not all(step.strip() for step in steps):
             raise DataError(
-                f"{place}: {'a step without text' if steps else 'no steps'}, and a verifier is "
-                "asked for every step. Leave it out"
+                f"{place}: {'a step without text' if steps else 'no steps'}, but a verifier needs "
+                "a text for every step. Leave the solution out"
             )
         engine = self._engine
-        if (size := never_fits(len(problem) + sum(map(len, steps)), engine)) is not None:
-            raise TooLongError(f"{place}: it has {size}, which the model takes")
+        if (size := describe_oversize(len(problem) + sum(map(len, steps)), engine)) is not None:
+            raise TooLongError(f"{place}: it has {size}, the most that the model accepts")
         ids = self._verifier.asked(problem, steps)
         most = self._settings.policy.max_tokens
         needed = len(ids) + self._verifier.num_around + most
         if needed > engine.max_context:
             raise TooLongError(
-                f"{place}: {len(ids):,} tokens of the prompt and {POLICY}.max_tokens={most} make "
-                f"{needed:,} with what surrounds them, and the model takes "
+                f"{place}: the prompt has {len(ids):,} tokens. With {POLICY}.max_tokens={most} and "
+                f"fixed texts this makes {needed:,}, but the model accepts at most "
                 f"{engine.max_context:,g}. Lower {POLICY}.max_tokens, or leave the solution out"
             )
         return AskedSolution(
@@ -144,7 +146,10 @@ class GenerativePRM:
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> list[list[float] | UnscoredError]:
-        """For every solution a number in [0, 1] a step, or why it is unknown."""
+        """Return the scores of each solution, or the error that explains why there are none.
+
+        The scores of a solution are one number in [0, 1] per step.
+        """
         pairs = enumerate(zip(problems, solutions, strict=True))
         encoded = [self.encode(*pair, place=f"solution {number}") for number, pair in pairs]
         return self.score_encoded(encoded)
@@ -155,7 +160,7 @@ class GenerativePRM:
         *,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[list[float] | UnscoredError]:
-        """Score encoded solutions as `score` does. Equal ones are verified once."""
+        """Score encoded solutions as `score` does. Equal solutions are verified only once."""
         estimates = self.estimate_encoded(encoded, on_progress=on_progress)
         return [
             estimate if isinstance(estimate, UnscoredError) else estimate.scores
@@ -171,29 +176,31 @@ class GenerativePRM:
         """Score encoded solutions, and return the number of sampled tokens as well.
 
         Raises:
-            EngineDied: the engine is gone.
+            EngineDied: the engine has died.
         """
         distinct = [
             solution for solution in dict.fromkeys(encoded) if isinstance(solution, AskedSolution)
         ]
-        estimates = dict(zip(distinct, self._wait(self._all(distinct, on_progress)), strict=True))
+        estimates = dict(
+            zip(distinct, self._run_on_loop(self._estimate_all(distinct, on_progress)), strict=True)
+        )
         return [estimates[solution] for solution in encoded]  # type: ignore[index]
 
     def stats(self) -> EngineStats:
-        """The engine's state: a chain shows signs of life before it has ended."""
+        """Return the engine's statistics, which change already while chains are being sampled."""
         return self._engine.stats()
 
     def close(self) -> None:
-        """End chains under way, free the engine, and end the thread. It may take seconds."""
+        """Cancel running chains, free the engine, and end the thread. This may take seconds."""
         if self._loop.is_closed():
             return
-        self._wait(self._end())
+        self._run_on_loop(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the engine's loop gives."""
+    def _run_on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the engine's event loop and return its result."""
         turn = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return turn.result()
@@ -201,7 +208,7 @@ class GenerativePRM:
             turn.cancel()
             raise
 
-    # On the engine's loop
+    # The following coroutines run on the engine's event loop.
 
     async def _start(self) -> None:
         with settings_of(POLICY):
@@ -211,41 +218,42 @@ class GenerativePRM:
         if most >= self._engine.max_context:
             raise ConfigError(
                 f"{POLICY}.max_tokens={most}: leaves no room for a prompt in the "
-                f"{self._engine.max_context:,g} tokens that {self._name} takes. Lower it"
+                f"{self._engine.max_context:,g} tokens of context of {self._name}. Lower "
+                f"{POLICY}.max_tokens"
             )
         await self._verifier.start()
 
     async def _end(self) -> None:
-        """Whoever waits for chains is told, before the loop that they need is gone."""
+        """Cancel all tasks that wait for chains, then close the engine."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         await self._engine.close()
 
-    async def _all(
+    async def _estimate_all(
         self, asked: Sequence[AskedSolution], on_progress: Callable[[int, int], None]
     ) -> list[StepEstimates | UnscoredError]:
         room, num_done = asyncio.Semaphore(MAX_TOGETHER), 0
 
-        async def one_of(solution: AskedSolution) -> StepEstimates | UnscoredError:
+        async def estimate_one(solution: AskedSolution) -> StepEstimates | UnscoredError:
             nonlocal num_done
             async with room:
-                estimates = await self._verified(solution)
+                estimates = await self._estimate_solution(solution)
             num_done += 1
             on_progress(num_done, len(asked))
             return estimates
 
         with settings_of(POLICY):
-            return await gather_or_cancel(*map(one_of, asked))
+            return await gather_or_cancel(*map(estimate_one, asked))
 
-    async def _verified(self, solution: AskedSolution) -> StepEstimates | UnscoredError:
-        """Ask for chains until they agree, or as many as may be."""
+    async def _estimate_solution(self, solution: AskedSolution) -> StepEstimates | UnscoredError:
+        """Sample chains until they agree or their maximum number is reached."""
         settings = self._settings
         votes = Votes(settings.least_chains, settings.most_chains)
         chains: list[Chain] = []
         unknown: Sequence[int] = ()
-        """Numbers of the chains of the last round that are unknown."""
+        """Numbers of the chains without a verdict in the last round."""
         num_tokens = 0
         while count := votes.wanted():
             is_retry = votes.retry
@@ -254,7 +262,7 @@ class GenerativePRM:
             sampled = await gather_or_cancel(
                 *(
                     self._verifier.chain(
-                        solution.problem, solution.steps, number=n, max_tokens=budget
+                        solution.problem, solution.steps, chain_index=n, max_tokens=budget
                     )
                     for n in numbers
                 )
@@ -279,7 +287,7 @@ def _vote(chain: Chain) -> Vote:
 
 
 def _reasons(chains: Sequence[Chain]) -> str:
-    """Why no chain of a solution is known, the most frequent reasons first."""
+    """Return why no chain of a solution has a verdict, the most frequent reasons first."""
     counts = Counter(chain.reason for chain in chains).most_common(_NAMED_REASONS)
     named = "; ".join(f"{reason} ({count})" for reason, count in counts)
     return f"none of {len(chains)} chains gives a verdict: {named}"

@@ -1,30 +1,31 @@
-r"""One verification of a solution by a generative PRM, and what it says of each step.
+r"""Samples one verification (chain) of a solution by a generative PRM, and derives step scores.
 
-A chain that verifies all steps (ThinkPRM, arXiv 2504.16828) locates the first error by its words;
-the answer to the forced question is the chance q that all is right. Its scores:
+A chain that verifies all steps (ThinkPRM, arXiv 2504.16828) locates the first error in words. Then
+the model is asked whether the solution is correct, and q is its probability of "yes". The scores of
+the steps are:
 
     no step incorrect        1, …, 1, q
-    step e incorrect         1, …, 1, q, …, q     from step e on, as what follows rests on the error
+    step e incorrect         1, …, 1, q, …, q     q from step e on, since later steps rest on e
 
-so that the least score and the last one are q, which is the authors' score of a solution, and 0.5
-parts the steps as the words do. Without probabilities q is 1 or 0. A chain whose words and q say
-opposite things is unknown, as a critic's answer is that contradicts itself.
+The minimum and the last score are therefore q, which is the authors' score of a solution. A
+threshold of 0.5 separates the steps as the words do. If the engine gives no probabilities, q is 1
+or 0. A chain whose words contradict q is unknown, like a critic's answer that contradicts itself.
 
-GenPRM (arXiv 2504.00891) is asked for each step in turn and sees its judgements on the steps
-before; a step's score is P(Yes) against P(No).
+GenPRM (arXiv 2504.00891) is asked about each step in turn and sees its judgements on the earlier
+steps. A step's score is P(Yes) / (P(Yes) + P(No)).
 
-Both depart from the authors' code where that makes up a number: a chain that is cut or gives no
-verdict is unknown there, and has the score 0 or 0.5 in theirs.
+Both differ from the authors' code for chains that are truncated or have no verdict. Here such a
+chain is unknown. In the authors' code it has the score 0 or 0.5.
 
-Questions are those of the authors, to the letter:
+The prompts are copied from the authors word for word:
 
 - `thinkprm` (arXiv 2504.16828, mukhal/ThinkPRM `utils/helper.py`, `prm/thinkprm_api.py`): one chain
-  verifies all steps, each with `\boxed{correct}` or `\boxed{incorrect}`. It is stopped where the
-  thought ends, the question for the whole comes, or a step is verified that does not exist. Then
-  "Is the solution correct?" is put behind it.
+  verifies all steps, each with `\boxed{correct}` or `\boxed{incorrect}`. The chain is stopped when
+  the thought ends, when it asks about the whole solution, or when it begins to verify a step that
+  does not exist. Then the question "Is the solution correct?" is appended.
 - `genprm` (arXiv 2504.00891, RyanLiu112/GenPRM `src/prm_evaluation`, without code): each step is a
   turn of a chat, answered by an analysis and a judgement in `\boxed{Yes}` or `\boxed{No}`. As in
-  their code, no mark of an answer stands between the question and the analysis.
+  the authors' code, no text separates the question from the analysis.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from mclabel.core.errors import ConfigError, EngineError, RequestFailed
 from mclabel.core.records import Completion
 from mclabel.core.seeds import content_id, sampling_seed
 from mclabel.engines import Engine
-from mclabel.engines.base import limited
+from mclabel.engines.base import sampling_limits
 from mclabel.judge.critic.parse import parse_output
 from mclabel.judge.critic.prompts import Template, critic_prompt, template_hash
 
 PARSER = "step_verdicts"
-"""Parser of chains that verify all steps, including those of a user's own template."""
+"""Parser of chains that verify all steps, including chains of a user's own template."""
 THINKPRM = Template(
     """You are given a math problem and a proposed step-by-step solution:
 
@@ -61,9 +62,9 @@ If the solution is incomplete, only verify the provided steps.""",
     PARSER,
 )
 THINKPRM_START = "\nLet's verify step by step:"
-"""Begins every chain."""
+"""Text with which every ThinkPRM chain begins."""
 THINKPRM_STOPS = ("Is the solution correct?", "</think>")
-"""Texts that end a chain; so does the heading of a step behind the last one."""
+"""Texts that end a chain. The heading of a step after the last one also ends it."""
 WHOLE_QUESTION = "\nIs the solution correct? "
 WHOLE_VERDICTS = ("yes", "no")
 
@@ -79,10 +80,10 @@ GENPRM_VERDICTS = ("Yes", "No")
 
 
 def wording_hash(template: str) -> str:
-    """Identifies what a model is asked and which answers are read.
+    """Return a hash that identifies a verifier's prompts and the answers that are read.
 
     Args:
-        template: a name, or a text of one's own.
+        template: name of a built-in template, or the text of the user's own template.
     """
     if template == "genprm":
         parts = (GENPRM_SYSTEM, GENPRM_START, GENPRM_STOP, GENPRM_QUESTION, GENPRM_END)
@@ -95,27 +96,29 @@ def wording_hash(template: str) -> str:
 
 @dataclass(frozen=True)
 class VerdictTokens:
-    """A question, and the tokens of its two answers."""
+    """Token ids of a question and of its two possible answers."""
 
     question: tuple[int, ...]
-    """Ids of the question, up to where the answers part."""
+    """Token ids of the question and of the prefix that both answers share."""
     good: int
+    """Token id of the answer that means "correct"."""
     bad: int
+    """Token id of the answer that means "incorrect"."""
 
     @classmethod
     def of(cls, engine: Engine, question: str, answers: tuple[str, str]) -> VerdictTokens:
-        """Find the tokens.
+        """Tokenise a question and its answers.
 
-        Question and answer are tokenised in one piece, as the model has read them in training: what
-        both answers begin with, such as a space, belongs to the question.
+        Question and answer are tokenised as one text, as the model has read them in training. A
+        prefix that both answers share, such as a space, belongs to the question.
 
         Args:
-            engine: started.
-            question: that is put behind a chain.
-            answers: the good one and the bad one.
+            engine: engine that is started.
+            question: question that is appended to a chain.
+            answers: answer that means "correct", and answer that means "incorrect".
 
         Raises:
-            ConfigError: an answer is not one token.
+            ConfigError: an answer is not a single token.
         """
         good, bad = (engine.encode(question + answer) for answer in answers)
         num_common = 0
@@ -125,23 +128,25 @@ class VerdictTokens:
             if len(ids) != num_common + 1:
                 raise ConfigError(
                     f"generative.read=token: {answer!r} is {len(ids) - num_common} tokens of this "
-                    f"model's tokenizer after {question!r}, and must be one for its probability to "
-                    "be read. Set generative.read=text"
+                    f"model's tokenizer after {question!r}. It must be one token so that its "
+                    "probability can be read. Set generative.read=text"
                 )
         return cls(good[:num_common], good[num_common], bad[num_common])
 
     async def chance(
         self, engine: Engine, prompt: Sequence[int], prefix: Sequence[int]
     ) -> float | None:
-        """P(good) / (P(good) + P(bad)) after the question; None from an engine that tells none.
+        """Return P(good) / (P(good) + P(bad)) after the question.
+
+        None if the engine gives no log-probabilities.
 
         Args:
-            engine: started.
-            prompt: ids of the prompt.
-            prefix: ids of the chain.
+            engine: engine that is started.
+            prompt: token ids of the prompt.
+            prefix: token ids of the chain.
 
         Raises:
-            EngineError: the engine gives no numbers.
+            EngineError: both log-probabilities are infinite or not numbers.
         """
         logprobs = await engine.logprobs(prompt, (*prefix, *self.question), (self.good, self.bad))
         if logprobs is None:
@@ -150,41 +155,44 @@ class VerdictTokens:
         if not isfinite(max(good, bad)):
             raise EngineError(
                 f"generative.read=token: the engine gives the log-probabilities {good} and {bad}, "
-                "of which one must be finite. The model's weights are damaged, or overflow"
+                "but at least one must be finite. Check the model's weights, which are damaged, or "
+                "its dtype, which overflows"
             )
         least = min(good - bad, 700.0) if good > bad else max(good - bad, -700.0)
         return 1 / (1 + exp(-least))
 
 
 CERTAIN = 0.5
-"""A step with a lower score counts as wrong."""
+"""Threshold of the scores: a step with a lower score counts as wrong."""
 JUDGEMENT_TOKENS = 16
 """Maximum number of tokens of a judgement that is read as text."""
 PROBE = "1 + 1 = 2"
+"""Text with which `start` tests whether the engine gives log-probabilities and renders chats."""
 MAX_REASON = 300
+"""Maximum number of characters of a chain's `reason`."""
 _JUDGEMENT = re.compile(r"\s{0,3}(yes|no)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """One verification."""
+    """One verification of a solution."""
 
     scores: tuple[float, ...] | None = None
-    """One in [0, 1] a step; None of an unknown chain."""
+    """Scores of the steps, each in [0, 1]; None if the chain has no usable verdict."""
     reason: str = ""
-    """Why it is unknown."""
+    """Reason why `scores` is None."""
     num_tokens: int = 0
-    """Tokens that were sampled."""
+    """Number of sampled tokens."""
 
 
 class Verifier(Protocol):
-    """Asks a model for chains in one way."""
+    """Interface of objects that sample chains from a model."""
 
     async def start(self) -> None:
-        """Find how verdicts are read, once the engine runs.
+        """Prepare to read verdicts, after the engine has started.
 
         Raises:
-            ConfigError: the model cannot be asked in this way.
+            ConfigError: the model does not support this kind of verification.
         """
 
     def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
@@ -192,26 +200,26 @@ class Verifier(Protocol):
 
     @property
     def num_around(self) -> int:
-        """Tokens that surround a chain beside prompt and budget."""
+        """Number of tokens that a request needs beyond the first prompt and `max_tokens`."""
 
     async def chain(
-        self, problem: str, steps: Sequence[str], *, number: int, max_tokens: int
+        self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
         """Sample one chain.
 
         Args:
             problem: text of the problem.
             steps: texts of the steps.
-            number: index of this chain among the chains of a solution, from 0.
+            chain_index: index of this chain among the chains of a solution, from 0.
             max_tokens: maximum number of tokens of a sampled text.
 
         Raises:
-            EngineDied: the engine is gone.
+            EngineDied: the engine has died.
         """
 
 
 class _Asking:
-    """Common part of both ways to ask."""
+    """Common base class of both verifiers."""
 
     question: str
     answers: tuple[str, str]
@@ -221,7 +229,7 @@ class _Asking:
         self._tokens: VerdictTokens | None = None
 
     async def start(self) -> None:
-        """Find the tokens of verdicts, if they are to be read and the engine gives numbers."""
+        """Find the tokens of verdicts if `read` asks for them and the engine gives logprobs."""
         engine = self._engine
         if self._read == "text":
             return
@@ -234,7 +242,7 @@ class _Asking:
         prompt: tuple[int, ...],
         prefix: tuple[int, ...],
         *,
-        number: int,
+        chain_index: int,
         max_tokens: int,
         stop: Sequence[str],
     ) -> Completion:
@@ -242,11 +250,13 @@ class _Asking:
         return await self._engine.sample(
             prompt,
             prefix,
-            seed=sampling_seed(0, name, str(max_tokens), number),
-            **limited(len(prefix) + max_tokens, stop),
+            seed=sampling_seed(0, name, str(max_tokens), chain_index),
+            **sampling_limits(len(prefix) + max_tokens, stop),
         )
 
-    def _before(self, completion: Completion, stops: Sequence[str]) -> tuple[tuple[int, ...], str]:
+    def _cut_at_stop(
+        self, completion: Completion, stops: Sequence[str]
+    ) -> tuple[tuple[int, ...], str]:
         """Return the token ids before the stop text that ended a completion, and their text."""
         places = [completion.text.find(stop) for stop in stops]
         end = min((place for place in places if place >= 0), default=len(completion.text))
@@ -257,17 +267,17 @@ class _Asking:
 
 
 class WholeVerifier(_Asking):
-    """One chain verifies all steps: ThinkPRM, or a template of one's own."""
+    """Verifier whose single chain covers all steps: ThinkPRM, or the user's own template."""
 
     question, answers = WHOLE_QUESTION, WHOLE_VERDICTS
 
     def __init__(self, engine: Engine, template: str, *, read: str) -> None:
-        """Ask a model.
+        """Make a verifier.
 
         Args:
-            engine: that runs it.
-            template: `thinkprm`, or a text.
-            read: form of a verdict, as in `GenerativeSettings`.
+            engine: engine that runs the model.
+            template: `thinkprm`, or the text of the user's own template.
+            read: form in which a verdict is read, as in `GenerativeSettings`.
         """
         super().__init__(engine, read=read)
         self._is_built_in = template == "thinkprm"
@@ -275,23 +285,23 @@ class WholeVerifier(_Asking):
         self._start = THINKPRM_START if self._is_built_in else ""
 
     def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
-        """Ids of the prompt."""
+        """Return the token ids of the prompt."""
         return self._engine.prompt_ids(critic_prompt(self._template, problem, steps))
 
     @property
     def num_around(self) -> int:
-        """Tokens of the chain's beginning and of the question."""
+        """Number of tokens of the chain's beginning and of the question."""
         return len(self._engine.encode(self._start)) + len(self._engine.encode(self.question)) + 1
 
     async def chain(
-        self, problem: str, steps: Sequence[str], *, number: int, max_tokens: int
+        self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
-        """Sample a chain, and read its words and the answer to the question."""
+        """Sample a chain, and read its verdicts and the answer to the question."""
         prompt, start = self.asked(problem, steps), self._engine.encode(self._start)
         stops = (*THINKPRM_STOPS, f"Step {len(steps) + 1}:") if self._is_built_in else ()
         try:
             completion = await self._sample(
-                prompt, start, number=number, max_tokens=max_tokens, stop=stops
+                prompt, start, chain_index=chain_index, max_tokens=max_tokens, stop=stops
             )
         except RequestFailed as error:
             return Chain(reason=str(error)[:MAX_REASON])
@@ -303,7 +313,7 @@ class WholeVerifier(_Asking):
             return Chain(reason=vote.reason, num_tokens=num_tokens)
         chance = None
         if self._tokens is not None:
-            ids, _ = self._before(completion, stops)
+            ids, _ = self._cut_at_stop(completion, stops)
             chance = await self._tokens.chance(self._engine, prompt, (*start, *ids))
         is_right = vote.first_error is None
         if chance is not None and (chance >= CERTAIN) != is_right:
@@ -316,7 +326,7 @@ class WholeVerifier(_Asking):
 
 
 class TurnVerifier(_Asking):
-    """Each step is a turn of a chat: GenPRM without code."""
+    """Verifier that asks about each step in its own chat turn: GenPRM without code."""
 
     question, answers = GENPRM_QUESTION, GENPRM_VERDICTS
 
@@ -326,7 +336,7 @@ class TurnVerifier(_Asking):
 
     @property
     def num_around(self) -> int:
-        """Tokens of the beginning of an analysis and of the question."""
+        """Number of tokens of the fixed texts around an analysis, and of a judgement."""
         texts = (GENPRM_START.format(number=1_000), self.question, GENPRM_END)
         return sum(len(self._engine.encode(text)) for text in texts) + JUDGEMENT_TOKENS
 
@@ -336,9 +346,9 @@ class TurnVerifier(_Asking):
         await super().start()
 
     async def chain(
-        self, problem: str, steps: Sequence[str], *, number: int, max_tokens: int
+        self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
-        """Ask for each step; one that is not judged makes the whole chain unknown."""
+        """Ask about each step. A step without a judgement makes the whole chain unknown."""
         turns: list[tuple[str, str]] = []
         scores: list[float] = []
         num_tokens = 0
@@ -348,14 +358,18 @@ class TurnVerifier(_Asking):
             start = self._engine.encode(first)
             try:
                 completion = await self._sample(
-                    prompt, start, number=number, max_tokens=max_tokens, stop=(GENPRM_STOP,)
+                    prompt,
+                    start,
+                    chain_index=chain_index,
+                    max_tokens=max_tokens,
+                    stop=(GENPRM_STOP,),
                 )
                 num_tokens += len(completion.ids)
                 if completion.finish_reason != "stop":
                     reason = f"truncated at step {index + 1}"
                     return Chain(reason=reason, num_tokens=num_tokens)
-                ids, analysis = self._before(completion, (GENPRM_STOP,))
-                score, num_more = await self._judged(prompt, (*start, *ids), number)
+                ids, analysis = self._cut_at_stop(completion, (GENPRM_STOP,))
+                score, num_more = await self._score_analysis(prompt, (*start, *ids), chain_index)
             except RequestFailed as error:
                 return Chain(reason=str(error)[:MAX_REASON], num_tokens=num_tokens)
             num_tokens += num_more
@@ -367,15 +381,15 @@ class TurnVerifier(_Asking):
             turns.append((asked, f"{first}{analysis}{self.question}{verdict}{GENPRM_END}"))
         return Chain(scores=tuple(scores), num_tokens=num_tokens)
 
-    async def _judged(
-        self, prompt: tuple[int, ...], prefix: tuple[int, ...], number: int
+    async def _score_analysis(
+        self, prompt: tuple[int, ...], prefix: tuple[int, ...], chain_index: int
     ) -> tuple[float | None, int]:
         """Return the score of a step whose analysis has ended, and the tokens sampled for it."""
         if self._tokens is not None:
             return await self._tokens.chance(self._engine, prompt, prefix), 0
         forced = (*prefix, *self._engine.encode(self.question))
         completion = await self._sample(
-            prompt, forced, number=number, max_tokens=JUDGEMENT_TOKENS, stop=("}",)
+            prompt, forced, chain_index=chain_index, max_tokens=JUDGEMENT_TOKENS, stop=("}",)
         )
         says = _JUDGEMENT.match(completion.text)
         return None if says is None else float(says[1].lower() == "yes"), len(completion.ids)
@@ -392,7 +406,7 @@ class TurnVerifier(_Asking):
 
 
 def make_verifier(engine: Engine, template: str, *, read: str) -> Verifier:
-    """Return what asks by a template; see `GenerativeSettings`."""
+    """Return the verifier for a template; see `GenerativeSettings`."""
     if template == "genprm":
         return TurnVerifier(engine, read=read)
     return WholeVerifier(engine, template, read=read)

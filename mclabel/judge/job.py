@@ -1,4 +1,4 @@
-"""A judge's job from its configuration: solutions in, opinions out."""
+"""Runs a judging job from its configuration: it reads solutions and writes opinions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mclabel.judge import JUDGES
 from mclabel.judge.base import Judge, JudgeSettings, judge_class, make_judge
 from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.task import AnswerKey, JudgeTask, answers_of
-from mclabel.prm.scoring.items import none_left
+from mclabel.prm.scoring.items import no_solutions_message
 from mclabel.prm.scoring.scorer import ScorerSettings
-from mclabel.run.run import Run, from_anywhere, run_task
+from mclabel.run.run import Run, absolute_location, run_task
 from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import MANIFEST, Semantic, differences, read_claim, versions
 from mclabel.run.shards.opinions import TASK, opinion_rows
@@ -28,10 +28,11 @@ from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 
 MAX_BLOCK = 100_000
+"""Maximum number of solutions in a block."""
 
 
 class RunsHere(Settings):
-    """A job that runs in this process unless the user names a cluster."""
+    """Settings of a job that runs in this process unless the user names a Ray cluster."""
 
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig(address="none")
 
@@ -50,15 +51,15 @@ class ScoreConfig(ScorerSettings, RunsHere):
     solutions: Annotated[str, OPERATIONAL]
     """Solutions: a file, or the folder or URL of a run of `mclabel label`."""
     out: Annotated[str | None, OPERATIONAL] = None
-    """A .jsonl file, or a run of opinions; null prints JSON lines."""
+    """Output: a .jsonl file, or the folder or URL of a run of opinions; null prints JSON lines."""
     block_solutions: Annotated[
         int,
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(256, ge=1)
-    """Solutions in a block, the unit of work; a killed block is scored again."""
+    """Number of solutions in a block, the unit of work. A killed block is scored again."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first unusable row or problem, instead of leaving it out."""
+    """Stop at the first unusable row or problem instead of skipping it."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 
@@ -69,7 +70,7 @@ def _symbolic() -> JudgeSettings:
 
 
 class JudgeConfig(RunsHere):
-    """A job that asks a judge for opinions on the steps of solutions."""
+    """Settings of a job that asks a judge for opinions on the steps of solutions."""
 
     solutions: Annotated[str, OPERATIONAL]
     """Solutions: a file, or the folder or URL of a run of `mclabel label`."""
@@ -80,7 +81,7 @@ class JudgeConfig(RunsHere):
     )
     """Judge, which gives an opinion on the first error."""
     answers: Annotated[str | None, OPERATIONAL] = None
-    """Earlier run of the same judge, whose answers to the same prompts are reused."""
+    """Earlier run of the same judge. Its answers to the same prompts are reused."""
     seed: Seed = 0
     """Random seed for sampling."""
     block_solutions: Annotated[
@@ -88,11 +89,12 @@ class JudgeConfig(RunsHere):
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(64, ge=1)
-    """Solutions in a block, the unit of work."""
+    """Number of solutions in a block, the unit of work."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
-    """Seconds between two writes of the journals: the most work that a killed engine loses."""
+    """Seconds between two writes of a journal. A killed engine loses at most the work of this time.
+    """
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first unusable row or problem, instead of leaving it out."""
+    """Stop at the first unusable row or problem instead of skipping it."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 
@@ -102,21 +104,22 @@ def judge(
     *,
     accept_changes: bool = False,
 ) -> JobReport:
-    """Ask a judge for an opinion on every solution of a file or a run, and resume what was stopped.
+    """Ask a judge for an opinion on every solution of a file or a run, or resume such a job.
 
     Args:
         config: configuration of the job.
-        on_state: called often with its state.
-        accept_changes: judge solutions anew that have changed since the job was begun, and leave
-            out what is gone; else either is refused.
+        on_state: function that is called often with the state of the job.
+        accept_changes: whether input that changed since the job began is accepted. If true, changed
+            solutions are judged again and removed solutions are left out. If false, a changed
+            input is an error.
 
     Raises:
-        ConfigError: there is no such judge, or it lacks what it needs.
-        DataError: the input cannot be read, or nothing of it can be judged; if strict, one row
-            cannot.
+        ConfigError: there is no such judge, or something that the judge needs is missing.
+        DataError: the input cannot be read, or no solution can be judged. With `strict`, also if a
+            single row cannot be judged.
         ShardError: `out` holds another run, or the store fails.
     """
-    if from_anywhere(config.out) == from_anywhere(config.solutions):
+    if absolute_location(config.out) == absolute_location(config.solutions):
         raise ConfigError(
             f"-o {config.out}: must not be the run that is judged. Give another folder"
         )
@@ -125,15 +128,15 @@ def judge(
     split = target.split(config.judge)
     solutions = read_judged_input(config.solutions, strict=config.strict, split=split)
     target.check_input(config.judge, lambda: (solution.problem for solution in solutions))
-    settings = _settled(config, run.recorded)
+    settings = _settle_settings(config, run.recorded)
     own = make_judge(settings, seed=config.seed)
     own.check()
-    semantic = _semantic(config, settings, own)
+    semantic = _semantic_inputs(config, settings, own)
     run.check(semantic)
-    served, ray = _served(config), config.ray
+    served, ray = _served_names(config), config.ray
 
     def needed() -> EngineResources:
-        return own.resources().replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+        return own.resources().with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
     num_cpus = ray.num_cpus if ray.address == "none" else needed().num_cpus
     task = JudgeTask(
@@ -146,7 +149,7 @@ def judge(
             asked=own.asked(),
         ),
         strict=config.strict,
-        answers=_earlier(config, semantic, served),
+        answers=_earlier_answers(config, semantic, served),
     )
     report = run_task(
         task,
@@ -161,12 +164,15 @@ def judge(
     )
     store = Store(config.out)
     if not report.num_blocks_left and next(opinion_rows(store), None) is None:
-        raise DataError(none_left(config.solutions, read_rejects(store)))
+        raise DataError(no_solutions_message(config.solutions, read_rejects(store)))
     return report
 
 
-def judge_words(config: JudgeConfig) -> str:
-    """Which judge a job runs, what it asks, and, if it was not chosen, how to choose another."""
+def describe_judge(config: JudgeConfig) -> str:
+    """Return a text that names the judge of a job and its models.
+
+    If the user has not chosen a judge, the text lists the judges instead.
+    """
     name = config.judge.kind
     if "judge" not in config.model_fields_set:
         return (
@@ -184,23 +190,23 @@ def judge_words(config: JudgeConfig) -> str:
 
 
 def _policies(config: JudgeConfig) -> dict[str, PolicySettings]:
-    """The settings of the judge's models, by their keys."""
+    """Return the settings of the judge's models, by their keys in the judge's settings."""
     values = {name: getattr(config.judge, name) for name in type(config.judge).model_fields}
     return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
 
 
-def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
-    """The judge's settings with all that they name looked up.
+def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
+    """Return the judge's settings with names resolved (`Judge.settled`).
 
     Args:
         config: configuration of the job.
-        recorded: configuration of an earlier part of the run; empty without one.
+        recorded: recorded configuration of the run that is resumed; empty for a new run.
     """
     target = judge_class(config.judge)
     policies = {}
     for name, policy in _policies(config).items():
         with settings_of(f"judge.{name}"):
-            from mclabel.labeling.policy import prepare_policy  # judges without one need no models
+            from mclabel.labeling.policy import prepare_policy  # only judges with a model need it
 
             policies[name] = prepare_policy(policy, continues=False).settings
     settings: JudgeSettings = target.settled(
@@ -209,49 +215,49 @@ def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
     return settings
 
 
-def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:
-    """Return what opinions depend on: the judge, its version, its settings and its model's
-    content.
-    """
+def _semantic_inputs(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:
+    """Return the inputs on which opinions depend: the judge, its version, settings and models."""
     split = judge_class(settings).split(settings)
     inputs = {"kind": settings.kind, "version": own.version, **own.known()}
     whole = {"task": TASK, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
-    merged = {name: _merged(content, inputs) for name, content in judge.items()}
+    merged = {name: _merge_settings(content, inputs) for name, content in judge.items()}
     return Semantic(
         identity={**whole, "judge": {**merged["identity"], "split": split}},
         config={**whole, "judge": {**merged["semantic"], "claim": own.claim, "split": split}},
     )
 
 
-def _merged(content: Mapping[str, Any], additions: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with what is known of them in their places."""
+def _merge_settings(content: Mapping[str, Any], additions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in which values from `additions` replace values of the same name."""
     merged = dict(content)
     for name, value in additions.items():
         nested = isinstance(value, Mapping)
-        merged[name] = _merged(merged.get(name) or {}, value) if nested else value
+        merged[name] = _merge_settings(merged.get(name) or {}, value) if nested else value
     return merged
 
 
-def _served(config: JudgeConfig) -> dict[str, str]:
-    """Names of the judge's models on their servers, where they are set, by their keys."""
+def _served_names(config: JudgeConfig) -> dict[str, str]:
+    """Return the names of the judge's models on their servers, by key; unset names are left out."""
     names = {key: policy.engine.served_name for key, policy in _policies(config).items()}
     return {key: name for key, name in names.items() if name is not None}
 
 
-def _earlier(
+def _earlier_answers(
     config: JudgeConfig, semantic: Semantic, served: Mapping[str, str]
 ) -> dict[AnswerKey, Any]:
-    """The answers of the run that is named, which must be what the judge's models would answer.
+    """Return the answers of the earlier run that the configuration names.
+
+    The earlier run must have the same models and sampling settings.
 
     Args:
         config: configuration of the job.
-        semantic: what its opinions depend on.
-        served: as `_served` gives it.
+        semantic: inputs on which the job's opinions depend.
+        served: result of `_served_names`.
 
     Raises:
-        ConfigError: another model has answered, or the same one under other settings.
-        ShardError: it is no run of a judge.
+        ConfigError: the earlier run has other models, or the same models with other settings.
+        ShardError: the named location is not a run of a judge.
     """
     if config.answers is None:
         return {}
@@ -264,28 +270,29 @@ def _earlier(
             "judge`"
         )
     keys = list(_policies(config))
-    there, here = (_asked(side, keys) for side in (recorded, semantic.config))
+    there, here = (_inputs_of_answers(side, keys) for side in (recorded, semantic.config))
     changed = differences(there, here)
     theirs: Mapping[str, str] = manifest.get("served", {})
     for key in theirs.keys() & served.keys():
         name = f"judge.{key}.engine.model"
         changed += differences({name: theirs[key]}, {name: served[key]})
     if changed:
-        lines = "\n".join(dict.fromkeys(changed))  # some models are in both
+        lines = "\n".join(dict.fromkeys(changed))  # a model may differ in both comparisons
         raise ConfigError(
-            f"answers={config.answers!r}: its answers are another model's, or were sampled with "
-            f"other settings:\n{lines}\nGive the same values, or leave answers out to ask anew"
+            f"answers={config.answers!r}: its answers come from another model, or were sampled "
+            f"with other settings:\n{lines}\nGive the same values, or leave answers out to sample "
+            "new answers"
         )
     return answers_of(store)
 
 
-def _asked(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Return what the answers of a judge depend on, beside the prompts: its models, and the seed.
+def _inputs_of_answers(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """Return the inputs of a judge's answers other than the prompts: its models and the seed.
 
     Args:
-        config: what its opinions depend on.
-        keys: keys of the models in the judge's settings. Of a judge that has none there, everything
-            may matter.
+        config: inputs on which the judge's opinions depend.
+        keys: keys of the models in the judge's settings. Without keys, all settings of the judge
+            are returned, since each of them may change the answers.
     """
     judge = config["judge"]
     if not keys:

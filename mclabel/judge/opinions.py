@@ -1,4 +1,4 @@
-"""The opinions of a finished job: read back, and shown in the terminal with the model's answers."""
+"""Reads the opinions of a judging job, and shows them in the terminal with the model's answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, claimed_config, read_claim
 from mclabel.run.shards.opinions import TASK, opinion_rows
 from mclabel.run.shards.store import Store
-from mclabel.show.solutions import opinion_words, places_by_step, shown, step_text
+from mclabel.show.solutions import opinion_words, places_by_step, printable_text, step_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,23 +42,23 @@ class OpinionRun:
     """Name of the judge's component."""
     claim: Claim
     solutions: str
-    """Place of the judged solutions, as the command named it."""
+    """File, folder or URL of the judged solutions, as it was given in the command."""
     opinions: dict[str, Opinion]
     """Opinions by solution id; rejected solutions are missing."""
     num_steps: dict[str, int]
-    """Steps of each of these solutions."""
+    """Number of steps by solution id."""
     texts: dict[str, str]
-    """A digest of each one's problem and steps (`text_digest`)."""
+    """Digest of the problem and the steps (`text_digest`) by solution id."""
 
     @classmethod
     def read(cls, location: str) -> OpinionRun:
         """Read a run of `mclabel judge`.
 
         Raises:
-            ShardError: it is none, or its shards are damaged.
+            ShardError: the location is not a run of `mclabel judge`, or its shards are damaged.
         """
         store = Store(location)
-        recorded = _recorded(store)
+        recorded = _recorded_config(store)
         opinions, num_steps, texts = {}, {}, {}
         for row in opinion_rows(store):
             opinions[row["id"]] = opinion_of(location, row)
@@ -78,12 +78,12 @@ class OpinionRun:
 
 
 def text_digest(problem: str, steps: Sequence[str]) -> str:
-    """The same for the same texts of a problem and of a solution's steps alone."""
+    """Return a digest of the texts of a problem and of a solution's steps."""
     return content_id("texts", problem, list(steps))
 
 
 def text_digests(source: Store) -> dict[str, str]:
-    """Digests of what a judge has read of the run's solutions, by their ids."""
+    """Return the digest of each solution of a labelling run (`text_digest`), by solution id."""
     return {
         row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
         for row in read_labels(source)
@@ -91,26 +91,26 @@ def text_digests(source: Store) -> dict[str, str]:
 
 
 def opinion_of(location: str, row: Mapping[str, Any]) -> Opinion:
-    """The opinion in a row of a shard.
+    """Return the opinion in a row of a shard.
 
     Args:
         location: location of the run.
         row: row of a shard.
 
     Raises:
-        ShardError: it holds none.
+        ShardError: the row does not hold a valid opinion.
     """
     try:
         return read_record(Opinion, {field.name: row[field.name] for field in fields(Opinion)})
     except ValueError as error:
         raise ShardError(
-            f"{location}: the opinion on solution {row['id']!r} is not what mclabel wrote "
-            f"({error}). Judge its solutions again, into a new folder"
+            f"{location}: the opinion on solution {row['id']!r} is not in the form that mclabel "
+            f"writes ({error}). Judge its solutions again, into a new folder"
         ) from error
 
 
 def judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Id of each solution that a run has an opinion on, and its row in the input.
+    """Yield the id and the input row of each judged solution of a run.
 
     Raises:
         ShardError: a shard is damaged, or a row is not JSON.
@@ -125,7 +125,7 @@ class SolutionOpinion:
 
     id: str
     problem_id: str
-    """Empty where the input's row has none."""
+    """Id of the problem; empty if the input row has none."""
     problem: str
     steps: tuple[str, ...]
     judge: str
@@ -135,13 +135,14 @@ class SolutionOpinion:
 
 
 def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
-    """Each solution that a run has an opinion on, one shard in memory at a time.
+    """Yield each judged solution of a run with its opinion, with one shard in memory at a time.
 
     Raises:
-        ShardError: it is no run of `mclabel judge`, a shard is damaged, or a row is no solution.
+        ShardError: the location is not a run of `mclabel judge`, a shard is damaged, or a row is
+            not a solution.
     """
     store = Store(location)
-    judge = _recorded(store)["judge"]
+    judge = _recorded_config(store)["judge"]
     for row in opinion_rows(store):
         content = _input_row(location, row)
         item = _judged_item(location, row, content)
@@ -157,7 +158,7 @@ def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
 
 
 def _input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of the input that was judged."""
+    """Return the row of the input that a row of a shard stores."""
     try:
         content = json.loads(row["input"])
     except (ValueError, RecursionError) as error:
@@ -168,7 +169,7 @@ def _input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _judged_item(location: str, row: Mapping[str, Any], content: Mapping[str, Any]) -> SolutionItem:
-    """The solution that was judged.
+    """Return the solution that was judged.
 
     Args:
         location: location of the run.
@@ -188,11 +189,13 @@ def _no_row(location: str, row: Mapping[str, Any], fault: str) -> ShardError:
     )
 
 
-def _recorded(store: Store) -> dict[str, Any]:
-    """The configuration of a run of `mclabel judge`."""
+def _recorded_config(store: Store) -> dict[str, Any]:
+    """Return the recorded configuration of a run of `mclabel judge`."""
     recorded = claimed_config(store, MANIFEST)
     if recorded is None or recorded.get("task") != TASK:
-        raise ShardError(f"{store.location}: holds no opinions. Give the `out` of `mclabel judge`")
+        raise ShardError(
+            f"{store.location}: is not a run of `mclabel judge`. Give the `out` of `mclabel judge`"
+        )
     return recorded
 
 
@@ -205,32 +208,32 @@ class OpinionCounts:
     num_with_error: int = 0
     num_unknown: int = 0
     num_failed_answers: int = 0
-    """Answers of a critic's model that could not be had: each is a vote that stayed unknown."""
+    """Number of failed requests to a critic's model; each failure is an unknown vote."""
     num_tokens: int = 0
-    """Tokens of all opinions and answers whose tokens are known."""
+    """Number of tokens of all opinions, as far as it is known."""
     num_uncounted_answers: int = 0
-    """Answers of a service that does not report their tokens."""
+    """Number of answers for which the service does not report the number of tokens."""
     claim: Claim = "where"
     solutions: str = ""
-    """Place of the judged solutions."""
+    """File, folder or URL of the judged solutions."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Reasons of the unknown opinions."""
+    """Number of unknown opinions by reason."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Why answers could not be had."""
+    """Number of failed answers by error message."""
 
     @property
     def no_result(self) -> str | None:
-        """Why nothing came of the job; None if something did."""
+        """Message that all opinions are unknown; None if at least one is known."""
         if not self.num_judged or self.num_unknown < self.num_judged:
             return None
         (reason, _), *_ = self.reasons.most_common(1)
         return (
-            f"all {self.num_judged:,} opinions are unknown, so they say nothing of any solution. "
+            f"all {self.num_judged:,} opinions are unknown, so the job has no result. "
             f"The most frequent reason: {reason or 'the judge gave none'}"
         )
 
     def lines(self) -> Iterator[str]:
-        """Return what to say of them."""
+        """Yield the lines of the summary for the terminal."""
         meaning = (
             "a first error at or before a step" if self.claim == "at_or_before" else "an error"
         )
@@ -244,11 +247,11 @@ class OpinionCounts:
             yield f"  unknown {count:,} times: {reason or 'the judge gave no reason'}"
         if self.num_failed_answers:
             (why, _), *_ = self.failures.most_common(1)
-            yield f"  {self.num_failed_answers:,} answers could not be had, most often: {why}"
+            yield f"  {self.num_failed_answers:,} answers failed, most often because: {why}"
         if self.num_uncounted_answers:
             yield (
-                f"  {self.num_uncounted_answers:,} answers have an unknown number of tokens, which "
-                "are not counted: the service reports no usage"
+                f"  The tokens of {self.num_uncounted_answers:,} answers are not counted, because "
+                "the service reports no usage"
             )
         if others := self.num_unknown - sum(count for _, count in shown):
             yield f"  unknown {others:,} times for other reasons"
@@ -261,10 +264,10 @@ class OpinionCounts:
 
 
 def opinion_counts(location: str) -> OpinionCounts:
-    """Count the opinions of a job that may not have ended.
+    """Return the counts of the opinions of a job, which may still be running.
 
     Raises:
-        ShardError: they cannot be read.
+        ShardError: the opinions cannot be read.
     """
     run = OpinionRun.read(location)
     totals = OpinionCounts(out=location, claim=run.claim, solutions=run.solutions)
@@ -292,22 +295,22 @@ def _input_of(store: Store) -> str:
 
 
 REFERENCES = ("reference_solution", "reference", "answer")
-"""Columns of a file that hold a problem's reference, the first that is there."""
+"""Columns of a file that may hold a problem's reference. The first one with a text is used."""
 
 
 def read_judged_input(source: str, *, strict: bool = False, split: str = OUR_SPLIT) -> Solutions:
-    """The solutions of a file, or of a labelling run, with the references that they have.
+    """Return the solutions of a file or of a labelling run, with their references.
 
     Args:
-        source: `.jsonl`, `.json`, `.parquet` or `.csv` file or the URL of one, of which a row has
-            `problem`, and `solution` (one text) or `steps` (list of texts); else the folder or URL
-            of a run.
-        split: where the steps of a solution given as one text end.
+        source: path or URL of a `.jsonl`, `.json`, `.parquet` or `.csv` file, or folder or URL of a
+            labelling run. A row of a file has `problem`, and `solution` (one text) or `steps` (list
+            of texts).
+        split: name of the rule that splits a solution text into steps; see `split_text`.
         strict: whether a row that cannot be used is an error.
 
     Raises:
-        DataError: the input cannot be read, or holds nothing that can be judged.
-        ShardError: the run holds no labels, or they are damaged.
+        DataError: the input cannot be read, or has no solution that can be judged.
+        ShardError: the run has no labels, or its shards are damaged.
     """
     if source.endswith(FILES):
         return Solutions(lambda: _file_rows(source, split), source=source, strict=strict)
@@ -334,7 +337,7 @@ def _run_rows(store: Store) -> Iterator[SolutionItem]:
 
 
 def steps_of(item: SolutionItem, split: str) -> tuple[str, ...]:
-    """The texts of a solution's steps; one that is a whole text is split."""
+    """Return the texts of a solution's steps; a solution given as one text is split."""
     return tuple(split_text(item.steps, split)) if isinstance(item.steps, str) else item.steps
 
 
@@ -352,15 +355,16 @@ def _judged(item: SolutionItem, steps: tuple[str, ...], reference: str | None) -
 
 
 MAX_ANSWER = 400
-"""Characters of an answer that are shown: its last ones, since the verdict ends it."""
+"""Number of characters of an answer that are shown. They are the last ones, since an answer ends
+with its verdict."""
 
 
 def show_judged(console: Console, judged: SolutionOpinion) -> None:
-    """Print a problem, one solution and the opinion on it.
+    """Print a problem, a solution and the opinion on it.
 
     Args:
-        console: where to.
-        judged: the solution with its opinion.
+        console: console that prints them.
+        judged: solution with its opinion.
     """
     opinion = judged.opinion
     source_opinion = SourceOpinion(
@@ -370,15 +374,15 @@ def show_judged(console: Console, judged: SolutionOpinion) -> None:
         first_error=opinion.first_error,
         flags=opinion.flags,
     )
-    head = Text(shown(f"{judged.id}  {judged.problem_id}".rstrip()), style="bold")
-    head.append(f"  {shown(judged.judge)}: ", style="dim")
+    head = Text(printable_text(f"{judged.id}  {judged.problem_id}".rstrip()), style="bold")
+    head.append(f"  {printable_text(judged.judge)}: ", style="dim")
     head.append(opinion_words(source_opinion), style=_style(source_opinion))
     if opinion.sureness is not None:
         head.append(f", sure {opinion.sureness:.2f}", style="dim")
     if opinion.reason:
-        head.append(f" ({shown(opinion.reason)})", style="dim")
+        head.append(f" ({printable_text(opinion.reason)})", style="dim")
     console.print(head)
-    console.print(Text(shown(judged.problem)), style="dim")
+    console.print(Text(printable_text(judged.problem)), style="dim")
     table = Table(box=None, padding=(0, 1), show_header=False)
     for column in ("mark", "score", "index"):
         table.add_column(column, no_wrap=True)
@@ -423,4 +427,4 @@ def _answer(answer: Answer) -> Text:
     cut = "" if len(text) <= MAX_ANSWER else "…"
     size = "tokens unknown" if answer.num_tokens is None else f"{answer.num_tokens:,} tokens"
     line = Text(f"answer {answer.number}{end}, {size}: ", style="dim")
-    return line.append(shown(cut + text[-MAX_ANSWER:]))
+    return line.append(printable_text(cut + text[-MAX_ANSWER:]))

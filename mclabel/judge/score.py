@@ -1,7 +1,7 @@
-"""A scoring job from its configuration: solutions in, step scores out.
+"""Runs a scoring job, which scores the steps of solutions with a PRM.
 
-It is a job of the judge `scorer`, a trained PRM, whose opinions carry the scores: a number for each
-step, and the first step under a threshold.
+A scoring job is a job of the judge `scorer`, a trained PRM. The opinions of this judge hold the
+scores (one number per step) and the first step whose score is below a threshold.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from mclabel.core.errors import (
 from mclabel.core.records import Claim
 from mclabel.core.settings import OPERATIONAL, rule
 from mclabel.data.leaks import leak_key, leak_keys
-from mclabel.data.readers.judged import JudgedSolution, as_judged
+from mclabel.data.readers.judged import JudgedSolution, to_judged_solutions
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.pretrained import code_allowed_by
 from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
-from mclabel.judge.generative import known_prm
+from mclabel.judge.generative import prm_identity
 from mclabel.judge.job import JudgeConfig, ScoreConfig, judge
 from mclabel.prm.scoring import GENERATIVE
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, UnscoredError, check_scores
@@ -60,9 +60,11 @@ if TYPE_CHECKING:
 
 
 FILE_SUFFIX = ".jsonl"
+"""Suffix of an output that is a file; any other output is a folder or URL."""
 THRESHOLD = 0.5
+"""Threshold of a scoring job: its opinions name the first step with a lower score."""
 _ALLOWS_CODE = "judge.trust_remote_code=true"
-"""The opinions name the first step with a score below it."""
+"""Setting that an error message names as the way to allow a model's own code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +73,11 @@ class ScoreReport:
 
     job: JobReport
     num_scored: int
-    """Number of solutions in the whole job that have scores."""
+    """Number of solutions with scores in the whole job."""
     num_unknown: int
-    """Number of solutions that were read but have none, as a generative PRM gives no verdict."""
+    """Number of solutions without scores because a generative PRM gave no verdict on them."""
     rejects: tuple[Reject, ...]
-    """Rows without scores, in order, unless the output is a folder, where a file has them."""
+    """Rejected rows, in input order. Empty if the output is a folder, which has a file of them."""
 
 
 def score(
@@ -85,23 +87,24 @@ def score(
     on_line: Callable[[str], None] = lambda line: None,
     accept_changes: bool = False,
 ) -> ScoreReport:
-    """Score the solutions of a file or a run, every one once, and resume what was stopped.
+    """Score every solution of a file or a run once, or resume an interrupted job.
 
-    With a folder or URL as `out`, the run of opinions there is the result. A file is written whole
-    at the end; until then the shards lie in `OUT.partial/`, from which the same command resumes.
-    Without `out` the lines of the file are given to `on_line`.
+    If `out` is a folder or URL, the result is a run of opinions there. If `out` is a file, it is
+    written in one piece at the end. Until then the shards are in `OUT.partial/`, from which the
+    same command resumes. Without `out`, `on_line` receives the JSON lines.
 
     Args:
         config: configuration of the job.
-        on_state: called often with its state.
-        on_line: called with each line of JSON, in the order of the input, if there is no `out`.
-        accept_changes: score solutions anew that have changed since the run was begun, and leave
-            out what is gone; else either is refused.
+        on_state: function that is called often with the state of the job.
+        on_line: function that is called with each JSON line, in input order, if `out` is None.
+        accept_changes: whether input that changed since the run began is accepted. If true, changed
+            solutions are scored again and removed solutions are left out. If false, a changed
+            input is an error.
 
     Raises:
-        DataError: the input cannot be read, or nothing of it can be scored; if strict, one row
-            cannot.
-        ConfigError: `out` is the file that is read, or cannot be written.
+        DataError: the input cannot be read, or no solution can be scored. With `strict`, also if a
+            single row cannot be scored.
+        ConfigError: `out` is the input file, or cannot be written.
         ShardError: `out` holds another run, or the store fails.
     """
     _check_out(config)
@@ -109,30 +112,30 @@ def score(
         with tempfile.TemporaryDirectory(prefix="mclabel-scores-") as folder:
             report = _run(config, folder, on_state, accept_changes=True)
             lines, rejects = list(score_lines(Store(folder))), _rejects(Store(folder))
-            counts = _counted(Store(folder))
+            counts = _count_scored(Store(folder))
         for line in lines:
             on_line(line)
         return ScoreReport(job=report, **counts, rejects=rejects)
     if not config.out.endswith(FILE_SUFFIX):
         report = _run(config, config.out, on_state, accept_changes=accept_changes)
-        return ScoreReport(job=report, **_counted(Store(config.out)), rejects=())
+        return ScoreReport(job=report, **_count_scored(Store(config.out)), rejects=())
     folder = f"{config.out}.partial"
     try:
         report = _run(config, folder, on_state, accept_changes=True)
     except MclabelError:
         if Path(folder).is_dir() and not _holds_scores(Store(folder)):
-            shutil.rmtree(folder)  # nothing in it is worth to resume
+            shutil.rmtree(folder)  # it has no scores from which to resume
         raise
     counts, rejects = {"num_scored": 0, "num_unknown": 0}, _rejects(Store(folder))
     if not report.num_blocks_left:
-        counts = _counted(Store(folder))
+        counts = _count_scored(Store(folder))
         _deliver(Store(folder), config, rejects)
         shutil.rmtree(folder)
     return ScoreReport(job=report, **counts, rejects=rejects)
 
 
 def score_lines(store: Store) -> Iterator[str]:
-    """The rows of a scored input as JSON lines, with their scores, in the order of the input."""
+    """Yield the input rows with their scores as JSON lines, in input order."""
     for row in sorted(opinion_rows(store), key=lambda row: int(row["row"])):
         scores = row["scores"] if row["is_known"] else None
         figures = {name: scores and how(scores) for name, how in AGGREGATIONS.items()}
@@ -142,8 +145,8 @@ def score_lines(store: Store) -> Iterator[str]:
         yield json.dumps(content, ensure_ascii=False)
 
 
-def _counted(store: Store) -> dict[str, int]:
-    """Solutions of a run with scores, and without."""
+def _count_scored(store: Store) -> dict[str, int]:
+    """Return the numbers of solutions of a run with and without scores."""
     are_known = [bool(row["is_known"]) for row in opinion_rows(store)]
     return {"num_scored": sum(are_known), "num_unknown": len(are_known) - sum(are_known)}
 
@@ -159,7 +162,7 @@ def _run(
     *,
     accept_changes: bool,
 ) -> JobReport:
-    """Run the judge's job into a folder or URL."""
+    """Run the judge's job with a folder or URL as its output."""
     scorer = {name: getattr(config, name) for name in ScorerSettings.model_fields}
     judging = JudgeConfig(
         solutions=config.solutions,
@@ -175,12 +178,12 @@ def _run(
 
 
 def _rejects(store: Store) -> tuple[Reject, ...]:
-    """The rows that have no scores, in order."""
+    """Return the rejected rows, in input order."""
     return tuple(sorted(read_rejects(store), key=lambda reject: reject.row or 0))
 
 
 def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> None:
-    """Write the file, and beside it the rows left out and what scored."""
+    """Write the scores, and beside them a file of rejected rows and one about the PRM."""
     out = Path(str(config.out))
     write_lines(Path(f"{out}.rejects.jsonl"), rejects)
     written = Path(f"{store.location}/scored.jsonl")
@@ -199,7 +202,7 @@ def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> 
 
 
 def _check_out(config: ScoreConfig) -> None:
-    """Refuse an output that cannot be written, before a model is loaded."""
+    """Raise an error if the output cannot be written, before a model is loaded."""
     out = config.out
     if out is None:
         return
@@ -215,15 +218,16 @@ def _check_out(config: ScoreConfig) -> None:
 
 
 class ScorerJudge(Judge):
-    """Scores every step; what it names is the first step under the threshold."""
+    """Judge that scores every step with a PRM and names the first step below a threshold."""
 
     class Settings(JudgeSettings, ScorerSettings):
         """A trained PRM's opinion on every step."""
 
         threshold: float | None = Field(None, ge=0, le=1)
-        """A step with a lower score is wrong. null chooses the threshold on `held_out`."""
+        """Threshold of the scores: a step with a lower score is wrong. null chooses the threshold
+        on the labels of `held_out`."""
         held_out: Annotated[str | None, OPERATIONAL] = None
-        """Run of `mclabel label` on other problems, on whose labels the threshold is chosen."""
+        """Run of `mclabel label` on other problems. Its labels are used to choose the threshold."""
 
         @rule
         def _the_threshold_comes_from_somewhere(self) -> str | None:
@@ -245,7 +249,7 @@ class ScorerJudge(Judge):
 
     @classmethod
     def settled(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
-        """The settings with the threshold that was chosen on the held-out labels; see `Judge`."""
+        """Return the settings with a threshold chosen on the held-out labels; see `Judge`."""
         path = settings.prm
         update = {"prm": str(Path(path).absolute())} if Path(path).is_dir() else {}
         if settings.held_out is None:
@@ -257,7 +261,7 @@ class ScorerJudge(Judge):
 
     @classmethod
     def check_input(cls, settings: Any, problems: Callable[[], Iterable[str]]) -> None:
-        """See that the held-out labels are of other problems; see `Judge`."""
+        """Check that the held-out labels are labels of other problems; see `Judge`."""
         if settings.held_out is None:
             return
         held_out = leak_keys([settings.held_out])
@@ -268,31 +272,32 @@ class ScorerJudge(Judge):
         if shared:
             raise DataError(
                 f"{key}: {shared:,} of its {len(held_out):,} problems are also judged, so the "
-                "threshold would be chosen on what it is used for. Give labels of other problems"
+                "threshold would be chosen on the judged problems. Give labels of other problems"
             )
         if (blocks := trained_blocks(settings.prm)) & committed_blocks(Store(settings.held_out)):
             raise DataError(
-                f"{key}: the PRM was trained on its labels ({len(blocks):,} blocks), on which its "
-                "scores are better than elsewhere. Give labels that it was not trained on"
+                f"{key}: the PRM was trained on labels of this run ({len(blocks):,} blocks), on "
+                "which its scores are better than on new data. Give labels that the PRM was not "
+                "trained on"
             )
 
     @classmethod
     def split(cls, settings: Any) -> str:
-        """Return how the PRM's format splits steps; see `Judge`."""
+        """Return the name of the PRM format's rule for splitting steps; see `Judge`."""
         split: str = settings.text_split
         return split
 
     def known(self) -> dict[str, Any]:
-        """The PRM by its weights, and its threshold; see `Judge`."""
-        return {"threshold": self.settings.threshold, **known_prm(self.settings)}
+        """Return the fingerprint of the PRM's weights, and the threshold; see `Judge`."""
+        return {"threshold": self.settings.threshold, **prm_identity(self.settings)}
 
     def check(self) -> None:
-        """See that there is a PRM."""
+        """Check that the PRM exists."""
         with code_allowed_by(_ALLOWS_CODE):
             self.settings.check_prm()
 
     def resources(self) -> EngineResources:
-        """A GPU, or a core."""
+        """Return one CPU core, and one GPU if the PRM runs on a GPU; see `Judge`."""
         if self.settings.format == GENERATIVE:
             return self.settings.resources()
         return EngineResources(num_cpus=1.0, num_gpus=float(self.settings.on_gpu))
@@ -309,12 +314,12 @@ class ScorerJudge(Judge):
         await self._scorer.start()
 
     def load(self, threads: int) -> Scorer:
-        """The PRM, on so many cores if it is on a CPU."""
+        """Load the PRM; on a CPU it runs with this number of threads."""
         with code_allowed_by(_ALLOWS_CODE):
             return load_scorer(self.settings, threads=threads)
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
-        """Score the steps."""
+        """Score the steps of a solution; see `Judge`."""
         from mclabel.prm.examples.encode import TooLongError
 
         assert self._scorer is not None, "start() first"
@@ -343,7 +348,7 @@ class ScorerJudge(Judge):
         )
 
     def state(self) -> RunnerState:
-        """Return what is scored now."""
+        """Return the state of the scorer; see `Judge`."""
         return RunnerState() if self._scorer is None else self._scorer.state()
 
     async def close(self) -> None:
@@ -353,13 +358,13 @@ class ScorerJudge(Judge):
 
 
 def chosen_threshold(settings: ScorerJudge.Settings) -> float:
-    """The threshold that is best on the held-out labels.
+    """Return the threshold that is best on the held-out labels.
 
     Raises:
-        DataError: they hold only solutions with an error, or only such without.
+        DataError: the labels are only of solutions with an error, or only of solutions without one.
     """
     assert settings.held_out is not None
-    rows = as_judged(list(read_labels(Store(settings.held_out))))
+    rows = to_judged_solutions(list(read_labels(Store(settings.held_out))))
     with code_allowed_by(_ALLOWS_CODE):
         scorer = load_scorer(settings, threads=os.cpu_count())
     encoded = {row.id: _encoded(scorer, row) for row in rows}

@@ -1,8 +1,8 @@
-"""Judging as a task: solutions are its items, opinions what its blocks leave.
+"""Runs a judge as a task (`mclabel.run.task`): its items are solutions, its results opinions.
 
-What a language model answers is written to the block's journal, so a kill asks nothing twice. An
-earlier run of the same judge can be the source of a new one: answers to the same prompts are taken
-from it, and are read by the parser of today.
+Answers of a language model are written to the block's journal, so that no answer is sampled again
+after a kill. A new run can also reuse the answers of an earlier run of the same judge. It then
+parses these answers with its own parser.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
 
 AnswerKey = tuple[str, str, int, int]
-"""Id of a solution, and the key of an answer."""
+"""Id of a solution, followed by the key of an answer (`Answer.key`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Judged:
     opinion: Opinion | None = None
     num_tokens: int = 0
     set_aside: RejectReason | None = None
-    """Why the solution cannot be judged."""
+    """Reason why the solution cannot be judged; None if it was judged."""
 
 
 JUDGE_WORDS = TaskWords(
@@ -57,10 +57,10 @@ JUDGE_WORDS = TaskWords(
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeTask:
-    """Asks a judge for opinions on solutions."""
+    """Task of asking a judge for opinions on solutions."""
 
     make: Callable[[], Judge]
-    """Makes the judge; called on each worker."""
+    """Function that makes the judge; each worker calls it."""
     source: str
     """Name of the input."""
     provenance: Mapping[str, Any]
@@ -68,19 +68,19 @@ class JudgeTask:
     strict: bool = False
     """True if a solution that cannot be judged is an error."""
     answers: Mapping[AnswerKey, Answer] = field(default_factory=dict)
-    """Answers of an earlier run."""
+    """Answers of an earlier run, which are reused."""
 
     @property
     def outputs(self) -> OpinionOutputs:
-        """The shards of opinions of a run."""
+        """Reader of the opinion shards of a run."""
         return OpinionOutputs(words=JUDGE_WORDS, source=self.source)
 
     def runner(self, store: Store) -> JudgeRunner:
-        """The task with one judge."""
+        """Return a runner of this task, which has its own judge."""
         return JudgeRunner(self, store)
 
     def read_entry(self, line: Line) -> JournalEntry:
-        """The answer in a line of a journal."""
+        """Return the answer in a line of a journal."""
         answer = read_record(Answer, line["answer"])
         key = (line["solution"], *answer.key)
         return JournalEntry(key=key, content=answer, num_tokens=answer.num_tokens or 0)
@@ -93,7 +93,7 @@ class JudgeRunner:
         """Prepare to judge; `start` loads what the judge needs.
 
         Args:
-            task: what is to be done.
+            task: task that makes the judge and has the settings of the run.
             store: store of the run.
         """
         self._task, self._store = task, store
@@ -105,7 +105,7 @@ class JudgeRunner:
         await self._judge.start()
 
     async def begin(self, attempt: Attempt) -> None:
-        """Nothing: blocks have nothing to do with each other."""
+        """Do nothing, since blocks need no preparation."""
 
     async def run(self, item: JudgedItem, attempt: Attempt) -> Judged:
         """Judge one solution."""
@@ -154,7 +154,7 @@ class JudgeRunner:
         return Commit(won=won, counts={"num_judged": len(rows)})
 
     def state(self) -> RunnerState:
-        """The state of the judge, and counts of what was judged."""
+        """Return the state of the judge, and counts of opinions, answers and steps."""
         state = self._judge.state()
         return RunnerState(
             num_live=state.num_live,
@@ -169,12 +169,12 @@ class JudgeRunner:
         )
 
     async def close(self) -> None:
-        """Free what the judge has loaded."""
+        """Free the resources of the judge."""
         await self._judge.close()
 
 
 class _Asking:
-    """Asks for the answers on one solution that are not on record; an `Asks`."""
+    """Implementation of `Asks` for one solution, which samples only answers not yet recorded."""
 
     def __init__(
         self,
@@ -199,12 +199,12 @@ class _Asking:
 
 
 def answer_line(solution: str, answer: Answer) -> Line:
-    """The line of a journal that holds an answer."""
+    """Return the journal line that holds an answer."""
     return {"solution": solution, "answer": asdict(answer)}
 
 
 def answers_of(store: Store) -> dict[AnswerKey, Answer]:
-    """All answers that a run of a judge has had.
+    """Return all recorded answers of a judge's run, except failed ones.
 
     Raises:
         DamagedFile: a shard is damaged.
@@ -219,35 +219,35 @@ def answers_of(store: Store) -> dict[AnswerKey, Answer]:
 
 @dataclass(frozen=True, kw_only=True)
 class OpinionOutputs:
-    """The shards of opinions of a run; an `Outputs` (`mclabel.run.task`)."""
+    """Reader of the opinion shards of a run; implements `Outputs` (`mclabel.run.task`)."""
 
     words: TaskWords
     source: str
-    """Name of the input, for the solutions that have no row."""
+    """Name of the input, which is reported with rejected solutions."""
 
     def committed(self, store: Store) -> CommittedBlocks:
-        """The blocks whose shards are there."""
-        done = opinion_blocks(store, must_be_whole=False)
+        """Return the blocks whose shards have been committed."""
+        done = opinion_blocks(store, require_complete=False)
         return CommittedBlocks(blocks=done.blocks, foreign=done.foreign)
 
     def sweep(self, store: Store) -> None:
-        """Remove what kills have left half-written: an attempt that lost leaves nothing else."""
+        """Remove half-written files of killed attempts; attempts leave no other files."""
         store.sweep()
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
-        """The solutions that committed blocks have no row for."""
+        """Yield the rejected solutions of committed blocks, which have no row in a shard."""
         for why in without_opinions(store, noted_blocks(store)):
             yield Reject(
                 row=why["row"], source=self.source, reason=why["reason"], detail=why["detail"]
             )
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
-        """The problems of the solutions of some blocks."""
-        done = opinion_blocks(store, must_be_whole=False).blocks
+        """Return the problem texts of the solutions of some blocks, by solution id."""
+        done = opinion_blocks(store, require_complete=False).blocks
         tables = (read_block(store, block)[1] for block in blocks if block in done)
         rows = (row for table in tables for row in table.to_pylist())
         return {row["id"]: json.loads(row["input"])["problem"] for row in rows}
 
     def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
-        """There are no figures beside the counters."""
+        """Return no figures: a judge has only counters."""
         return {}

@@ -1,10 +1,10 @@
-"""Chains of a critic as training data for a verifier: conversations of those that are believed.
+"""Exports a critic's chains of thought that agree with the labels, as training data for a verifier.
 
-A critic was asked about solutions of a labelling run (`mclabel judge`), and its answers were kept.
-As in ThinkPRM (arXiv 2504.16828) a chain is kept if its verdicts agree with the labels of the
-steps. There each step has a label. Here some may have none, so the first error that the chain
-names is compared with what is known: all steps before it must not be labelled wrong, and no step
-from it on, up to the first that is labelled wrong, may be labelled sound.
+`mclabel judge` has asked a critic about solutions of a labelling run and has recorded its answers.
+As in ThinkPRM (arXiv 2504.16828), a chain is exported if its verdicts agree with the labels of the
+steps. In ThinkPRM each step has a label. Here steps may be unlabelled, so the chain's first error
+is compared with the labels that exist, up to the first step that is labelled wrong. No step before
+the chain's first error may be labelled wrong, and no step from this error on may be labelled sound.
 """
 
 from __future__ import annotations
@@ -36,48 +36,51 @@ from mclabel.run.shards.store import Store
 
 Filter = Literal["process", "outcome", "none"]
 MAX_TOKENS = 4096
-"""Default maximum number of tokens of a chain; in longer ones critics mostly go round in
-circles.
+"""Default maximum number of tokens of a chain. In longer chains critics mostly repeat themselves.
 """
 RIGHT, WRONG = "right", "wrong"
-"""The two classes of solutions that a data set has as many chains of."""
+"""The two classes of solutions. A data set has equally many chains on each class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChainChoice:
-    """Which chains are written."""
+    """Settings that decide which chains are exported."""
 
     filter: Filter = "process"
-    """Labels that a chain must agree with: those of steps, the outcome, or none."""
+    """Labels that a chain must agree with: `process` means the labels of the steps, `outcome` the
+    outcome of the solution, and `none` no labels."""
     max_tokens: int = MAX_TOKENS
-    """Maximum number of tokens of a chain; longer ones are left out."""
+    """Maximum number of tokens of a chain; longer chains are left out."""
     per_solution: int = 1
-    """Most chains of one solution. They say the same in other words, so more solutions teach more.
-    """
+    """Maximum number of chains per solution. Chains of one solution are similar, so chains of more
+    solutions are better training data."""
     prompt: str | None = None
-    """Built-in prompt that the rows have in place of the one that the critic was asked."""
+    """Built-in prompt that the rows contain instead of the critic's prompt; None keeps the critic's
+    prompt."""
     seed: int = 0
-    """Decides which chains are left out where there are too many."""
+    """Seed of the choice among surplus chains."""
 
 
 @dataclass(kw_only=True)
 class ChainsReport:
-    """Counts of an export of chains, written and left out."""
+    """Counts of exported chains and of chains that were left out."""
 
     path: str = ""
     filter: Filter
     num_rows: int = 0
     num_solutions: int = 0
     num_chains: Counter[str] = field(default_factory=Counter)
-    """Number of chains by class of the solution."""
+    """Number of chains per class of solutions, `RIGHT` or `WRONG`."""
     num_believed: Counter[str] = field(default_factory=Counter)
-    """Number of these that are complete and pass the filter."""
+    """Number of chains that are complete, short enough and pass the filter, per class of solutions
+    (`RIGHT` or `WRONG`)."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """Chains by the reason why they are not written."""
+    """Number of chains that were left out, by reason."""
     url: str | None = None
+    """URL of the uploaded data set; None without an upload."""
 
     def lines(self) -> Iterator[str]:
-        """Lines to print on a terminal."""
+        """Yield the lines of the summary for the terminal."""
         half = self.num_rows // 2
         yield (
             f"{self.num_rows:,} chains written to {self.path}: {half:,} on right and {half:,} on "
@@ -90,7 +93,7 @@ class ChainsReport:
 
     @property
     def rates(self) -> str:
-        """The share of chains that are believed, by class."""
+        """Text with the number and share of believed chains per class of solutions."""
         return ", ".join(
             f"{self.num_believed[name]:,} of {count:,} on {name} solutions"
             + (f" ({self.num_believed[name] / count:.0%})" if count else "")
@@ -99,28 +102,29 @@ class ChainsReport:
 
     @property
     def reasons(self) -> str:
-        """Why chains are left out, the commonest reason first."""
+        """Text with the reasons why chains are left out, the most frequent reason first."""
         counts = (f"{count:,} {reason}" for reason, count in self.left_out.most_common())
         return "; ".join(counts) or "none"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Chain:
-    """A chain that may be written."""
+    """A chain that may be exported."""
 
     key: str
-    """Decides among chains, whatever their order."""
+    """Hash of the chain and the seed. Chains are sorted by it, so that the choice among chains
+    does not depend on their order in the run."""
     kind: str
-    """Class of its solution."""
+    """Class of the chain's solution, `RIGHT` or `WRONG`."""
     prompt: str
     text: str
     solution: str
     """Id of the solution."""
     first_error: int | None
-    """Index of the step that it finds incorrect; None if it finds none."""
+    """Index of the first step that the chain finds incorrect, from 0; None if it finds none."""
 
     def line(self) -> str:
-        """Its row, as it stands in the file."""
+        """Return the chain's row as a JSON line of the file."""
         row = {
             "prompt": [{"role": "user", "content": self.prompt}],
             "completion": [{"role": "assistant", "content": self.text}],
@@ -138,19 +142,22 @@ def export_chains(
     *,
     push_to_hub: str | None = None,
 ) -> ChainsReport:
-    """Write the believed chains of a critic as conversations, as many on right as on wrong ones.
+    """Write a critic's chains that agree with the labels as conversations.
+
+    The export has equally many chains on right and on wrong solutions.
 
     Args:
         opinions: folder or URL of a run of `mclabel judge judge=critic` over the labels.
-        labels: folder or URL of the labelling run, or of a combined one.
-        out: folder, made if it is missing; what it holds of an earlier export is replaced.
-        choice: which chains are written.
-        push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
+        labels: folder or URL of the labelling run, or of a combined run.
+        out: output folder, made if it is missing. Files of an earlier export are replaced.
+        choice: settings that decide which chains are exported; None takes the defaults.
+        push_to_hub: name of a data set on the Hugging Face Hub to which the folder is uploaded;
+            None uploads nothing.
 
     Raises:
-        ConfigError: the prompt is none that the chains answer, or the upload was refused.
-        DataError: the opinions have no chains, are on other solutions, or none is kept.
-        ShardError: no run, or a damaged shard.
+        ConfigError: the chosen prompt asks for another answer format, or the upload was refused.
+        DataError: the opinions have no chains, are on other solutions, or no chain is left.
+        ShardError: there is no run, or a shard is damaged.
     """
     choice = choice or ChainChoice()
     check_free(out, EXPORT, "-o ")
@@ -173,16 +180,16 @@ def export_chains(
             believed += [] if chain is None else [chain]
     if choice.filter == "process" and not num_labelled:
         raise DataError(
-            f"--labels {labels}: has a label of no step but the last, which is the outcome of the "
-            "solution. Label its steps (an estimator other than `outcome`), or take --filter "
+            f"--labels {labels}: only last steps have a label, and it is the outcome of the "
+            "solution. Label the steps with an estimator other than `outcome`, or take --filter "
             "outcome"
         )
-    kept = _chosen(believed, choice.per_solution, report)
+    kept = _choose_chains(believed, choice.per_solution, report)
     if not kept:
         raise DataError(
-            f"{opinions}: no chains are left, of which there must be as many on right as on wrong "
-            f"solutions. Believed (--filter {choice.filter}): {report.rates}. Left out: "
-            f"{report.reasons}. Judge more solutions, or with a better critic"
+            f"{opinions}: no chains are left. An export needs equally many chains on right and on "
+            f"wrong solutions. Believed (--filter {choice.filter}): {report.rates}. Left out: "
+            f"{report.reasons}. Judge more solutions, or judge them with a better critic"
         )
     _write(kept, out, report, opinions)
     if push_to_hub is not None:
@@ -191,11 +198,11 @@ def export_chains(
 
 
 def _template(run: OpinionRun) -> Template:
-    """Return what the critic was asked.
+    """Return the prompt template that the critic of a run used.
 
     Raises:
-        DataError: the judge writes no chains, or was shown references.
-        ShardError: the run does not say what it was asked.
+        DataError: the judge writes no chains, or its prompts contained references.
+        ShardError: the run does not record the template.
     """
     asked: Mapping[str, Any] = (read_claim(Store(run.location), MANIFEST) or {}).get("asked") or {}
     if not asked:
@@ -206,26 +213,26 @@ def _template(run: OpinionRun) -> Template:
     if asked.get("use_reference"):
         raise DataError(
             f"{run.location}: its critic was shown references (use_reference=true), which a "
-            "verifier will not have. Judge the solutions without"
+            "verifier will not have. Judge the solutions with judge.use_reference=false"
         )
     try:
         return read_record(Template, asked["template"])
     except (ValueError, LookupError) as error:
         raise ShardError(
-            f"{run.location}: its {MANIFEST} does not say what the critic was asked ({error}). "
+            f"{run.location}: its {MANIFEST} does not contain the critic's prompt ({error}). "
             "Judge its solutions again, into a new folder"
         ) from error
 
 
 def _written_template(asked: Template, prompt: str | None) -> Template:
-    """The template of the rows' prompts."""
+    """Return the template of the prompts in the exported rows."""
     if prompt is None:
         return asked
     fit = [name for name, template in TEMPLATES.items() if template.parser == asked.parser]
     if prompt not in fit:
         raise ConfigError(
-            f"--prompt {prompt}: must ask for the form in which the critic has answered, "
-            f"{asked.parser}. Take one of {', '.join(fit)}, or leave it out"
+            f"--prompt {prompt}: must ask for the answer format of the critic's chains, "
+            f"{asked.parser}. Take one of {', '.join(fit)}, or leave --prompt out"
         )
     return TEMPLATES[prompt]
 
@@ -239,8 +246,8 @@ def _check_prompt(
 ) -> None:
     if prompt_hash(_prompt(row, template)) != answer.prompt:
         raise ShardError(
-            f"{run.location}: the critic was asked about solution {row.solution.id} in other words "
-            "than its template gives today. Judge the solutions again, into a new folder"
+            f"{run.location}: the critic's prompt about solution {row.solution.id} differs from "
+            "the prompt that its template gives today. Judge the solutions again, into a new folder"
         )
 
 
@@ -251,8 +258,11 @@ def _chain(
     choice: ChainChoice,
     report: ChainsReport,
 ) -> _Chain | None:
-    """The chain in an answer, if it is complete, short enough and believed."""
-    kind = _class(row, choice.filter)
+    """Return the chain in an answer; None if it is incomplete, too long or contradicts the labels.
+
+    Count the chain in the report.
+    """
+    kind = _solution_class(row, choice.filter)
     if isinstance(kind, _Reason):
         report.left_out[kind] += 1
         return None
@@ -266,16 +276,17 @@ def _chain(
         key=content_id("verifier chain", choice.seed, row.solution.id, answer.text),
         kind=kind,
         prompt=_prompt(row, template),
-        text=_ended(answer.text, error, template),
+        text=_ended_chain_text(answer.text, error, template),
         solution=row.solution.id,
         first_error=error,
     )
 
 
-def _ended(text: str, error: int | None, template: Template) -> str:
-    """The chain; for ThinkPRM's prompt with the verdict on the whole that its models end with.
+def _ended_chain_text(text: str, error: int | None, template: Template) -> str:
+    """Return the text of a chain, for ThinkPRM's prompt with a final verdict on the solution.
 
-    They are scored by the chance of its last word (2504.16828, appendix E.1).
+    ThinkPRM scores a solution by the probability of this verdict (2504.16828, appendix E.1), so
+    training chains must end with it.
     """
     if template != TEMPLATES["thinkprm"] or judges_whole(text):
         return text
@@ -283,11 +294,11 @@ def _ended(text: str, error: int | None, template: Template) -> str:
 
 
 class _Reason(str):
-    """Why a chain is left out."""
+    """Reason why a chain is left out."""
 
 
-def _class(row: LabeledSolution, by: Filter) -> str | _Reason:
-    """Return whether the solution"""
+def _solution_class(row: LabeledSolution, by: Filter) -> str | _Reason:
+    """Return the class of a solution, `RIGHT` or `WRONG`, or the reason why it has none."""
     if not row.is_kept:
         return _Reason("on solutions that a consensus does not keep")
     if by == "process":
@@ -301,9 +312,9 @@ def _class(row: LabeledSolution, by: Filter) -> str | _Reason:
 def _named_error(
     row: LabeledSolution, answer: Answer, parser: str, choice: ChainChoice
 ) -> int | _Reason | None:
-    """The first error that a chain names, or why the chain is not believed."""
+    """Return the first error that a chain names, or the reason why the chain is left out."""
     if answer.finish_reason == "failed":
-        return _Reason("that could not be had")
+        return _Reason("whose sampling failed")
     is_cut = answer.finish_reason == "length"
     verdicts = step_verdicts(answer.text, len(row.steps), parser, truncated=is_cut)
     if verdicts.fault is not None:
@@ -319,25 +330,29 @@ def _named_error(
 
 
 def _has_step_labels(row: LabeledSolution) -> bool:
-    """Return whether a step has a label that is not the outcome; of one step, the outcome is its
-    label.
+    """Return whether a step has a label other than the outcome.
+
+    In a solution of one step the outcome is the label of this step.
     """
     steps = [step for step in row.steps if step.hard is not None]
-    return bool(steps) and (len(row.steps) == 1 or not all(step.is_outcome for step in steps))
+    return bool(steps) and (len(row.steps) == 1 or not all(step.is_from_outcome for step in steps))
 
 
 def _first_wrong(row: LabeledSolution) -> int | None:
-    """Index of the first step that is labelled wrong, whatever is known of those before it."""
+    """Return the index of the first step that is labelled wrong; earlier steps may be unlabelled.
+
+    None if no step is labelled wrong.
+    """
     if row.first_error is not None:
         return row.first_error
     return next((i for i, step in enumerate(row.steps) if step.hard is False), None)
 
 
 def _agrees(row: LabeledSolution, error: int | None) -> bool:
-    """Return whether a first error is possible by all labels up to the first wrong step.
+    """Return whether a first error agrees with all labels up to the first wrong step.
 
-    A step is labelled sound if the solution is still sound there, so from the first error on none
-    can be. Steps without a label decide nothing.
+    A sound label means that the solution has no error up to that step. So no step from the first
+    error on may be labelled sound. Steps without a label are ignored.
     """
     wrong = _first_wrong(row)
     last = len(row.steps) - 1 if wrong is None else wrong
@@ -347,14 +362,14 @@ def _agrees(row: LabeledSolution, error: int | None) -> bool:
     )
 
 
-def _chosen(believed: list[_Chain], per_solution: int, report: ChainsReport) -> list[_Chain]:
-    """Choose as many chains on right as on wrong solutions, in an order that the seed decides."""
+def _choose_chains(believed: list[_Chain], per_solution: int, report: ChainsReport) -> list[_Chain]:
+    """Choose equally many chains on right and on wrong solutions, in an order set by the seed."""
     by_kind: dict[str, list[_Chain]] = {RIGHT: [], WRONG: []}
     texts: dict[str, set[str]] = defaultdict(set)  # by prompt, as two samples may be the same text
     for chain in sorted(believed, key=lambda kept_chain: kept_chain.key):
         there = texts[chain.prompt]
         if chain.text in there:
-            report.left_out["that are there already"] += 1
+            report.left_out["that repeat another chain of the same solution"] += 1
         elif len(there) == per_solution:
             report.left_out[f"beyond {per_solution} a solution"] += 1
         else:
@@ -393,7 +408,7 @@ configs:
 ---
 {report.num_rows} conversations in which a critic verifies the steps of a solution, half of them on
 right solutions, in the format {VERIFIER_CHAINS}, made by mclabel. `first_error` is the index of the
-first step that the chain finds incorrect, from 0, and -1 where it finds none.
+first step that the chain finds incorrect, from 0, and -1 if the chain finds no error.
 
 Complete, short enough and believed (filter `{report.filter}`): {report.rates}.
 Left out: {report.reasons}.

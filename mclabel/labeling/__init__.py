@@ -1,1 +1,1 @@
-"""Labels the solutions of a problem: prefixes, rollouts, decisions, labels."""
+"""Labelling of solution steps: prefixes, rollouts, estimator decisions and labels."""

@@ -1,4 +1,4 @@
-"""A labelling job in a thread, whose solutions are read as they are committed."""
+"""A labelling job in a background thread, whose labelled solutions are read while it runs."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     import datasets
 
 LOOK_S = 0.5
-"""Seconds between two looks at what was committed."""
+"""Seconds between two checks for newly committed blocks."""
 
 
 _MAX_REMOVALS = 40
-"""Attempts to remove a run's folder, 0.05 s apart."""
+"""Maximum number of attempts to remove the temporary folder of a run, 0.05 s apart."""
 
 
 class LabelRun:
-    """A labelling job under way, or ended: iterate over it, wait for it, or stop it.
+    """A running or finished labelling job: iterate over it, wait for it, or stop it.
 
-    Iterating gives every labelled solution once, block by block as they are committed, and ends
-    with the job. It may be done again, also afterwards, and then begins anew. An error of the job
-    is raised where the run is read or waited for. When the process ends the job is stopped in
-    order.
+    Iteration yields every labelled solution once, block by block as blocks are committed. It ends
+    when the job ends. Every new iteration starts again from the first block, also after the job.
+    An error of the job is raised by the iteration and by `wait`. The job is stopped cleanly when
+    the process exits.
     """
 
     def __init__(
@@ -53,15 +53,18 @@ class LabelRun:
         on_state: Callable[[JobState], None] = lambda state: None,
         progress: bool = False,
     ) -> None:
-        """Begin the job.
+        """Start the job in a background thread.
 
         Args:
             config: configuration of the job.
-            folder: folder of its inputs, and of its output where no place was given; removed
-                with this object, when the process ends, or where the job fails before it begins.
-            accept_changes: continue although problems changed, as in `labeling.job`.
-            on_state: called often with the state of the job, in its thread.
-            progress: show a progress bar on standard error, if that is a terminal or a notebook.
+            folder: temporary folder of the job's inputs, and of its output if the caller gave no
+                output folder. The folder is removed with this object, when the process exits, or
+                if the job fails before it starts.
+            accept_changes: continue although problems changed, as in `mclabel.labeling.job.label`.
+            on_state: callback that receives the job's state every few seconds or more often, in
+                the job's thread.
+            progress: show a progress bar on standard error, if standard error is a terminal or
+                the process is a notebook.
         """
         self.config = config
         self._folder = folder
@@ -71,20 +74,20 @@ class LabelRun:
         self._report: JobReport | None = None
         self._error: BaseException | None = None
         self._asked = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="mclabel", daemon=True)
+        self._thread = threading.Thread(target=self._run_job, name="mclabel", daemon=True)
         self._thread.start()
-        leave = partial(_leave, self._asked, self._thread, folder)
+        leave = partial(_end_and_clean_up, self._asked, self._thread, folder)
         atexit.register(leave)
         weakref.finalize(self, _leave_once, leave).atexit = False
 
     @property
     def out(self) -> str:
-        """Folder or URL of the run, for `mclabel view` and others."""
+        """Folder or URL of the run, which `mclabel view` and other commands accept."""
         return self.config.out
 
     @property
     def state(self) -> JobState | None:
-        """The latest state (problems, tokens, engines, ...); None before the engine is loaded."""
+        """Latest state of the job (problems, tokens, engines); None before the engine is loaded."""
         return self._state
 
     @property
@@ -98,38 +101,38 @@ class LabelRun:
             ended = self._ended_within(LOOK_S)
             state = self._state
             if state is None and (not ended or self._error is not None):
-                continue  # nothing was begun
+                continue  # the job has not started, or failed before it started
             if ended or (state is not None and state.num_blocks_done > num_committed):
                 num_committed = 0 if state is None else state.num_blocks_done
                 store = Store(self.out)
-                if new := committed_blocks(store, must_be_whole=False) - given:
+                if new := committed_blocks(store, require_complete=False) - given:
                     given |= new
                     yield from read_labels(store, new)
         if self._error is not None:
             raise self._error
 
     def wait(self) -> JobReport:
-        """Wait for the end of the job.
+        """Wait until the job ends, and return its report.
 
         Raises:
-            MclabelError: the job could not go on.
+            MclabelError: the job failed.
         """
         while not self._ended_within(LOOK_S):
-            pass  # so that an interrupt arrives between two looks; the job goes on
+            pass  # the timeout lets KeyboardInterrupt through; the job continues in its thread
         if self._error is not None:
             raise self._error
         assert self._report is not None
         return self._report
 
     def stop(self) -> None:
-        """Stop the job. Finished blocks stay committed, and unfinished ones are kept in the
-        journals.
+        """Stop the job. Finished blocks stay committed; journals keep the completions of
+        unfinished blocks.
         """
-        _end(self._asked, self._thread)
+        _stop_and_join(self._asked, self._thread)
 
     def dataset(self) -> datasets.Dataset:
-        """Wait for the end, and return the labels as a `datasets.Dataset` with one row per
-        solution.
+        """Wait until the job ends, and return the labels as a `datasets.Dataset` with one row
+        per solution.
         """
         self.wait()
         return load_labels(self.out)
@@ -167,7 +170,7 @@ class LabelRun:
         self._thread.join(timeout_s)
         return self.is_done
 
-    def _work(self) -> None:
+    def _run_job(self) -> None:
         bar = tqdm(desc="label", unit="problem", disable=not self._progress)
 
         def show(state: JobState) -> None:
@@ -183,25 +186,26 @@ class LabelRun:
                 accept_changes=self._accept_changes,
                 should_stop=self._asked.is_set,
             )
-        except BaseException as error:  # raised again where the run is read
+        except BaseException as error:  # `wait` and the iteration raise the error again
             self._error = error
-            if self._state is None:  # nothing was begun that could be read
+            if self._state is None:  # the job failed before it started, so there is no output
                 self._folder.cleanup()
         finally:
             bar.close()
 
 
-def _end(asked: threading.Event, thread: threading.Thread) -> None:
-    asked.set()
-    if thread is not threading.current_thread():  # where it ends as the last that knows the run
+def _stop_and_join(stop_asked: threading.Event, thread: threading.Thread) -> None:
+    stop_asked.set()
+    # The finalizer runs in the job's own thread if that thread holds the last reference to the run.
+    if thread is not threading.current_thread():
         thread.join()
 
 
-def _leave(
+def _end_and_clean_up(
     asked: threading.Event, thread: threading.Thread, folder: tempfile.TemporaryDirectory[str]
 ) -> None:
-    _end(asked, thread)
-    # At the end of the interpreter a thread of the engine may still be writing a file.
+    _stop_and_join(asked, thread)
+    # While the interpreter exits, a thread of the engine may still be writing a file.
     for _ in range(_MAX_REMOVALS):
         folder.cleanup()
         if not os.path.exists(folder.name):
@@ -210,7 +214,8 @@ def _leave(
 
 
 def _leave_once(leave: Callable[[], None]) -> None:
-    # The job's thread may run this as the process ends, which would then kill it before the folder
-    # is removed. So the exit handler goes last: until then the process waits for this thread.
+    # The job's thread may run this function while the process exits. The exit would kill the
+    # thread before the folder is removed. So the exit handler is unregistered last: as long as the
+    # handler is registered, the process waits for this thread.
     leave()
     atexit.unregister(leave)

@@ -1,9 +1,11 @@
-"""Completers: models that roll out, beside the author or in its place, so that blind spots show.
+"""Completers: models that sample rollouts, in addition to the author of the solutions or instead.
 
-The author of a solution cannot recover from a sound step that it always misreads, and recovers
-from wrong ones by the same slips. A stronger model does neither as often, so the outcomes of its
-rollouts say more of the step (arXiv 2501.07301 labels so with a larger model). Values are then
-its own: for values under the author (reinforcement learning, search) the author has to roll out.
+The author is the policy that wrote the solutions. It may always fail after a correct step that it
+misreads, and may reach the right answer from a wrong step by repeating the same mistake. A
+stronger model does both less often, so the outcomes of its rollouts are better evidence about a
+step. arXiv 2501.07301 labels with a larger model for this reason. The step values are then values
+under the completer. Reinforcement learning and search need values under the author, so there the
+author has to sample the rollouts.
 """
 
 from __future__ import annotations
@@ -21,30 +23,34 @@ from mclabel.engines import Policy, PolicySettings
 from mclabel.labeling.prefixes import Prefix
 
 MAX_COMPLETERS = 8
+"""Maximum number of completers of a job."""
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
 class CompleterSettings(PolicySettings):
-    """A model that rolls out, with its own engine, prompt and sampling: the keys of `policy`."""
+    """A model that samples rollouts. It has its own engine, prompt and sampling settings, under
+    the same keys as `policy`.
+    """
 
     model: str = Field(min_length=1)
-    """Model folder or Hugging Face name, as in `policy.model`; `arith:strong` is bundled. `policy`
-    is the policy itself, which then rolls out beside the others and takes no other keys."""
+    """Model folder or Hugging Face name, as in `policy.model`; `arith:strong` is bundled. The value
+    `policy` means the policy itself, which takes no keys except `cost`."""
     name: str | None = Field(None, pattern=f"^{_NAME}$")
-    """Name of the completer in labels and tables. null takes the last part of `model`."""
+    """Name of the completer in labels and tables. null uses the last part of `model`."""
     cost: float | None = Field(None, ge=1e-6, le=1e15)
-    """Cost of one token of the completer, in any unit; only ratios matter. Set it for all
-    completers or for none. null takes the number of the model's parameters. `posterior` spreads
-    tokens by it, and the most costly completer counts as the strongest."""
+    """Cost of one token of the completer, in any unit; only ratios matter. Set the cost for all
+    completers or for none. null uses the model's number of parameters. The `posterior` estimator
+    divides its tokens among completers by cost. The completer with the highest cost counts as the
+    strongest."""
 
     @property
     def is_author(self) -> bool:
-        """Return whether it is the policy itself, as it wrote the solutions."""
+        """Return whether the completer is the policy, the author of the solutions."""
         return self.model == AUTHOR
 
     @property
-    def called(self) -> str:
-        """Its name in labels."""
+    def label_name(self) -> str:
+        """Name of the completer in labels: `name`, or else the last part of `model`."""
         if self.is_author:
             return AUTHOR
         last = re.split("[/:]", self.model.rstrip("/"))[-1]
@@ -55,43 +61,45 @@ class CompleterSettings(PolicySettings):
         given = self.model_fields_set - {"model", "cost"}
         if self.is_author and given:
             return (
-                f"model=policy is the policy itself, whose other keys are those of `policy`. "
+                f"model=policy means the policy itself, which is configured under `policy`. "
                 f"Remove {', '.join(sorted(given))}"
             )
         return None
 
     @rule
     def _its_name_is_its_own(self) -> str | None:
-        if not re.fullmatch(_NAME, self.called):
+        if not re.fullmatch(_NAME, self.label_name):
             return (
-                f"model={self.model!r}: its last part cannot be used as a name in labels. Set name "
-                "to 1 to 64 letters, digits and . _ -"
+                f"model={self.model!r}: the last part of the model cannot be used as a name in "
+                "labels. Set name to 1 to 64 letters, digits and . _ -"
             )
-        if not self.is_author and self.called == AUTHOR:
+        if not self.is_author and self.label_name == AUTHOR:
             return (
-                f"model={self.model!r}: the name {self.called!r} is reserved for the policy. Set "
-                f"name, or write {{model: policy}} for the policy itself"
+                f"model={self.model!r}: the name {self.label_name!r} is reserved for the policy. "
+                f"Set name, or write {{model: policy}} for the policy itself"
             )
         return None
 
 
-class Inexpressible(Exception):
-    """A completer's tokenizer does not give a prefix back."""
+class PrefixNotReproduced(Exception):
+    """A completer's tokenizer does not reproduce the text of a prefix when it decodes the ids."""
 
 
-def spelled(policy: Policy, prefix: Prefix) -> tuple[int, ...]:
-    """The tokens of a prefix as a completer reads it, which end where the prefix's last step ends.
+def encode_prefix(policy: Policy, prefix: Prefix) -> tuple[int, ...]:
+    """Return a prefix's token ids in a completer's vocabulary.
+
+    The last token ends where the last step of the prefix ends.
 
     Args:
-        policy: the completer.
-        prefix: prefix of the author's solution.
+        policy: the completer's policy.
+        prefix: prefix of a solution that the author wrote.
 
     Raises:
-        Inexpressible: decoded, they give another text.
+        PrefixNotReproduced: the ids decode to another text than the prefix's.
     """
     ids = policy.encode(prefix.text) if prefix.text else ()
     if policy.decode(ids) != prefix.text:
-        raise Inexpressible(
+        raise PrefixNotReproduced(
             "the completer's tokenizer does not reproduce the text of a step that ends after "
             f"{len(prefix.text):,} characters, so the completer cannot continue from there. "
             "Choose another completer, or remove the solution"
@@ -100,8 +108,12 @@ def spelled(policy: Policy, prefix: Prefix) -> tuple[int, ...]:
 
 
 @contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Say whose engine failed, where it is not the policy's."""
+def name_engine_errors(name: str) -> Iterator[None]:
+    """Add the completer's name to the message of an engine error; do nothing for the author.
+
+    Args:
+        name: name of the model whose engine is called in the context.
+    """
     try:
         yield
     except EngineError as error:

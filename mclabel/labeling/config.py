@@ -17,70 +17,73 @@ from mclabel.labeling.sampling import SolutionSettings
 from mclabel.run.settings import BudgetConfig, RayConfig
 
 
-def _posterior() -> EstimatorSettings:
+def _default_estimator() -> EstimatorSettings:
     from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 
     return PosteriorEstimator.Settings()
 
 
 class SampledSettings(Settings):
-    """The way that solutions are sampled, split into steps and graded."""
+    """Settings for sampling solutions, splitting them into steps and grading them."""
 
     seed: Seed = 0
     """Random seed for sampling."""
     split: StepSplitter = StepSplitter()
-    """Place where the steps of solutions end."""
+    """Rule that splits solutions into steps."""
     checker: CheckerField = Field(default_factory=default_checker)
-    """Checker, which grades completions against the gold answer."""
+    """Checker that grades completions against the gold answer."""
 
 
 class LabelSettings(SampledSettings):
-    """The way that problems are labelled."""
+    """Settings that determine how problems are labelled."""
 
     solutions: SolutionSettings = SolutionSettings()
-    """Which solutions are labelled."""
+    """Solutions to label: sampled from the policy, read from a file, or reused from a run."""
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="posterior")] = Field(
-        default_factory=_posterior
+        default_factory=_default_estimator
     )
-    """Estimator, which decides what is rolled out and when to stop."""
+    """Estimator that chooses the prefixes to roll out from and decides when to stop."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first unusable row or problem, instead of leaving it out."""
+    """Stop at the first unusable row or problem instead of skipping it."""
 
 
 MAX_BLOCK = 10_000
+"""Maximum number of problems per block."""
 
 
 def arith_problems() -> ReaderSettings:
-    """Settings of problems where a configuration has none."""
+    """Return the reader settings of the bundled arithmetic problems, the default of `problems`."""
     from mclabel.data.readers.generated import ArithReader
 
     return ArithReader.Settings()
 
 
 class LabelConfig(LabelSettings):
-    """A labelling job."""
+    """Configuration of a labelling job."""
 
     out: Annotated[str, OPERATIONAL]
-    """Output folder or object store URL. The same path resumes an interrupted run."""
+    """Output folder or object store URL. Running with the same `out` resumes an interrupted run."""
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
         default_factory=arith_problems
     )
-    """Reader of the problems; by default it follows from `source`."""
+    """Reader of the problems. The default reader is chosen by `source`."""
     policy: PolicySettings = PolicySettings()
-    """Model that writes the solutions, and the rollouts where `completers` is empty."""
+    """Model that samples the solutions, and also the rollouts if `completers` is empty."""
     completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
-    """Models that sample the rollouts, such as `[{model: policy}, {model: arith:strong}]`, with
-    the keys of `policy`; empty: the policy."""
+    """Models that sample the rollouts, such as `[{model: policy}, {model: arith:strong}]`. Each
+    entry has the keys of `policy`. If the list is empty, the policy samples the rollouts."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(8, ge=1)
-    """Problems in a block, the unit of work."""
+    """Number of problems per block. A block is the unit of work that one engine leases and commits.
+    """
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
-    """Store rollouts, which `mclabel regrade` needs."""
+    """Store the rollouts. `mclabel regrade` needs them."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
-    """Seconds between two writes of the journals: the most work that a killed engine loses."""
+    """Seconds between two writes of a journal. A killed engine loses at most the work of this time.
+    """
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
 
@@ -96,8 +99,8 @@ class LabelConfig(LabelSettings):
                 del completer["name"], completer["cost"]
             if completer == own and not self.completers[number].is_author:
                 return (
-                    f"completers.{number}: is the policy itself. Write {{model: policy}}, or give "
-                    "another model"
+                    f"completers.{number}: describes the policy itself. Write {{model: policy}}, "
+                    "or give another model"
                 )
             if completer in keys[:number]:
                 return (
@@ -114,19 +117,19 @@ class LabelConfig(LabelSettings):
         if given and len(given) < len(self.completers):
             missing = next(n for n in range(len(self.completers)) if n not in given)
             return (
-                f"completers.{missing}.cost: is not set, but completers.{given[0]}.cost is, and "
-                "the default, the model's number of parameters, cannot be compared with it. Set "
-                "cost for all completers, or for none"
+                f"completers.{missing}.cost: is not set, but completers.{given[0]}.cost is set. "
+                "The default cost, the model's number of parameters, cannot be compared with it. "
+                "Set cost for all completers, or for none"
             )
         return None
 
     @rule
     def _completers_differ_in_name(self) -> str | None:
-        names = [completer.called for completer in self.completers]
+        names = [completer.label_name for completer in self.completers]
         for number, name in enumerate(names):
             if name in names[:number]:
                 return (
-                    f"completers.{number}: has the name {name!r}, which "
-                    f"completers.{names.index(name)} has, too. Set completers.{number}.name"
+                    f"completers.{number}: has the same name {name!r} as "
+                    f"completers.{names.index(name)}. Set completers.{number}.name"
                 )
         return None

@@ -1,15 +1,17 @@
-"""Lets estimators of many problems decide together, and teaches a run's learner in order.
+"""Batched decisions of many problems' estimators, and updates of a run's learner in a fixed order.
 
-A Bayesian estimator's decision takes far less time in a batch than alone. So an estimator whose
-decision is due waits a moment for others, much less than a rollout takes, and they decide together,
-off the event loop. The moment ends early once every problem at work waits, as nobody else will ask.
-Each then wants what it would have wanted alone.
+A decision chooses the prefixes from which an estimator requests its next rollouts. A Bayesian
+estimator computes decisions far faster in a batch than one by one. So an estimator whose decision
+is due waits for other estimators for a moment that is much shorter than a rollout. The batch is
+then computed off the event loop. The wait ends early once all active problems wait, since no
+further decision can become due. Batching does not change the result of a decision.
 
-Problems that are done first are not like the others: they are short, and little had to be rolled
-out. So the learner is taught in the order in which problems were begun, and problem n knows what it
-had learned after problem n - `RunLearner.lag`, whatever else is done by then. So labels of one
-engine do not depend on timing, and a problem waits only for one that was begun so long before it.
-(What other engines learn is taken over whenever a block begins.)
+A learner estimates the estimators' priors from finished problems. Problems that finish first are
+not representative: they are short and needed few rollouts. So the learner is updated in the order
+in which problems started. Problem n uses the knowledge after problem n - `RunLearner.lag`, whatever
+other problems are finished by then. The labels of one engine therefore do not depend on timing, and
+a problem waits only for problems that started long before it. Knowledge from other engines is
+merged whenever a block starts.
 """
 
 from __future__ import annotations
@@ -31,33 +33,33 @@ from mclabel.labeling.estimators.base import MAX_LAG, Knowledge
 from mclabel.run.cpu_executor import CpuExecutor
 
 WINDOW_S = 0.015
-"""Seconds that the first request of a batch waits for others."""
+"""Seconds that the first request of a batch waits for further requests."""
 MAX_TOGETHER = 64
-"""Maximum number of decisions in a batch, which take some milliseconds of the executor."""
+"""Maximum number of decisions in a batch. Such a batch takes a few milliseconds to compute."""
 
 
-_Asking = tuple[ProblemEstimator, int]
-"""An estimator, and the number of its problem's prefixes."""
+_DecisionRequest = tuple[ProblemEstimator, int]
+"""A decision request: an estimator, and the number of its problem's prefixes."""
 
 
 class DecisionBatcher:
-    """Collects what is due on one event loop."""
+    """Collects the decisions that are due on one event loop, and computes them in batches."""
 
     def __init__(self, executor: CpuExecutor) -> None:
-        """Begin without anything due.
+        """Start with an empty batch.
 
         Args:
             executor: executor that computes decisions.
         """
         self._executor = executor
-        self._due: list[tuple[_Asking, asyncio.Future[Sequence[Probe]]]] = []
+        self._due: list[tuple[_DecisionRequest, asyncio.Future[Sequence[Probe]]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._num_at_work = 0
         self._under_way: set[asyncio.Task[None]] = set()
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Count a problem as one that may ask, while the context lasts."""
+        """Count one more active problem, which may request decisions, during the context."""
         self._num_at_work += 1
         try:
             yield
@@ -66,11 +68,11 @@ class DecisionBatcher:
             self._begin_or_wait()
 
     async def wanted(self, estimator: ProblemEstimator, num_prefixes: int) -> Sequence[Probe]:
-        """Return what the estimator wants, decided with all others that ask in the same moment.
+        """Return the rollouts that an estimator requests, computed in a batch with other decisions.
 
         Args:
-            estimator: whose decision is due.
-            num_prefixes: that its problem has by now.
+            estimator: estimator whose decision is due.
+            num_prefixes: current number of prefixes of the estimator's problem.
         """
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[Sequence[Probe]] = loop.create_future()
@@ -79,26 +81,28 @@ class DecisionBatcher:
         return await turn
 
     def _begin_or_wait(self) -> None:
-        """Begin if nobody else will ask, or the batch is full; else within the window."""
+        """Start the batch if it is full or all active problems wait, else after the window."""
         if len(self._due) >= min(MAX_TOGETHER, max(1, self._num_at_work)):
-            self._begin()
+            self._begin_batch()
         elif self._due and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._begin)
+            self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._begin_batch)
 
-    def _begin(self) -> None:
+    def _begin_batch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         due, self._due = [asking for asking in self._due if not asking[1].done()], []
         if due:
-            task = asyncio.get_running_loop().create_task(self._decide(due))
+            task = asyncio.get_running_loop().create_task(self._decide_due(due))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
-    async def _decide(self, due: list[tuple[_Asking, asyncio.Future[Sequence[Probe]]]]) -> None:
+    async def _decide_due(
+        self, due: list[tuple[_DecisionRequest, asyncio.Future[Sequence[Probe]]]]
+    ) -> None:
         try:
-            requests = await self._executor.run(self.together, [asking for asking, _ in due])
-        except Exception as error:  # to whoever asked
+            requests = await self._executor.run(self.decide_batch, [asking for asking, _ in due])
+        except Exception as error:  # every waiting caller receives the error
             for _, turn in due:
                 if not turn.done():
                     turn.set_exception(error)
@@ -107,107 +111,132 @@ class DecisionBatcher:
             if not turn.done():
                 turn.set_result(wanted)
 
-    def together(self, asking: Sequence[_Asking]) -> list[Sequence[Probe]]:
-        """Return what each wants, decided in one batch."""
+    def decide_batch(self, asking: Sequence[_DecisionRequest]) -> list[Sequence[Probe]]:
+        """Return the rollouts that each estimator requests, computed in one batch."""
         decide_together(estimator for checked, _ in asking for estimator in checked.estimators)
         return [checked.wanted(num_prefixes) for checked, num_prefixes in asking]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerState:
-    """Knowledge of a learner after some problem."""
+    """Snapshot of a run's learner after a certain number of problems."""
 
     knowledge: Knowledge
     min_gain: float | None
+    """Minimum expected gain for which an estimator requests rollouts; None if it has no such
+    threshold."""
 
     @classmethod
-    def by(cls, learner: RunLearner) -> LearnerState:
-        """Return what a learner knows now."""
+    def from_learner(cls, learner: RunLearner) -> LearnerState:
+        """Return a snapshot of a learner's current state."""
         return cls(knowledge=learner.knowledge, min_gain=learner.min_gain)
 
 
 class LearningTicket:
-    """A problem, from before its solutions are sampled to its end."""
+    """Place of one problem in the order in which the learner is updated.
+
+    The ticket is opened before the problem's solutions are sampled, and closed when the problem
+    ends.
+    """
 
     def __init__(self, learning_queue: LearningQueue, number: int) -> None:
-        """Made by `LearningQueue.begin`.
+        """Open a ticket; only `LearningQueue.begin` does so.
 
         Args:
-            learning_queue: that it is one of.
-            number: in the order in which problems were begun, from 0.
+            learning_queue: queue that the ticket belongs to.
+            number: index of the problem in the order in which problems started, from 0.
         """
         self._learning_queue, self.number = learning_queue, number
         self.is_open = True
         self.work: Callable[[], None] | None = None
-        """Hands it to the learner; None of one that has nothing to teach."""
+        """Function that gives the problem's results to the learner; None if there are no results.
+        """
 
-    async def learned(self) -> LearnerState:
-        """Wait for the problems that this one learns from; then what they have shown."""
-        return await self._learning_queue.learned(self.number)
+    async def wait_for_state(self) -> LearnerState:
+        """Wait until the learner has received the problems that this problem learns from.
+
+        Returns:
+            The learner's state after these problems.
+        """
+        return await self._learning_queue.wait_for_state(self.number)
 
     async def teach(
         self, estimator: ProblemEstimator, paths: ProblemPaths, *, num_tokens: int
     ) -> None:
-        """Teach what came of the problem, after all that were begun before it.
+        """Update the learner with this problem's results, after all problems that started earlier.
 
         Args:
-            estimator: estimator of the problem, when it is done.
-            paths: paths of the problem.
-            num_tokens: number of tokens of its rollouts.
+            estimator: finished estimator of the problem.
+            paths: paths of the problem's solutions through its prefixes.
+            num_tokens: number of tokens of the problem's rollouts.
         """
         learner = self._learning_queue.learner
-        self.work = lambda: estimator.learned_by(learner, paths, num_tokens=num_tokens)
+        self.work = lambda: estimator.record_evidence(learner, paths, num_tokens=num_tokens)
         await self.leave()
 
     async def leave(self) -> None:
-        """End the problem, which may have come to nothing; a second time is no matter."""
+        """Close the ticket, also if the problem has no results. Closing it again has no effect."""
         if self.is_open:
             self.is_open = False
-            await self._learning_queue.hand_over()
+            await self._learning_queue.learn_from_finished_problems()
 
 
 class LearningQueue:
-    """Those of the problems on one engine. Belongs to its event loop."""
+    """Open and closed tickets of the problems on one engine, in the order in which they started.
+
+    A queue may be used only on the engine's event loop.
+    """
 
     def __init__(
         self, learner: RunLearner, executor: CpuExecutor, *, fit: Callable[[], None]
     ) -> None:
-        """Begin without any.
+        """Start with an empty queue.
 
         Args:
-            learner: that is taught.
-            executor: executor in which it learns.
-            fit: lets it learn from what it was taught; called in a thread.
+            learner: learner of the run.
+            executor: executor that gives finished problems to the learner.
+            fit: function that fits the learner to the problems received so far; called in a
+                thread.
         """
         self.learner, self._executor, self._fit = learner, executor, fit
         self._learning_queue: deque[LearningTicket] = deque()
         self._num_begun = self._num_taught = 0
-        self._learned = deque([LearnerState.by(self.learner)], maxlen=MAX_LAG + 1)
-        """After each of the latest problems that were taught."""
+        self._learned = deque([LearnerState.from_learner(self.learner)], maxlen=MAX_LAG + 1)
+        """Learner states after each of the latest problems that the learner received."""
         self._teaching = asyncio.Lock()
         self._changed = asyncio.Condition()
 
     def begin(self) -> LearningTicket:
-        """Begin a problem."""
+        """Open a ticket for a problem that starts now."""
         ticket = LearningTicket(self, self._num_begun)
         self._num_begun += 1
         self._learning_queue.append(ticket)
         return ticket
 
-    def adopted(self) -> None:
-        """Let problems know what was learned elsewhere, where none was taught here yet."""
-        if self._num_taught == 0:
-            self._learned[0] = LearnerState.by(self.learner)
+    def refresh_first_state(self) -> None:
+        """Use the knowledge merged from other engines as the first state.
 
-    async def learned(self, number: int) -> LearnerState:
-        """Wait until a problem's teachers were taught; then what was known after them."""
+        This has no effect once the learner has received a problem of this engine.
+        """
+        if self._num_taught == 0:
+            self._learned[0] = LearnerState.from_learner(self.learner)
+
+    async def wait_for_state(self, number: int) -> LearnerState:
+        """Wait until the learner has received all problems that a problem learns from.
+
+        Args:
+            number: index of the problem in the order in which problems started, from 0.
+
+        Returns:
+            The learner's state after these problems.
+        """
         num_needed = max(0, number + 1 - self.learner.lag(number))
         async with self._changed:
             await self._changed.wait_for(lambda: self._num_taught >= num_needed)
         return self._learned[num_needed - self._num_taught - 1]
 
-    async def hand_over(self) -> None:
-        """Teach those that have ended, as far as all that were begun before them have."""
+    async def learn_from_finished_problems(self) -> None:
+        """Update the learner with the closed tickets at the head of the queue."""
         async with self._teaching:
             while self._learning_queue and not self._learning_queue[0].is_open:
                 ticket = self._learning_queue.popleft()
@@ -216,8 +245,8 @@ class LearningQueue:
                         await self._executor.run(ticket.work)
                         if self.learner.is_due:
                             await asyncio.to_thread(self._fit)
-                finally:  # also where this problem's block is cancelled meanwhile
+                finally:  # also if this problem's block is cancelled meanwhile
                     self._num_taught += 1
-                    self._learned.append(LearnerState.by(self.learner))
+                    self._learned.append(LearnerState.from_learner(self.learner))
                     async with self._changed:
                         self._changed.notify_all()

@@ -1,10 +1,10 @@
-"""The cost of a labelling job: a pilot, and a forecast from the blocks that are done."""
+"""Cost of a labelling job: a pilot run, and a forecast from the finished blocks."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from mclabel.core.records import AUTHOR
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.inputs import load_inputs, open_source
+from mclabel.labeling.inputs import load_inputs, open_source_run
 from mclabel.labeling.job import label, semantic_config
-from mclabel.labeling.journal import may_mend
+from mclabel.labeling.journal import may_resume_changed
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import run_learner
 from mclabel.labeling.task import LABEL_OUTPUTS
@@ -22,22 +22,21 @@ from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import read_spent
 from mclabel.run.forecast import Interval, Size, pilot_blocks, predict
 from mclabel.run.run import Run
-from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.shard import read_shard
+from mclabel.run.shards.catalog import read_catalog, read_labels_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 
 MIN_BLOCKS = 8
-"""Default number of blocks of a pilot; fewer show little of the spread."""
+"""Minimum default number of blocks of a pilot. Fewer blocks hardly show how costs vary."""
 NUM_PROBLEMS = 96
-"""Default number of problems of a pilot."""
+"""Minimum default number of problems of a pilot."""
 MAX_BLOCKS = 500
 """Maximum number of blocks that a forecast reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Total cost of a job, including what is spent already."""
+    """Total cost of a job, including the cost so far."""
 
     num_blocks: int
     num_blocks_done: int
@@ -46,13 +45,13 @@ class Forecast:
     num_problems: int
     num_rollouts: Interval
     num_tokens: Interval
-    """Sampled tokens, of solutions and rollouts together."""
+    """Number of sampled tokens of solutions and rollouts together."""
     hours: Interval | None
-    """Hours with the number of engines that have run so far; None if no engine ran long enough to
-    measure its speed."""
+    """Hours of the job, if as many engines run as have run so far; None if no engine ran long
+    enough to measure its speed."""
     shares: dict[str, float]
-    """Share of the tokens so far of the solutions, under `solutions`, and of each completer's
-    rollouts; empty where rollouts of another run were taken over."""
+    """Shares of the tokens sampled so far, in [0, 1]: of the solutions, under `solutions`, and of
+    each completer's rollouts. Empty if the job reuses rollouts of another run."""
     num_engines: int
     tokens_per_engine_s: float | None
     gpu_hours: Interval | None
@@ -64,15 +63,15 @@ class Forecast:
     blocks will then cost less."""
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return what to show: names and what is forecast."""
+        """Return the forecast as pairs of a name and a text to print."""
         lines = [
             (
                 "forecast",
                 f"from {self.num_blocks_seen:,} blocks; {self.num_blocks_done:,} of "
-                f"{self.num_blocks:,} are done; 95% intervals",
+                f"{self.num_blocks:,} blocks are finished; brackets are 95% intervals",
             ),
-            ("rollouts in all", _shown(self.num_rollouts)),
-            ("tokens in all", _shown(self.num_tokens)),
+            ("rollouts in all", _interval_text(self.num_rollouts)),
+            ("tokens in all", _interval_text(self.num_tokens)),
         ]
         if self.shares:
             so_far = ", ".join(f"{role} {share:.0%}" for role, share in self.shares.items())
@@ -80,16 +79,17 @@ class Forecast:
         if self.hours is not None:
             engines = f"{self.num_engines} engine" + ("" if self.num_engines == 1 else "s")
             speed = f"{self.tokens_per_engine_s:,.0f} tokens/s"
-            lines.append(("hours in all", f"{_shown(self.hours)}, {engines} of {speed}"))
+            lines.append(("hours in all", f"{_interval_text(self.hours)}, {engines} of {speed}"))
         if self.gpu_hours is not None:
-            lines.append(("GPU hours in all", _shown(self.gpu_hours)))
+            lines.append(("GPU hours in all", _interval_text(self.gpu_hours)))
         if self.money is not None:
-            lines.append(("price in all", _shown(self.money)))
+            lines.append(("price in all", _interval_text(self.money)))
         if self.still_learning and self.num_blocks_done < self.num_blocks:
             lines.append(
                 (
                     "note",
-                    "priors were not learned yet: most of the job costs less. Take a larger pilot",
+                    "the estimator has not learned its priors yet, so later blocks cost less. Run "
+                    "a larger pilot",
                 )
             )
         return lines
@@ -102,13 +102,15 @@ def run_pilot(
     num_problems: int | None = None,
     accept_changes: bool = False,
 ) -> JobReport:
-    """Label a few blocks of a job, chosen over all lengths; the job will find them done.
+    """Label a sample of a job's blocks that covers all problem lengths.
+
+    The blocks are committed to the job's output, so the job does not label them again.
 
     Args:
         config: configuration of the job.
-        on_state: called often with the state of the pilot.
-        num_problems: about.
-        accept_changes: as in `label`.
+        on_state: callback that receives the state of the pilot every few seconds or more often.
+        num_problems: approximate number of problems to label; None uses the default.
+        accept_changes: continue although problems changed, as in `label`.
     """
     wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
 
@@ -123,24 +125,24 @@ def run_pilot(
 
 
 def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
-    """Return what a job will cost, from its blocks that are done; None if there are none.
+    """Forecast the cost of a job from its finished blocks; return None if no block is finished.
 
     Args:
         config: configuration of the job.
-        accept_changes: as in `label`.
+        accept_changes: continue although problems changed, as in `label`.
 
     Raises:
         ShardError: the output belongs to another configuration, or to other problems.
     """
-    models = PreparedModels.of(config)
-    config = models.settled(config)
+    models = PreparedModels.prepare_all(config)
+    config = models.with_resolved_settings(config)
     run = Run.look(config.out)
     semantic = semantic_config(config, models)
-    run.check(semantic, may_mend)
+    run.check(semantic, may_resume_changed)
     if (store := run.store) is None:
         return None
-    inputs = load_inputs(config, open_source(config, semantic))
-    catalog = read_catalog(store, must_be_whole=False)
+    inputs = load_inputs(config, open_source_run(config, semantic))
+    committed = read_catalog(store, require_complete=False).blocks
     done: dict[str, Size] = {}
     size_left = Size()
     blocks = run.blocks(
@@ -151,27 +153,25 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     )
     for block in blocks.blocks():
         size = block.size
-        if block.id in catalog.blocks:
+        if block.id in committed:
             done[block.id] = size
         else:
             size_left += size
-    files = sorted({catalog.blocks[block].file for block in done})
     learner = run_learner(config)
     beginning = None if learner is None else learner.knowledge.id
-    seen = list(_seen(store, catalog.by_file(), files, done, beginning=beginning, seed=config.seed))
+    seen = list(_block_costs(store, done, beginning=beginning, seed=config.seed))
     if not seen:
         return None
-    learned = [shard for shard in seen if not shard.learning]
+    learned = [block for block in seen if not block.learning]
     chosen = learned if len(learned) >= MIN_BLOCKS // 2 else seen
     spent = read_spent(store)
 
     def left(costs: list[int]) -> Interval:
-        rows = [(shard.size, cost) for shard, cost in zip(chosen, costs, strict=True)]
+        rows = [(block.size, cost) for block, cost in zip(chosen, costs, strict=True)]
         return predict(rows, size_left, seed=config.seed)
 
-    tokens_left = left([shard.num_tokens for shard in chosen])
-    scale = len(done) / max(1, sum(shard.num_blocks for shard in seen))
-    rollouts_done = scale * sum(shard.num_rollouts for shard in seen)
+    tokens_left = left([block.num_tokens for block in chosen])
+    rollouts_done = len(done) / len(seen) * sum(block.num_rollouts for block in seen)
     gpus = models.resources(config.ray).total_gpus
     speed = spent.tokens_per_engine_s
     engine_hours = None if speed is None else tokens_left.times(1 / speed / 3600)
@@ -181,65 +181,68 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     return Forecast(
         num_blocks=len(blocks),
         num_blocks_done=len(done),
-        num_blocks_seen=sum(shard.num_blocks for shard in chosen),
+        num_blocks_seen=len(chosen),
         num_problems=len(inputs.problems),
-        num_rollouts=left([shard.num_rollouts for shard in chosen]).times(1, rollouts_done),
+        num_rollouts=left([block.num_rollouts for block in chosen]).times(1, rollouts_done),
         num_tokens=tokens,
-        shares=_shares([shard.tokens_by_role for shard in seen]) if inputs.sampled_here else {},
+        shares=_token_shares([block.tokens_by_role for block in seen])
+        if inputs.sampled_here
+        else {},
         hours=None if engine_hours is None else engine_hours.times(1 / engines, spent.hours),
         num_engines=engines,
         tokens_per_engine_s=speed,
         gpu_hours=gpu_hours,
-        money=_money(config, tokens, gpu_hours),
+        money=_forecast_price(config, tokens, gpu_hours),
         still_learning=not learned,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """Cost of the blocks of one labels shard."""
+    """Cost of a finished block."""
 
-    num_blocks: int
     size: Size
     num_tokens: int
     num_rollouts: int
     tokens_by_role: Counter[str]
     learning: bool
-    """Labels among them rest on what a run begins with."""
+    """True if some labels of the block used the initial knowledge, from before the estimator
+    learned from the run."""
 
 
-def _seen(
-    store: Store,
-    by_file: dict[str, list[str]],
-    files: list[str],
-    done: dict[str, Size],
-    *,
-    beginning: str | None,
-    seed: int,
+def _block_costs(
+    store: Store, done: Mapping[str, Size], *, beginning: str | None, seed: int
 ) -> Iterator[_Seen]:
-    """Return what files of labels cost; `beginning` is the id of what a run knows before it
-    learns.
+    """Yield the costs of finished blocks, at most `MAX_BLOCKS`.
+
+    Args:
+        store: the run's store.
+        done: amount of text of each finished block, by id.
+        beginning: id of the run's initial knowledge; None if the estimator does not learn.
+        seed: seed of the choice of blocks.
     """
-    if len(files) > MAX_BLOCKS:
-        files = random.Random(seed).sample(files, MAX_BLOCKS)
-    for file in files:
-        metadata, table = read_shard(store, file, "labels")
-        sizes = [done[block] for block in by_file[file] if block in done]
-        if metadata.get("cost") is None or len(sizes) < len(by_file[file]):
+    blocks = sorted(done)
+    if len(blocks) > MAX_BLOCKS:
+        blocks = random.Random(seed).sample(blocks, MAX_BLOCKS)
+    for block in blocks:
+        metadata, table = read_labels_shard(store, block)
+        if metadata.get("cost") is None:
             continue
         priors = table["priors"].unique().to_pylist()
         yield _Seen(
-            num_blocks=len(sizes),
-            size=sum(sizes, Size()),
+            size=done[block],
             num_tokens=metadata["cost"]["num_tokens"],
             num_rollouts=metadata["cost"]["num_rollouts"],
-            tokens_by_role=_by_role(table),
+            tokens_by_role=_tokens_by_role(table),
             learning=beginning is not None and beginning in priors,
         )
 
 
-def _by_role(table: pa.Table) -> Counter[str]:
-    """Tokens of the solutions, and of each completer's rollouts; shared prefixes count once."""
+def _tokens_by_role(table: pa.Table) -> Counter[str]:
+    """Count the tokens of the solutions and of each completer's rollouts.
+
+    Rollouts from a prefix that several solutions share are counted once.
+    """
     tokens: Counter[str] = Counter()
     counted: dict[tuple[str, str], int] = {}
     names = ["problem_id", "origin", "solution_ids", "root", "steps", "completers"]
@@ -255,12 +258,14 @@ def _by_role(table: pa.Table) -> Counter[str]:
     return tokens
 
 
-def _shares(parts: Sequence[Counter[str]]) -> dict[str, float]:
+def _token_shares(parts: Sequence[Counter[str]]) -> dict[str, float]:
     total = sum(parts, Counter())
     return {name: count / max(1, total.total()) for name, count in total.items()}
 
 
-def _money(config: LabelConfig, tokens: Interval, gpu_hours: Interval | None) -> Interval | None:
+def _forecast_price(
+    config: LabelConfig, tokens: Interval, gpu_hours: Interval | None
+) -> Interval | None:
     prices = config.budget
     by_tokens = by_hours = None
     if prices.price_per_million_tokens is not None:
@@ -276,7 +281,7 @@ def _money(config: LabelConfig, tokens: Interval, gpu_hours: Interval | None) ->
     )
 
 
-def _shown(amount: Interval) -> str:
+def _interval_text(amount: Interval) -> str:
     digits = 0 if amount.expected >= 100 else 2
     expected, low, high = (f"{x:,.{digits}f}" for x in (amount.expected, amount.low, amount.high))
     return f"{expected} [{low} to {high}]"

@@ -1,9 +1,11 @@
-"""Grades of completions, as they are recorded: how each ended, its answer and why, and answers
-that a solution commits to on its way.
+"""Recorded grades of completions, and grades of a solution's intermediate answers.
 
-A reasoning trace often says what it takes the answer to be, and goes on to check it (DASH, arXiv
-2607.00482, uses such answers without a rollout). The last step is left out: its answer is the
-solution's outcome. To grade such answers costs nothing, and each is evidence of its steps.
+A recorded grade holds the outcome, the extracted answer and the checker's reason.
+
+A reasoning trace often states an answer before its end, and then checks the answer. DASH (arXiv
+2607.00482) uses such intermediate answers without a rollout. Grading them costs no sampling, and
+each is evidence about the steps before it. The last step has no intermediate answer, because its
+answer is the solution's outcome.
 """
 
 from __future__ import annotations
@@ -24,40 +26,42 @@ _OUTCOMES: Mapping[Verdict, Outcome] = {
 
 
 MAX_REASONS = 20
-"""Different reasons that are counted in a shard."""
+"""Maximum number of different reasons that a shard's metadata counts."""
 NO_REASON = "no reason given"
 NOT_SAMPLED = "the engine gave no completion"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Graded:
-    """The way that a completion ended."""
+class GradeRecord:
+    """Recorded grade of one completion."""
 
     outcome: Outcome
     prediction: str | None = None
-    """The answer that was extracted from the completion."""
+    """Answer that the checker extracted from the completion; None if it found no answer."""
     reason: str | None = None
-    """Why the checker decided so, on one line of 500 characters at most; None without a grade."""
+    """Checker's reason for the outcome, on one line of at most 500 characters; None if there is no
+    reason."""
     failed: bool = False
-    """True if a fault of the checker kept it from a verdict: another version may grade it."""
+    """True if an error of the checker or the engine prevented a verdict; grading may be repeated.
+    """
 
 
-CUT = Graded(outcome=Outcome.TRUNCATED)
-"""Grade of a completion that was cut by its length and has no answer."""
+TRUNCATED_GRADE = GradeRecord(outcome=Outcome.TRUNCATED)
+"""Grade of a completion that was truncated by a length limit, and so has no answer."""
 
 
-def not_sampled(why: str) -> Graded:
+def failed_grade_record(why: str) -> GradeRecord:
     """Return the grade of a completion that the engine could not sample.
 
     Args:
-        why: in words.
+        why: reason to record, in words.
     """
-    return Graded(outcome=Outcome.UNGRADED, reason=shown_reason(why) or None, failed=True)
+    return GradeRecord(outcome=Outcome.UNGRADED, reason=shown_reason(why) or None, failed=True)
 
 
-def graded(grade: Grade) -> Graded:
-    """Return the record of a grade."""
-    return Graded(
+def to_grade_record(grade: Grade) -> GradeRecord:
+    """Convert a checker's grade to the form that is recorded."""
+    return GradeRecord(
         outcome=_OUTCOMES[grade.verdict],
         prediction=grade.answer,
         reason=shown_reason(grade.reason) or None,
@@ -68,12 +72,13 @@ def graded(grade: Grade) -> Graded:
 def grade_recorded(
     recorded: Sequence[tuple[Problem, str, FinishReason]],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
-) -> list[Graded]:
-    """Grades of completions on record, many at a time.
+) -> list[GradeRecord]:
+    """Grade recorded completions in one batch.
 
     Args:
-        recorded: problem with its gold; whole text, prefix included; how it ended.
-        grade: grade of a checker.
+        recorded: for each completion, its problem with the gold answer, its full text including
+            the prefix, and its finish reason.
+        grade: function of a checker that grades a batch.
     """
     whole = [
         GradeItem(problem=problem, completion=text)
@@ -81,12 +86,14 @@ def grade_recorded(
         if end == "stop"
     ]
     grades = iter(grade(whole))
-    without = {"length": CUT, "failed": not_sampled(NOT_SAMPLED)}
-    return [without[end] if end != "stop" else graded(next(grades)) for _, _, end in recorded]
+    without = {"length": TRUNCATED_GRADE, "failed": failed_grade_record(NOT_SAMPLED)}
+    return [
+        without[end] if end != "stop" else to_grade_record(next(grades)) for _, _, end in recorded
+    ]
 
 
 def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
-    """Return how many rollouts could not be graded, by the commonest reasons."""
+    """Count the ungraded rollouts by reason, for the `MAX_REASONS` most common reasons."""
     reasons = Counter(
         common_reason(rollout.reason or NO_REASON)
         for rollout in rollouts
@@ -95,8 +102,8 @@ def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
     return dict(reasons.most_common(MAX_REASONS))
 
 
-def num_weak(rollouts: Iterable[Rollout]) -> int:
-    """Return how many rollouts have a verdict that is weak (`mclabel.checkers.guarded.is_weak`)."""
+def num_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
+    """Count the rollouts with a weak verdict, as defined by `mclabel.checkers.guarded.is_weak`."""
     return sum(
         rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_weak(rollout.reason or "")
         for rollout in rollouts
@@ -104,19 +111,19 @@ def num_weak(rollouts: Iterable[Rollout]) -> int:
 
 
 Commitments = tuple[Outcome | None, ...]
-"""For each step, how the answer is graded that it states; None where it states none."""
+"""Outcome of the intermediate answer that each step states; None if a step states no answer."""
 
 
-async def commitments(
+async def grade_commitments(
     problem: Problem, solutions: Sequence[Solution], checker: Checker, aside: Aside = here
 ) -> list[Commitments]:
-    """Return the intermediate answers of some solutions, one tuple per solution.
+    """Grade the intermediate answers of solutions, and return one tuple per solution.
 
     Args:
-        problem: the problem with its gold.
+        problem: problem with its gold answer.
         solutions: solutions of the problem.
-        checker: grades the solutions.
-        aside: runs what computes.
+        checker: checker that finds and grades the answers.
+        aside: function that runs the checker's computations off the event loop.
     """
     places = [
         (number, place)
@@ -131,5 +138,5 @@ async def commitments(
     ]
     grades = await checker.grade(items, aside) if items else []
     for (number, place), grade in zip(places, grades, strict=True):
-        outcomes[number][place] = graded(grade).outcome
+        outcomes[number][place] = to_grade_record(grade).outcome
     return [tuple(entry) for entry in outcomes]

@@ -1,8 +1,9 @@
-"""Inputs of a labelling job: problems as its items, given solutions, and a run as their source.
+"""Inputs of a labelling job: problems, given solutions, and source runs.
 
-What cannot be used is a reject. Of a source run, solutions are labelled again, and rollouts are
-taken over. The source is only read. A rollout of it stands for the one that this job would sample:
-the same completer from the same prefix, under the same number.
+A row or problem that cannot be used becomes a reject. A source run is an earlier run whose
+solutions are labelled again and whose rollouts are reused. It is never written to. A rollout of the
+source replaces the rollout that this job would sample from the same prefix with the same completer
+and the same index.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from mclabel.run.shards.store import Store
 
 
 def input_config(config: LabelConfig) -> dict[str, Any]:
-    """Return where problems and solutions come from: recorded, while the plan holds what they
-    are.
+    """Return the settings that name the sources of problems and solutions.
+
+    A run records them for information only. The run's plan identifies the problems themselves.
     """
     return {
         "problems": config.problems.model_dump(),
@@ -50,27 +52,31 @@ def input_config(config: LabelConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemInputs:
-    """Problems of a job, with solutions where they are given."""
+    """Problems of a job, with their given solutions if there are any."""
 
     problems: Problems
     given: Mapping[str, tuple[GivenSolution, ...]] | None = None
-    """Solutions by problem id; None lets the policy sample them."""
+    """Given solutions by problem id; None if the policy samples the solutions."""
     size: Size
     """Amount of text of all problems."""
     rejects: Callable[[], Iterable[Reject]]
-    """Gives what of the input cannot be used."""
+    """Function that returns the unusable rows and problems of the input."""
     sampled_here: bool = True
-    """True if all tokens of the labels are this job's: no rollouts are taken over."""
+    """True if this job samples all its rollouts; False if it reuses rollouts of a source run."""
 
     @classmethod
     def of(cls, stream: ProblemStream) -> Self:
-        """Return the inputs of problems that were read."""
+        """Return the inputs of a job whose solutions the policy samples.
+
+        Args:
+            stream: problems that were read from a file or generated.
+        """
         rejects: Callable[[], Iterable[Reject]] = stream.rejects if stream.num_rejected else tuple
         return cls(problems=stream, size=stream.size, rejects=rejects)
 
     @property
     def items(self) -> ProblemItems:
-        """The problems with their solutions, as items of the job."""
+        """Problems with their given solutions, as items of the job."""
         return ProblemItems(self.problems, self.given)
 
 
@@ -79,10 +85,10 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
 
     Args:
         config: configuration of the job.
-        source: the run whose solutions are labelled; its problems are those of the job.
+        source: source run, which gives the job's problems and solutions; None if there is none.
 
     Raises:
-        DataError: they cannot be read; if `strict`, a row of theirs cannot be used.
+        DataError: a file cannot be read; if `strict`, a row cannot be used.
     """
     if source is not None:
         lengths = (len(problem.text) for problem in source)
@@ -116,11 +122,11 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
 
 
 class ProblemItem(NamedTuple):
-    """A problem to be labelled. A tuple, as jobs make and drop millions of them to plan."""
+    """A problem to label. It is a tuple because planning creates and drops millions of items."""
 
     problem: Problem
     given: tuple[GivenSolution, ...] = ()
-    """Solutions to label; without any, the policy samples them."""
+    """Given solutions to label; if empty, the policy samples the solutions."""
 
     @property
     def id(self) -> str:
@@ -129,11 +135,13 @@ class ProblemItem(NamedTuple):
 
     @property
     def num_chars(self) -> int:
-        """Length of the problem's text."""
+        """Length of the problem's text in characters."""
         return len(self.problem.text)
 
     def content(self) -> Sequence[str]:
-        """Text, gold, and the given solutions with the ends of their steps."""
+        """Return the texts on which the labels depend: problem, gold answer, given solutions and
+        their step ends.
+        """
         texts = [self.problem.text, self.problem.answer]
         for solution in self.given:
             ends = None if solution.step_ends is None else list(solution.step_ends)
@@ -141,21 +149,21 @@ class ProblemItem(NamedTuple):
         return texts
 
     def extras(self) -> Sequence[str]:
-        """Names and values of the problem's other columns."""
+        """Return the names and values of the problem's other columns."""
         return [text for pair in sorted(self.problem.meta.items()) for text in pair]
 
 
 class ProblemItems:
-    """Problems, with the solutions that are given for them, as items of a job."""
+    """Problems with their given solutions, as items of a job."""
 
     def __init__(
         self, problems: Problems, given: Mapping[str, tuple[GivenSolution, ...]] | None = None
     ) -> None:
-        """Pair problems with their solutions.
+        """Pair problems with their given solutions.
 
         Args:
-            problems: with distinct ids.
-            given: solutions to label, by problem id; None lets the policy sample them.
+            problems: problems with distinct ids.
+            given: solutions to label, by problem id; None if the policy samples the solutions.
         """
         self._problems, self._given = problems, given or {}
 
@@ -168,56 +176,61 @@ class ProblemItems:
         return (ProblemItem(p, self._given.get(p.id, ())) for p in self._problems)
 
 
-Place = tuple[str, str, int]
-"""Id of a prefix, name of a completer, and the number of a rollout."""
+RolloutKey = tuple[str, str, int]
+"""Key of a rollout: prefix id, name of the completer, and index of the rollout among the
+completer's rollouts from this prefix, from 0."""
 _KEPT = 4
-"""Shards of a source that a process keeps in memory."""
+"""Number of shards of a source run that a process keeps in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceProblem:
-    """Solutions and rollouts of one problem in a source."""
+    """Solutions and rollouts of one problem in a source run."""
 
     rows: tuple[LabeledSolution, ...]
-    """Its labelled solutions, in their order."""
-    rollouts: Mapping[Place, Rollout]
+    """Labelled solutions of the problem, by sample index."""
+    rollouts: Mapping[RolloutKey, Rollout]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRun:
-    """A run that is read as a source. It iterates over its problems, each once."""
+    """An earlier run whose solutions and rollouts are reused.
+
+    Iteration yields each problem of the run once.
+    """
 
     location: str
-    blocks: Mapping[str, tuple[str, ...]]
-    """Blocks of the shard that has a problem's labels, by problem id."""
+    """Folder or URL of the run."""
+    blocks: Mapping[str, str]
+    """Id of the block that holds a problem's labels, by problem id."""
     completers: frozenset[str]
-    """Names of the models that rolled out."""
+    """Names of the models that sampled the run's rollouts."""
     keeps_rollouts: bool
+    """True if the run stored its rollouts."""
     selected: Selected | None = None
-    """Which of its solutions are labelled; None for all."""
+    """Selection of the run's solutions to label; None for all solutions."""
 
     @classmethod
     def read(cls, location: str, selected: Selected | None = None) -> SourceRun:
-        """Find the problems of a run.
+        """Index the problems of a run.
 
         Args:
-            location: location of the run.
-            selected: which of its solutions are labelled; None for all.
+            location: folder or URL of the run.
+            selected: selection of the run's solutions to label; None for all solutions.
 
         Raises:
-            ShardError: it has no labels, or they cannot be read.
-            DataError: the run does not have the selected solutions.
+            ShardError: the run has no labels, or its labels cannot be read.
+            DataError: the run lacks some of the selected solutions.
         """
         solution_ids: list[str] = []
-        blocks: dict[str, tuple[str, ...]] = {}
+        blocks: dict[str, str] = {}
         completers: set[str] = set()
         kept = True
         for metadata, table in label_tables(Store(location)):
-            own = tuple(metadata["blocks"]) if "blocks" in metadata else (metadata["block"],)
             if selected is not None:
-                table = _of_selected(table, selected)
+                table = _select_rows(table, selected)
                 solution_ids += table["solution_id"].to_pylist()
-            blocks |= dict.fromkeys(pc.unique(table["problem_id"]).to_pylist(), own)
+            blocks |= dict.fromkeys(pc.unique(table["problem_id"]).to_pylist(), metadata["block"])
             listed = table["completers"].combine_chunks().flatten()
             completers |= set(pc.unique(listed.field("name")).to_pylist() or [AUTHOR])
             kept &= metadata["rollouts"] is not None
@@ -243,21 +256,23 @@ class SourceRun:
                     yield problem_of(row)
 
     def problem(self, problem: Problem) -> SourceProblem:
-        """The solutions and rollouts of a problem; reads the shard that has them.
+        """Read the solutions and rollouts of a problem from the shard that holds them.
 
         Raises:
-            ShardError: they cannot be read.
-            DataError: the source has the problem no more.
+            ShardError: the shard cannot be read.
+            DataError: the source run does not hold the problem any more.
         """
-        labels, kept = _shard(self.location, self.blocks.get(problem.id, ()))
-        labeled = map(labeled_solution, _of_problem(labels, problem.id))
+        labels, kept = None, None
+        if (block := self.blocks.get(problem.id)) is not None:
+            labels, kept = _read_block(self.location, block)
+        labeled = map(labeled_solution, _rows_of_problem(labels, problem.id))
         rows = sorted(self._with_selection(labeled), key=lambda row: row.solution.sample_index)
         if not rows:
             raise DataError(
-                f"{self.location}: no longer holds labels of problem {problem.id}, "
-                "which this job was to reuse. Restore that run"
+                f"{self.location}: no longer holds the labels of problem {problem.id}, which this "
+                "job reuses. Restore that run"
             )
-        rollouts = [recorded_rollout(row) for row in _of_problem(kept, problem.id)]
+        rollouts = [recorded_rollout(row) for row in _rows_of_problem(kept, problem.id)]
         return SourceProblem(
             rows=tuple(rows),
             rollouts={(r.prefix_id, r.completer, r.index): r for r in rollouts},
@@ -280,15 +295,15 @@ class SourceRun:
                 )
 
 
-def _of_selected(table: pa.Table, selected: Selected) -> pa.Table:
-    """The rows of a labels shard that are selected, whose texts must be those that were chosen."""
+def _select_rows(table: pa.Table, selected: Selected) -> pa.Table:
+    """Return the selected rows of a labels shard, after checking that their texts are unchanged."""
     table = table.filter(pc.is_in(table["solution_id"], pa.array(list(selected.texts))))
     for row in table.select(["solution_id", "problem", "solution"]).to_pylist():
         selected.check_text(row["solution_id"], row["problem"], row["solution"])
     return table
 
 
-def _of_problem(table: pa.Table | None, name: str) -> list[dict[str, object]]:
+def _rows_of_problem(table: pa.Table | None, name: str) -> list[dict[str, object]]:
     if table is None:
         return []
     rows: list[dict[str, object]] = table.filter(pc.equal(table["problem_id"], name)).to_pylist()
@@ -296,47 +311,47 @@ def _of_problem(table: pa.Table | None, name: str) -> list[dict[str, object]]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _shard(location: str, blocks: tuple[str, ...]) -> tuple[pa.Table | None, pa.Table | None]:
-    """The labels of blocks that lie in one shard, and its rollouts if they were kept."""
+def _read_block(location: str, block: str) -> tuple[pa.Table, pa.Table | None]:
+    """Read the labels of a block, and its rollouts if these were stored."""
     store = Store(location)
-    for metadata, labels in label_tables(store, set(blocks)):
-        kept = metadata["rollouts"] is not None
-        return labels, named_rollouts(store, metadata) if kept else None
-    return None, None
+    ((metadata, labels),) = label_tables(store, {block})
+    kept = metadata["rollouts"] is not None
+    return labels, named_rollouts(store, metadata) if kept else None
 
 
 logger = logging.getLogger(__name__)
 
 _SAME = ("policy", "split", "checker")
-"""Parts of the configuration that solutions and rollouts rest on."""
+"""Configuration sections that must agree with the source run: solutions and rollouts depend on
+them."""
 
 
 def source_identity(location: str) -> str:
-    """Return the identity of a run, which does not depend on its location.
+    """Return an identifier of a run that stays the same when the run is moved.
 
     Raises:
-        ConfigError: it is no run of `mclabel label`.
+        ConfigError: the location does not hold a run of `mclabel label`.
     """
     source_id = run_id(Store(location))
     if source_id is None:
         raise ConfigError(
             f"solutions.run={location!r}: is not a run of mclabel label. Give the folder or URL "
-            "of one; pass a file of solutions as solutions.path"
+            "of such a run, or pass a file of solutions as solutions.path"
         )
     return f"run:{source_id}"
 
 
-def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
-    """Open the run that is the source of a job; None if there is none.
+def open_source_run(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
+    """Open the source run of a job; return None if `solutions.run` is not set.
 
     Args:
         config: configuration of the job.
-        semantic: what its labels depend on.
+        semantic: settings and content hashes on which the job's labels depend.
 
     Raises:
-        ConfigError: it is no labelling run, its solutions are another policy's, or a completer of
-            the same name is another model.
-        ShardError: it has no labels, or they cannot be read.
+        ConfigError: the location does not hold a labelling run, the solutions come from another
+            policy, or a completer of the same name is another model.
+        ShardError: the run has no labels, or its labels cannot be read.
     """
     location = config.solutions.run
     if location is None:
@@ -355,8 +370,8 @@ def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
     changed = differences(
         {name: theirs.get(name) for name in _SAME}, {name: ours.get(name) for name in _SAME}
     )
-    mine = _by_name(ours)
-    for name, completer in _by_name(theirs).items():
+    mine = _completers_by_name(ours)
+    for name, completer in _completers_by_name(theirs).items():
         if name in mine:
             place = f"completers.{name}"
             changed += differences({place: completer}, {place: mine[name]})
@@ -364,43 +379,49 @@ def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
         lines = "\n".join(changed)
         raise ConfigError(
             f"solutions.run={location!r}: its solutions and rollouts were sampled with other "
-            f"settings:\n{lines}\nGive the same values here. A completer that is another model "
-            "needs another name"
+            f"settings:\n{lines}\nSet the same values here. If a completer is a different model, "
+            "give it a different name"
         )
     try:
         manifest = config.solutions.select
         source = SourceRun.read(location, read_selected(manifest) if manifest else None)
     except ShardError as error:
         raise ConfigError(f"solutions.run={location!r}: {error}") from error
-    _warn_of_gaps(source, {rolling.called for rolling in config.completers} or {AUTHOR})
+    _warn_of_gaps(source, {rolling.label_name for rolling in config.completers} or {AUTHOR})
     return source
 
 
 def _warn_of_gaps(source: SourceRun, names: set[str]) -> None:
-    """Warn of parts that a source lacks, and of parts that are not used."""
+    """Log a warning if a source run is incomplete, or if some of its rollouts are not used.
+
+    Args:
+        source: source run.
+        names: names of the job's completers.
+    """
     store = Store(source.location)
     planned, done = planned_blocks(store), len(read_catalog(store).blocks)
     if planned is not None and done < len(planned.names):
         logger.warning(
-            "%s is not finished: %d of its %d blocks are labelled, and the rest is left out",
+            "%s is not finished: %d of its %d blocks are labelled. The other blocks are not used",
             source.location,
             done,
             len(planned.names),
         )
     if not source.keeps_rollouts:
         logger.warning(
-            "%s has kept no rollouts (keep_rollouts=false), so all rollouts are sampled again",
+            "%s did not store rollouts (keep_rollouts=false), so all rollouts are sampled again",
             source.location,
         )
     if unused := sorted(source.completers - names):
         logger.warning(
-            "%s has rollouts by %s, which completers does not name: they are left out",
+            "%s has rollouts by %s, which are not used. Add these models to completers to reuse "
+            "their rollouts",
             source.location,
             ", ".join(unused),
         )
 
 
-def _by_name(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _completers_by_name(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the completers of a configuration by name, without their costs."""
     return {
         completer["name"]: {

@@ -1,4 +1,4 @@
-"""A labelling job from its configuration, and what its output is known by."""
+"""Runs a labelling job from its configuration, and computes the identity of its output."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mclabel.data.boundaries import SPLITTER_VERSION
 from mclabel.data.readers.rows import local_path
 from mclabel.engines import make_engine
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.inputs import input_config, load_inputs, open_source, source_identity
-from mclabel.labeling.journal import may_mend, with_committed
+from mclabel.labeling.inputs import input_config, load_inputs, open_source_run, source_identity
+from mclabel.labeling.journal import may_resume_changed, with_committed
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy
 from mclabel.labeling.task import LabelTask
 from mclabel.run.blocks import JobBlocks
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ONE_ROUND = ("fixed", "outcome")
-"""Estimators all of whose rollouts are known once the solutions are."""
+"""Kinds of estimators that request all rollouts at once, before any rollout ends."""
 
 
 def label(
@@ -42,37 +42,39 @@ def label(
     accept_changes: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> JobReport:
-    """Run a labelling job. Everything that can be wrong with it is found before it writes.
+    """Run a labelling job. Configuration, inputs and models are checked before anything is written.
 
-    The model of a run that was begun is known by its files, and is looked at only if work is left:
-    that takes seconds of imports.
+    When a run is resumed, its models are checked only if unfinished blocks remain. The check takes
+    seconds of imports, and the first start of the run already passed it.
 
-    What cannot be labelled is left out; `rejects.jsonl` says why, also if the job is stopped. On
-    reaching a limit of the budget it ends early, and goes on when it is run with a larger one.
+    Problems that cannot be labelled are skipped. `rejects.jsonl` lists them with reasons, also if
+    the job is stopped. The job ends early when it reaches a limit of the budget. Running it again
+    with a larger budget continues it.
 
     Args:
         config: configuration of the job.
-        on_state: called often with its state.
-        choose: ids of the blocks to label now; None labels all.
-        accept_changes: label problems anew that have changed since the run was begun, and leave out
-            what is gone; else either is refused.
-        should_stop: asked often; no block is begun once it is true, those under way leave their
-            journals.
+        on_state: callback that receives the job's state every few seconds or more often.
+        choose: function that returns the ids of the blocks to label now; None labels all blocks.
+        accept_changes: label problems again that changed since the run started, and drop problems
+            that were removed. If False, such changes are an error.
+        should_stop: function that is polled during the job. Once it returns True, no further
+            block is started, and running blocks are interrupted; their journals keep the
+            completions.
     """
     run = Run.look(config.out)
-    models = PreparedModels.of(config)
-    config = models.settled(config)
+    models = PreparedModels.prepare_all(config)
+    config = models.with_resolved_settings(config)
     if not run.was_begun:
         models.check()
     _warn_of_rounds(config, models)
     semantic = semantic_config(config, models)
-    source = open_source(config, semantic)
+    source = open_source_run(config, semantic)
     inputs = load_inputs(config, source)
-    run.check(semantic, may_mend)
+    run.check(semantic, may_resume_changed)
     task = LabelTask(
-        make_policy=models.author.maker(config.seed),
-        completers=models.rolling,
-        make_completers=models.makers(config.seed),
+        make_policy=models.author.engine_factory(config.seed),
+        completers=models.estimator_completers,
+        make_completers=models.completer_factories(config.seed),
         source=source,
         settings=config,
         provenance=run.stamp(versions=versions(models.packages), input=input_config(config)),
@@ -99,32 +101,34 @@ def label(
 
 
 def _warn_of_rounds(config: LabelConfig, models: PreparedModels) -> None:
-    """Say that a job waits for a batch again and again, where it does."""
+    """Log a warning if the estimator needs many rounds of rollouts and the engine's batch API is
+    slow.
+    """
     batched = any(getattr(model.settings.engine, "batch", False) for model in models.all.values())
     if batched and config.estimator.kind not in ONE_ROUND:
         logger.warning(
-            "policy.engine.batch=true: estimator.kind=%s asks in rounds, as outcomes decide what "
-            "it asks next, and each round waits for a batch, which may take a day. Choose "
-            "estimator.kind=fixed, which takes two batches, or leave out batch",
+            "policy.engine.batch=true: estimator.kind=%s requests rollouts in many rounds, because "
+            "each request depends on earlier outcomes. Each round waits for a batch, which may "
+            "take a day. Choose estimator.kind=fixed, which takes two batches, or set batch=false",
             config.estimator.kind,
         )
 
 
 def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> Semantic:
-    """Return what labels depend on: semantic fields, checker, rules of steps, content of local
-    files.
+    """Return everything on which a job's labels depend.
 
-    A local model is known by its content, so a folder may move, and may not change; so is a file
-    that a setting names. Which engine runs the model is free to change; one that runs none is known
-    by its name.
+    These are the semantic settings, the versions of checker and step splitter, and hashes of local
+    files. A local model or a file that a setting names is identified by its content. So it may move
+    to another path, but must not change. The engine that runs a model may change. An engine that
+    does not run a model is identified by its name.
 
     Args:
         config: configuration of a labelling job.
-        models: models of the job; their engines are made if there are none yet.
+        models: prepared models of the job; None creates their engines here.
     """
     checker = make_checker(config.checker)
     if models is None:
-        models = PreparedModels.of(
+        models = PreparedModels.prepare_all(
             config,
             lambda completer: PreparedPolicy(settings=completer, engine=make_engine(completer)),
         )
@@ -140,24 +144,29 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
     if config.solutions.run is not None:
         contents["solutions", "run"] = source_identity(config.solutions.run)
     for path, file in content_fields(config):
-        contents[path] = _content_of(".".join(path), file)
+        contents[path] = _file_content_id(".".join(path), file)
     semantic = Semantic(identity=config.identity(), config=config.semantic())
     for path, value in contents.items():
         for tree in (semantic.identity, semantic.config):
-            _put(tree, path, value)
+            _set_at_path(tree, path, value)
     return semantic
 
 
-def _content_of(key: str, place: str) -> str:
-    """A name of a file's content, which stays when the file moves."""
+def _file_content_id(key: str, path: str) -> str:
+    """Return an identifier of a file's content, which stays the same when the file is moved.
+
+    Args:
+        key: configuration key that names the file, for the error message.
+        path: path of the file.
+    """
     try:
-        content = local_path(place).read_bytes()
+        content = local_path(path).read_bytes()
     except (DataError, OSError) as error:
-        raise ConfigError(f"{key}={place!r}: cannot be read ({error})") from error
+        raise ConfigError(f"{key}={path!r}: cannot be read ({error})") from error
     return f"content:{hashlib.sha256(content).hexdigest()[:ID_LENGTH]}"
 
 
-def _put(tree: Any, path: tuple[str, ...], value: Any) -> None:
+def _set_at_path(tree: Any, path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         tree = tree[int(name)] if isinstance(tree, list) else tree.setdefault(name, {})
     tree[path[-1]] = value

@@ -1,9 +1,10 @@
-"""Entries of labelling in the journals of its blocks: solutions and rollouts, as sampled.
+"""Journal entries of labelling: the sampled solutions and rollouts of unfinished blocks.
 
-A completion is known by what it continued and by its index. A kill redraws the completions that
-were under way. Engines that honour seeds give the same ones again; on others long ones are a little
-likelier to be redrawn. A completion on which the checker failed is kept with the mark `failed`: the
-next attempt does not sample it again, and grades it anew.
+A completion is identified by its prefix and its index. After a process is killed, the completions
+that were being sampled are sampled again. Engines that respect seeds sample the same completions.
+With other engines, long completions are sampled again a little more often than short ones. A
+completion on which the checker failed is stored with the mark `failed`. The next attempt grades it
+again without sampling it again.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from mclabel.run.shards.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class JournaledSolution:
-    """A solution that was sampled."""
+    """A sampled solution that was read from a journal."""
 
     solution: Solution
     failed: bool
-    """True if the checker failed on it, so that it is to be graded again."""
+    """True if the checker failed on the solution, so the solution must be graded again."""
 
     @property
     def completion(self) -> Completion:
-        """Return what the policy sampled."""
+        """Completion that the policy sampled for the solution."""
         solution = self.solution
         return Completion(
             ids=solution.ids, text=solution.text, finish_reason=solution.finish_reason
@@ -37,54 +38,54 @@ class JournaledSolution:
 
 @dataclass(frozen=True, kw_only=True)
 class JournaledRollout:
-    """A rollout and the ids that were sampled."""
+    """A rollout that was read from a journal, and its token ids."""
 
     rollout: Rollout
     ids: tuple[int, ...]
     failed: bool
-    """True if the checker failed on it, so that it is to be graded again."""
+    """True if the checker failed on the rollout, so the rollout must be graded again."""
 
     @property
     def completion(self) -> Completion:
-        """Return what the policy sampled."""
+        """Completion that the policy sampled for the rollout."""
         return Completion(
             ids=self.ids, text=self.rollout.text, finish_reason=self.rollout.finish_reason
         )
 
 
 def solution_line(solution: Solution, *, failed: bool = False) -> Line:
-    """The line of a journal that holds a solution.
+    """Return the journal line that stores a solution.
 
     Args:
-        solution: as far as it could be graded.
-        failed: whether the checker failed on it.
+        solution: sampled solution, graded unless the checker failed.
+        failed: True if the checker failed on the solution.
     """
-    return {"solution": asdict(solution), **_mark(failed)}
+    return {"solution": asdict(solution), **_failure_mark(failed)}
 
 
 def rollout_line(rollout: Rollout, ids: tuple[int, ...], *, failed: bool = False) -> Line:
-    """The line of a journal that holds a rollout.
+    """Return the journal line that stores a rollout.
 
     Args:
-        rollout: as far as it could be graded.
-        ids: tokens that were sampled.
-        failed: whether the checker failed on it.
+        rollout: sampled rollout, graded unless the checker failed.
+        ids: sampled token ids.
+        failed: True if the checker failed on the rollout.
     """
-    return {"rollout": asdict(rollout), "ids": ids, **_mark(failed)}
+    return {"rollout": asdict(rollout), "ids": ids, **_failure_mark(failed)}
 
 
 def holds_verdict(line: Line) -> bool:
-    """Return whether a line of a journal rests on a verdict of the checker."""
+    """Return whether a journal line contains a verdict of the checker."""
     completion = line["solution"] if "solution" in line else line["rollout"]
     return "failed" not in line and completion["finish_reason"] != "length"
 
 
-def _mark(failed: bool) -> dict[str, bool]:
+def _failure_mark(failed: bool) -> dict[str, bool]:
     return {"failed": True} if failed else {}
 
 
 def read_entry(line: Line) -> JournalEntry:
-    """The solution or rollout that a line holds."""
+    """Parse the solution or rollout in a journal line."""
     if "solution" in line:
         row = line["solution"]
         solution = Solution(
@@ -110,58 +111,63 @@ def read_entry(line: Line) -> JournalEntry:
     )
 
 
-# A labelling run goes on with a mended checker, where no verdict of the former one is on record.
+# A labelling run may continue with a repaired checker if it holds no verdicts of the old version.
 #
-# A checker that fails on all that it grades ends its job (`mclabel.checkers.guarded`). Mending it
-# changes its version, which decides about labels, and so the run would be one of another
-# configuration. What such a job has left are samples without a verdict, which any checker may
-# grade.
+# A checker that fails on every completion ends its job (`mclabel.checkers.guarded`). Repairing the
+# checker changes its version. Labels depend on that version, so resuming would normally be refused
+# as a change of configuration. But such a job has left only samples without verdicts, which any
+# checker may grade.
 
 VERSION = "checker.version"
+"""Configuration key of the checker's version."""
 
 
-def may_mend(store: Store, changed: Sequence[str]) -> bool:
-    """Return whether a run may have another configuration than its own; see `Run.check`.
+def may_resume_changed(store: Store, changed: Sequence[str]) -> bool:
+    """Return whether a run may be resumed although its configuration changed; see `Run.check`.
+
+    This is allowed if only the checker's version changed and the run holds no verdicts.
 
     Args:
         store: store of the run.
-        changed: keys that differ.
+        changed: configuration keys that differ from the recorded configuration.
 
     Raises:
-        ShardError: the version of the checker is all that has changed, and verdicts of the former
-            one are on record.
+        ShardError: only the checker's version changed, and the run holds verdicts of the old
+            version.
     """
     if changed != [VERSION]:
         return False
-    if read_catalog(store, must_be_whole=False).blocks or _has_verdicts(store):
+    if read_catalog(store, require_complete=False).blocks or _has_verdicts(store):
         raise ShardError(
-            f"{store.location}: holds a run of another configuration: its verdicts are of another "
-            f"version of the checker ({VERSION}). Choose another out=…, restore the checker to "
-            "resume that run, or grade its results again with the current checker: mclabel "
-            f"regrade {store.location} -o NEW"
+            f"{store.location}: holds a run of another configuration: its verdicts come from "
+            f"another version of the checker ({VERSION}). Choose another out=…, restore the old "
+            "checker to resume that run, or grade its results again with the current checker: "
+            f"mclabel regrade {store.location} -o NEW"
         )
     return True
 
 
 def with_committed(error: CheckerError, store: Store) -> CheckerError:
-    """The error of a checker that fails, with what becomes of blocks that were committed."""
-    count = len(read_catalog(store, must_be_whole=False).blocks)
+    """Extend a checker's error by advice about the blocks that the run has committed already."""
+    count = len(read_catalog(store, require_complete=False).blocks)
     if not count:
         return error
     return CheckerError(
-        f"{error}. {count:,} blocks are committed and keep their verdicts, or the lack of them; "
-        f"mclabel regrade {store.location} -o NEW grades them again"
+        f"{error}. {count:,} blocks are committed and keep their present grades; "
+        f"mclabel regrade {store.location} -o NEW grades these blocks again"
     )
 
 
 def _has_verdicts(store: Store) -> bool:
-    """Return whether a journal rests on a verdict; one that cannot be read may."""
+    """Return whether a journal of the run contains a verdict. An unreadable journal counts as
+    one that does.
+    """
     for name in store.names(FOLDER):
         if (content := store.read(name)) is None:
             continue
         try:
             if any(map(holds_verdict, journal_lines(content))):
                 return True
-        except (ValueError, LookupError, TypeError):  # damaged, or of another mclabel
+        except (ValueError, LookupError, TypeError):  # damaged, or of another mclabel version
             return True
     return False

@@ -1,4 +1,4 @@
-"""Labelled solutions from an estimator's judgements: the rows of a labels shard."""
+"""Builds labelled solutions, the rows of a labels shard, from an estimator's judgements."""
 
 from __future__ import annotations
 
@@ -32,19 +32,23 @@ from mclabel.labeling.prefixes import Prefix, PrefixTable
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """The way that a problem's solutions came to be labelled."""
+    """Facts about the sampling and selection of a problem's solutions."""
 
     siblings: Counts
-    """Outcomes of those that were sampled whatever the outcomes."""
+    """Outcomes of the first sampled solutions, whose number was fixed before any outcome."""
     num_sampled: int
+    """Number of sampled solutions, including discarded ones."""
     num_sampled_right: int
     chosen_by_outcome: bool
+    """True if outcomes decided which solutions were kept."""
     probabilities: Mapping[str, float] = field(default_factory=dict)
     """Probability of selection from a pool, by solution id; only for selected solutions."""
 
 
 def selection_probabilities(rows: Iterable[LabeledSolution]) -> dict[str, float]:
-    """Return the probability of selection from a pool, by solution id."""
+    """Return the selection probabilities of the rows that were selected from a pool, by solution
+    id.
+    """
     probabilities = ((row.solution.id, row.selection_probability) for row in rows)
     return {name: probability for name, probability in probabilities if probability is not None}
 
@@ -64,21 +68,22 @@ def labeled_solutions(
     truncated: TruncatedPolicy,
     num_missing: int | None = None,
 ) -> list[LabeledSolution]:
-    """One row a solution.
+    """Build one labelled row per solution.
 
     Args:
-        problem: with its gold answer.
-        prompt: ids of the rendered problem.
+        problem: problem with its gold answer.
+        prompt: token ids of the rendered problem.
         solutions: solutions of the problem, in order.
-        table: table of the prefixes of those with steps, with their counts.
-        judgements: one a solution with steps, in order.
-        sampling: sampling of the solutions.
-        completers: that rolled out, in the order of the table's counts.
-        values_of: name of the completer whose values they are.
-        priors: id of what the estimator had learned over the run, if it learns.
-        min_gain: minimum expected gain for which it requested rollouts.
-        truncated: what a rollout cut by its length counts as.
-        num_missing: rollouts that were wanted and are not there; None where they were sampled.
+        table: prefixes of the solutions that have steps, with their rollout counts.
+        judgements: one judgement for each solution that has steps, in order.
+        sampling: facts about the sampling of the solutions.
+        completers: models that sampled rollouts, in the order of the table's counts.
+        values_of: name of the completer under which the step values are estimated.
+        priors: id of the knowledge with which the estimator started; None if it does not learn.
+        min_gain: minimum expected gain for which the estimator requested rollouts.
+        truncated: rule for counting truncated rollouts.
+        num_missing: number of requested rollouts that are not on record, if rollouts were
+            replayed; None if they were sampled.
     """
     roots = dict(zip(table.completers, table.prefixes[ROOT].counts, strict=True))
     root, share = total_counts(roots.values()), None
@@ -94,7 +99,7 @@ def labeled_solutions(
         if solution.steps:
             path, judgement = next(judged)
             counted = _counts_by_completer(path, table.prefixes, len(completers))
-            steps = _labels(solution, table.prefixes, path, judgement, counted)
+            steps = _step_labels(solution, table.prefixes, path, judgement, counted)
         stopped = judgement.root if judgement else None
         labeled.append(
             LabeledSolution(
@@ -129,8 +134,8 @@ def labeled_solutions(
     return labeled
 
 
-def completers_of(row: LabeledSolution) -> list[Completer]:
-    """Return who rolled out; the author alone in rows that do not say."""
+def row_completers(row: LabeledSolution) -> list[Completer]:
+    """Return the completers of a row; the author alone if the row records no completers."""
     return [Completer(name=counts.name, cost=counts.cost) for counts in row.completers] or [
         Completer()
     ]
@@ -139,14 +144,17 @@ def completers_of(row: LabeledSolution) -> list[Completer]:
 def _counts_by_completer(
     path: SolutionPath, prefixes: Sequence[Prefix], num_completers: int
 ) -> list[tuple[Counts, ...]]:
-    """Return each completer's counts of rollouts after each step; the last step has none."""
+    """Return, for each completer, the rollout counts after each step of a solution.
+
+    The counts after the last step are always zero, since nothing is left to roll out.
+    """
     return [
         (*(prefixes[number].counts[who] for number in path.prefixes), Counts())
         for who in range(num_completers)
     ]
 
 
-def _labels(
+def _step_labels(
     solution: Solution,
     prefixes: Sequence[Prefix],
     path: SolutionPath,
@@ -180,13 +188,13 @@ def _labels(
 def unrolled_solutions(
     problem: Problem, prompt: tuple[int, ...], solutions: Sequence[Solution], sampling: Sampling
 ) -> list[LabeledSolution]:
-    """One row a solution, labelled by its outcome alone.
+    """Build one row per solution, labelled by the solution's outcome without rollouts.
 
     Args:
-        problem: with its gold answer.
-        prompt: ids of the rendered problem.
-        solutions: graded, in order.
-        sampling: sampling of the solutions.
+        problem: problem with its gold answer.
+        prompt: token ids of the rendered problem.
+        solutions: graded solutions, in order.
+        sampling: facts about the sampling of the solutions.
     """
     completers = [Completer()]
     table = PrefixTable(

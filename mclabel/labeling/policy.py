@@ -1,4 +1,7 @@
-"""The models of a job, prepared: all that their settings name looked up, and their engines."""
+"""Prepared models of a job: their resolved settings and their engines.
+
+Preparing a model reads its few-shot examples from their file, and resolves the model's commit.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ from mclabel.run.settings import RayConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedPolicy:
-    """A policy whose settings are looked up, with the one engine that a job asks about it."""
+    """A policy with resolved settings, and an engine that answers questions about its model."""
 
     settings: PolicySettings
     engine: Engine
-    """Not started: those that sample are made where they are to live."""
+    """Engine that is never started. The engines that sample are created in the workers."""
 
-    def maker(self, seed: int) -> Callable[[], Engine]:
-        """Makes an engine that samples, wherever it is called.
+    def engine_factory(self, seed: int) -> Callable[[], Engine]:
+        """Return a function that creates a sampling engine in the process that calls it.
 
         Args:
             seed: seed of the run.
@@ -35,22 +38,23 @@ class PreparedPolicy:
         return partial(make_engine, self.settings, seed=seed)
 
     def resources(self, ray: RayConfig) -> EngineResources:
-        """Return what an engine of a job takes of the cluster."""
+        """Return the cluster resources that one engine of the job needs."""
         own = self.engine.resources()
-        return own.replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+        return own.with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
 
 def prepare_policy(policy: PolicySettings, *, continues: bool = True) -> PreparedPolicy:
-    """Look up all that the settings name: examples, and the model's commit.
+    """Resolve a policy's settings: read its few-shot examples, and look up the model's commit.
 
     Args:
-        policy: as it was configured.
-        continues: whether the engine must continue prefixes, as of `make_engine`.
+        policy: settings as configured.
+        continues: True if the engine must be able to continue prefixes, as for `make_engine`.
 
     Raises:
-        ConfigError: the file of examples holds none, this machine lacks what the engine needs, or
-            the engine does not continue prefixes.
-        EngineError: the model cannot be had.
+        ConfigError: this machine lacks something that the engine needs, or the engine cannot
+            continue prefixes.
+        DataError: the file of examples cannot be used.
+        EngineError: the model cannot be found or downloaded.
     """
     policy = with_examples(policy)
     engine = make_engine(policy, continues=continues)
@@ -63,12 +67,13 @@ def prepare_policy(policy: PolicySettings, *, continues: bool = True) -> Prepare
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedCompleter:
-    """A model that rolls out."""
+    """A model that samples rollouts."""
 
     settings: CompleterSettings
-    """With its name, and with its cost where there are several."""
+    """Settings with the name filled in, and the cost as well unless the author is the only
+    completer."""
     policy: PreparedPolicy
-    """The author's own, where it is the author."""
+    """Prepared model; the author's own object if the completer is the author."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,24 +81,25 @@ class PreparedModels:
     """The models of a labelling job."""
 
     author: PreparedPolicy
-    """Writes the solutions."""
+    """Model that writes the solutions."""
     completers: tuple[PreparedCompleter, ...] = ()
-    """Roll out; without any, the author does."""
+    """Models that sample the rollouts; if empty, the author samples them."""
 
     @classmethod
-    def of(
+    def prepare_all(
         cls,
         config: LabelConfig,
         prepare: Callable[[PolicySettings], PreparedPolicy] = prepare_policy,
     ) -> Self:
-        """Look up what the settings of each model name; see `prepare_policy`.
+        """Prepare every model of a job; see `prepare_policy`.
 
         Args:
             config: configuration of the job.
-            prepare: what is done with the settings of each.
+            prepare: function that prepares one model from its settings.
 
         Raises:
-            ConfigError: one of several completers has no cost, and its engine cannot tell.
+            ConfigError: a completer has no cost, and its engine does not report the number of
+                parameters, which is the default.
         """
         author = prepare(config.policy)
         completers = []
@@ -102,11 +108,11 @@ class PreparedModels:
                 longest = {"max_tokens": config.policy.max_tokens}
                 settings = settings.model_copy(update=longest)
             policy = author if settings.is_author else prepare(settings)
-            update: dict[str, Any] = {"name": settings.called}
+            update: dict[str, Any] = {"name": settings.label_name}
             if settings.cost is None and not all(
                 completer.is_author for completer in config.completers
             ):
-                update["cost"] = _parameters(policy.engine, number)
+                update["cost"] = _parameter_count(policy.engine, number)
             own = policy.settings if isinstance(policy.settings, CompleterSettings) else settings
             named = own.model_copy(update=update)
             completers.append(PreparedCompleter(settings=named, policy=policy))
@@ -114,80 +120,83 @@ class PreparedModels:
 
     @property
     def all(self) -> dict[str, PreparedPolicy]:
-        """Every model by its name among the completers, the author first."""
+        """Distinct models by completer name, the author first."""
         others = {
-            completer.settings.called: completer.policy
+            completer.settings.label_name: completer.policy
             for completer in self.completers
             if not completer.settings.is_author
         }
         return {AUTHOR: self.author, **others}
 
     @property
-    def rolling(self) -> tuple[Completer, ...]:
-        """The completers as estimators see them, with their costs relative to the least."""
+    def estimator_completers(self) -> tuple[Completer, ...]:
+        """Completers in the form that estimators use, with costs relative to the cheapest one."""
         costs = [completer.settings.cost or 1.0 for completer in self.completers]
         return tuple(
             Completer(
-                name=completer.settings.called,
+                name=completer.settings.label_name,
                 cost=cost / min(costs),
             )
             for completer, cost in zip(self.completers, costs, strict=True)
         ) or (Completer(),)
 
-    def makers(self, seed: int) -> dict[str, Callable[[], Policy]]:
-        """Return makers of the engines of all completers but the author, by name.
+    def completer_factories(self, seed: int) -> dict[str, Callable[[], Policy]]:
+        """Return, by name, functions that create the engines of the completers except the author.
 
         Args:
             seed: seed of the run.
         """
-        return {name: model.maker(seed) for name, model in self.all.items() if name != AUTHOR}
+        return {
+            name: model.engine_factory(seed) for name, model in self.all.items() if name != AUTHOR
+        }
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Packages that the engines run on, whose versions a run records."""
+        """Names of the packages that run the engines. A run records their versions."""
         return tuple(
             package
             for model in self.all.values()
             for package in model.settings.engine.component.packages
         )
 
-    def settled(self, config: LabelConfig) -> LabelConfig:
-        """A configuration with the models' settings as they were looked up."""
+    def with_resolved_settings(self, config: LabelConfig) -> LabelConfig:
+        """Return a copy of a configuration with the resolved settings of its models."""
         completers = [completer.settings for completer in self.completers]
         return config.model_copy(update={"policy": self.author.settings, "completers": completers})
 
     def check(self) -> None:
-        """Look at every model, and see that their engines can share a worker.
+        """Check that every model can be loaded, and that the engines can share one worker.
 
         Raises:
-            ConfigError: they cannot (`resources`), or the machine lacks what one needs.
-            EngineError: a model cannot be had, or is none.
+            ConfigError: the engines cannot share a worker (see `resources`), or the machine lacks
+                something that an engine needs.
+            EngineError: a model cannot be found, or is not a language model.
         """
         self.resources(RayConfig())
         for model in self.all.values():
             model.engine.check_model()
 
     def resources(self, ray: RayConfig) -> EngineResources:
-        """Return what the engines of one worker take of the cluster: they share what the largest
-        needs.
+        """Return the cluster resources of one worker, whose engines share the largest demand.
 
         Raises:
-            ConfigError: one of several lies on more than one node, or they do not fit a GPU.
+            ConfigError: an engine that spans several nodes would share its worker, or the engines
+                together do not fit into the GPU's memory.
         """
         taken = [item.resources(ray) for item in self.all.values()]
         if len(taken) == 1:
             return taken[0]
         if any(item.bundles for item in taken):
             raise ConfigError(
-                "completers: an engine over several nodes cannot share its worker with another "
-                "model. Serve it, and use engine.kind=openai"
+                "completers: an engine that spans several nodes cannot share its worker with "
+                "another model. Serve the large model, and use engine.kind=openai for it"
             )
         held = sum(item.engine.resources().gpu_memory for item in self.all.values())
         if held > 1 + 1e-9:  # shares are rounded
             raise ConfigError(
-                f"completers: the models reserve {held:g} of a GPU's memory together "
-                "(gpu_memory_utilization), which must be at most 1. Lower their shares, or serve "
-                "one of them (mclabel serve, vllm serve) and set its engine.kind=openai"
+                f"completers: together the models reserve {held:g} of a GPU's memory "
+                "(gpu_memory_utilization), but at most 1 is possible. Lower their shares, or serve "
+                "one model (mclabel serve, vllm serve) and set its engine.kind=openai"
             )
         return EngineResources(
             num_cpus=max(item.num_cpus for item in taken),
@@ -195,31 +204,37 @@ class PreparedModels:
         )
 
 
-def _parameters(engine: Engine, number: int) -> float:
+def _parameter_count(engine: Engine, completer_index: int) -> float:
     num_parameters = engine.num_parameters()
     if num_parameters is None:
         raise ConfigError(
-            f"completers.{number}: its engine does not report the number of parameters of the "
-            f"model, which is the default of cost. Set completers.{number}.cost"
+            f"completers.{completer_index}: the engine does not report the model's number of "
+            f"parameters, which is the default of cost. Set completers.{completer_index}.cost"
         )
     return float(num_parameters)
 
 
 def with_examples(policy: PolicySettings) -> PolicySettings:
-    """The settings with the examples of their file in the file's place."""
+    """Return the settings with the few-shot examples read from the file that they name."""
     if not isinstance(policy.few_shot, str):
         return policy
     examples = []
     for place, row in file_rows(policy.few_shot):
         texts = {name: row.get(name) for name in ("problem", "solution")}
         if not all(isinstance(text, str) and text.strip() for text in texts.values()):
-            raise DataError(f"{place}: an example of policy.few_shot needs problem and solution")
+            raise DataError(
+                f"{place}: an example of policy.few_shot needs a problem and a solution. Fill in "
+                "both columns"
+            )
         examples.append(Example(**texts))
         if len(examples) > MAX_EXAMPLES:
             raise DataError(
-                f"{place}: policy.few_shot takes at most {MAX_EXAMPLES} examples, as all of them "
-                "are put before every problem. Give a shorter file"
+                f"{place}: policy.few_shot takes at most {MAX_EXAMPLES} examples, because all "
+                "examples precede every problem in the prompt. Give a shorter file"
             )
     if not examples:
-        raise DataError(f"policy.few_shot={policy.few_shot!r}: holds no examples")
+        raise DataError(
+            f"policy.few_shot={policy.few_shot!r}: holds no examples. Add examples, or remove the "
+            "key"
+        )
     return policy.model_copy(update={"few_shot": examples})

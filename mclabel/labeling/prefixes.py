@@ -1,21 +1,20 @@
-"""The distinct prefixes of a problem's solutions, and how rollouts run through them.
+"""Table of the distinct prefixes of a problem's solutions, and the paths of rollouts through it.
 
-Index 0 is the bare problem. A prefix is known by its token ids; a rollout that starts with the
-ids that lead from one prefix to another has gone through both, and is a free rollout of the
-second. An estimator that searches rollouts has them added step by step.
+Index 0 of the table is the bare problem, the prefix without steps. A prefix is identified by its
+token ids. A rollout from one prefix may begin with exactly the ids that lead to a longer prefix of
+the table. Then it passes through the longer prefix, and is a free rollout from there. For an
+estimator that searches in rollouts, the steps of every rollout are added to the table.
 
-A rollout from a wrong step that says "Wait, that is wrong" and mends it shows nothing of the step,
-though it ends right: a policy that corrects itself recovers from most errors ("Beyond the First
-Error", arXiv 2505.14391). It is told by its words, and by equations: the same left side with
-another value.
+A rollout may start from a wrong step, say "Wait, that is wrong", and repair the error. Its right
+answer is no evidence that the step is right, since a policy that corrects itself recovers from most
+errors ("Beyond the First Error", arXiv 2505.14391). Such repairs are detected by typical phrases,
+and by equations that give another value to a left side of the prefix.
 
-What a step says, so that steps that say the same can be told from their texts.
-
-Two solutions that agree on their next step are evidence for it, often the strongest there is;
-where a policy is consistently wrong they are evidence of nothing, which the estimator's priors
-must learn. Policies word the same step in many ways, so texts are compared by their result as
-the answer checker normalises it, together with the numbers it was made of; a step without a
-number by its words.
+The function `step_key` maps steps with equal content to equal keys. Two solutions that agree on
+their next step are evidence for the step, often the strongest available. If a policy makes the same
+mistake consistently, agreement is no evidence; the estimator's priors must learn that. Policies
+word the same step in many ways. So steps are compared by the numbers that they contain, normalised
+as by the answer checker, and steps without a number by their words.
 """
 
 from __future__ import annotations
@@ -41,47 +40,50 @@ Decode = Callable[[Sequence[int]], str]
 
 @dataclass
 class Prefix:
-    """One distinct prefix and what was rolled out from it."""
+    """One distinct prefix of a problem's solutions, and the counts of its rollouts."""
 
     parent: Prefix | None
-    """The prefix one step shorter; None for the bare problem."""
+    """Prefix that is one step shorter; None for the bare problem."""
     step_ids: tuple[int, ...]
-    """Token ids of its last step: each prefix holds its own step alone, so that memory is linear
-    in the solutions' length, not in its product with the number of steps."""
+    """Token ids of the last step. Earlier steps are stored in the parents, so that memory grows
+    with the length of the solutions, not with length times number of steps."""
     step_text: str
+    """Text of the last step."""
     hash: PrefixHash
     counts: list[Counts]
-    """Counts of rollouts by completer."""
+    """Rollout counts of each completer, in the order of `PrefixTable.completers`."""
     num_asked: list[int]
-    """Number of requested rollouts by completer."""
+    """Number of requested rollouts of each completer, in the same order."""
     children: dict[tuple[int, ...], int] = field(default_factory=dict)
-    """Index of the prefix that a step leads to, by the step's ids."""
+    """Table index of each prefix that is one step longer, by the token ids of that step."""
     children_by_text: dict[str, int] = field(default_factory=dict)
-    """The same by the step's text; the first of those whose texts are equal."""
+    """Table index of each prefix that is one step longer, by the text of that step. If several
+    steps have the same text, the first one is used."""
     need: float = 0
-    """Number of tokens that the policy usually needs from here to the end of a solution, as far as
-    the problem's solutions show it; 0 where they do not."""
+    """Number of tokens that the policy usually needs from this prefix to the end of a solution,
+    estimated from the problem's solutions; 0 if unknown."""
     id: str = field(init=False)
     num_tokens: int = field(init=False)
+    """Number of tokens of the whole prefix, in the author's vocabulary."""
 
     def __post_init__(self) -> None:
-        """Count on from the parent."""
+        """Set the id, and add the step's tokens to the parent's count."""
         self.id = self.hash.id
         before = 0 if self.parent is None else self.parent.num_tokens
         self.num_tokens = before + len(self.step_ids)
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """All of its token ids, put together at each call."""
+        """Token ids of the whole prefix; they are concatenated at every access."""
         return tuple(chain.from_iterable(prefix.step_ids for prefix in self._lineage()))
 
     @property
     def text(self) -> str:
-        """All of its text, put together at each call."""
+        """Text of the whole prefix; it is concatenated at every access."""
         return "".join(prefix.step_text for prefix in self._lineage())
 
     def _lineage(self) -> list[Prefix]:
-        """The prefixes from the bare problem to this one."""
+        """Return the prefixes from the first step to this one, without the bare problem."""
         lineage, at = [], self
         while at.parent is not None:
             lineage.append(at)
@@ -90,7 +92,7 @@ class Prefix:
 
 
 class PrefixTable:
-    """Prefixes by index, and the ways through them."""
+    """Distinct prefixes of a problem's solutions, by index, and the solutions' paths."""
 
     def __init__(
         self,
@@ -103,32 +105,37 @@ class PrefixTable:
         splitter: StepSplitter | None = None,
         thinks: bool = False,
     ) -> None:
-        """Begin with the prefixes of a problem's solutions.
+        """Build the table from a problem's solutions.
 
         Args:
-            problem: that the prefixes begin with.
-            solutions: with at least one step each.
-            free_outcomes: whether sampled solutions were not chosen by their outcomes.
-            commitments: answers on the way, of each solution; None where nobody looked.
-            completers: names of what rolls out. A rollout by another than the author is known to
-                go through a prefix by the texts of its steps, as its tokens are others.
-            splitter: splitter of rollouts, where they are followed.
-            thinks: whether the prompt ends where the thinking of what rolls out begins.
+            problem: problem of the solutions.
+            solutions: solutions with at least one step each.
+            free_outcomes: True if sampled solutions were kept regardless of their outcomes.
+            commitments: graded intermediate answers of each solution; None if not determined.
+            completers: names of the models that roll out. The author's rollouts are matched to
+                prefixes by token ids. Rollouts of other completers are matched by the texts of
+                their steps, because their token ids differ.
+            splitter: splitter that divides rollouts into steps; None uses the default splitter.
+            thinks: True if the prompt ends with the marker that opens the model's thinking.
         """
         self.completers = {name: number for number, name in enumerate(completers)}
         self._problem_id, self._splitter = problem.id, splitter or StepSplitter()
         self._thinks, self._free_outcomes = thinks, free_outcomes
-        self.prefixes = [self._new(None, (), "")]
+        self.prefixes = [self._new_prefix(None, (), "")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
         stated = commitments or [()] * len(solutions)
         self.paths = [
-            self._path(solution, own) for solution, own in zip(solutions, stated, strict=True)
+            self._add_solution_path(solution, own)
+            for solution, own in zip(solutions, stated, strict=True)
         ]
         self._set_needs(solutions)
 
-    def received(self, number: int, rollout: Rollout) -> RecordedRollout:
-        """Return what an estimator receives of a rollout from prefix `number` whose way is on
-        record.
+    def to_recorded(self, number: int, rollout: Rollout) -> RecordedRollout:
+        """Return a rollout in the form that an estimator receives, with its recorded path.
+
+        Args:
+            number: table index of the prefix from which the rollout starts.
+            rollout: rollout; a rollout without a recorded path gets an empty path.
         """
         ends = (0, *(rollout.step_ends or ()))
         return RecordedRollout(
@@ -138,40 +145,52 @@ class PrefixTable:
             path=tuple(self._by_id[identity] for identity in rollout.through or ()),
             step_keys=tuple(step_key(rollout.text[a:b]) for a, b in pairwise(ends)),
             completer=self.completers[rollout.completer],
-            repairs=self._repairs(number, rollout),
+            repairs=self._repairs_prefix(number, rollout),
         )
 
-    def _repairs(self, number: int, rollout: Rollout) -> bool:
-        """Return whether a right rollout goes back on its prefix; of others it does not matter."""
+    def _repairs_prefix(self, number: int, rollout: Rollout) -> bool:
+        """Return whether a right rollout contradicts its prefix; False for other outcomes."""
         if rollout.outcome is not Outcome.RIGHT:
             return False
         return contradicts_prefix(rollout.text, self.prefixes[number].text)
 
-    def followed(
+    def trace_rollout(
         self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
     ) -> Rollout:
-        """The rollout, with its steps and the prefixes of the table that it went through."""
-        steps = self._split(number, rollout, ids, decode)
+        """Return a copy of a rollout with its step ends and the prefixes that it passes through.
+
+        Args:
+            number: table index of the prefix from which the rollout starts.
+            rollout: sampled rollout.
+            ids: token ids of the rollout.
+            decode: decoder of the completer that sampled the rollout.
+        """
+        steps = self._split_rollout(number, rollout, ids, decode)
         if rollout.completer == AUTHOR:
-            passed = self._known(number, tuple(ids))
+            passed = self._trace_ids(number, tuple(ids))
         else:
-            passed = self._known_by_text(number, [step.text for step in steps])
+            passed = self._trace_texts(number, [step.text for step in steps])
         return replace(
             rollout,
             step_ends=tuple(accumulate(len(step.text) for step in steps)),
             through=tuple(self.prefixes[prefix].id for prefix in passed),
         )
 
-    def grown(
+    def add_rollout(
         self, number: int, rollout: Rollout, ids: tuple[int, ...], decode: Decode
     ) -> RecordedRollout:
-        """Return what an estimator that follows all receives; the table grows by the rollout's
-        steps.
+        """Add the steps of a rollout to the table, and return the rollout for the estimator.
+
+        Args:
+            number: table index of the prefix from which the rollout starts.
+            rollout: sampled rollout.
+            ids: token ids of the rollout.
+            decode: decoder of the completer that sampled the rollout.
         """
-        steps = self._split(number, rollout, ids, decode)
+        steps = self._split_rollout(number, rollout, ids, decode)
         path, at, begin = [], number, 0
         for step in steps[:-1]:
-            at = self._step(at, ids[begin : step.end], step.text)
+            at = self._find_or_add_child(at, ids[begin : step.end], step.text)
             path.append(at)
             begin = step.end
         ends = (0, *(step.end for step in steps))
@@ -185,17 +204,17 @@ class PrefixTable:
             completer=self.completers[rollout.completer],
         )
 
-    def _split(
+    def _split_rollout(
         self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
     ) -> tuple[Step, ...]:
         opened = self._splitter.thinks_after(self.prefixes[number].text, opened=self._thinks)
         ended = rollout.finish_reason == "stop"
         return self._splitter.split(ids, rollout.text, decode, opened=opened, ended=ended)
 
-    def _path(self, solution: Solution, commitments: Commitments) -> SolutionPath:
+    def _add_solution_path(self, solution: Solution, commitments: Commitments) -> SolutionPath:
         path, at, begin = [], ROOT, 0
         for step in solution.steps[:-1]:
-            at = self._step(at, solution.ids[begin : step.end], step.text)
+            at = self._find_or_add_child(at, solution.ids[begin : step.end], step.text)
             path.append(at)
             begin = step.end
         starts = (0, *(step.end for step in solution.steps[:-1]))
@@ -209,15 +228,16 @@ class PrefixTable:
         )
 
     def _set_needs(self, solutions: Sequence[Solution]) -> None:
-        """Estimate what the policy needs from each prefix, by the solutions alone.
+        """Estimate the number of tokens that the policy needs from each prefix to the end.
 
-        The solutions that go through a prefix and ended by themselves show it best: the need is the
-        median of what they took from there. From a prefix of cut solutions only, it is the median
-        over all solutions of what they took after as many steps, of shorter ones the last step. Cut
-        ones count there as needing more than their limit leaves: without them, the short solutions
-        that fit would speak for all.
+        The estimate uses the solutions alone. If some solutions through a prefix ended by
+        themselves, the need is the median of their remaining tokens after the prefix. If all
+        solutions through a prefix were truncated, the need is a median over all solutions, of the
+        remaining tokens after the same number of steps. A shorter solution counts with the tokens
+        of its last step. A truncated solution counts there as needing more than its limit allows.
+        If truncated solutions were left out, the median would be too low.
         """
-        remaining = [_left(solution) for solution in solutions]
+        remaining = [_remaining_tokens(solution) for solution in solutions]
         ends = [entry.finish_reason for entry in solutions]
         ended = [entry for entry, end in zip(remaining, ends, strict=True) if end == "stop"]
         cuts = [entry[0] for entry, end in zip(remaining, ends, strict=True) if end == "length"]
@@ -239,19 +259,20 @@ class PrefixTable:
                     usual[depth] = rests[middle] if middle < len(rests) else inf
                 prefix.need = min(usual[depth], max(cuts, default=inf) + 1 - prefix.num_tokens)
 
-    def _step(self, at: int, ids: tuple[int, ...], text: str) -> int:
-        """The prefix one step on, added if it is new."""
-        here = self.prefixes[at]
+    def _find_or_add_child(self, parent_index: int, ids: tuple[int, ...], text: str) -> int:
+        """Return the index of the prefix one step after a prefix; add it if it is new."""
+        here = self.prefixes[parent_index]
         if ids not in here.children:
-            new = self._new(here, ids, text)
-            if new.id not in self._by_id:  # or two solutions split the same ids otherwise
+            new = self._new_prefix(here, ids, text)
+            # Two solutions may split the same ids into different steps, and so share a prefix.
+            if new.id not in self._by_id:
                 self._by_id[new.id] = len(self.prefixes)
                 self.prefixes.append(new)
             here.children[ids] = self._by_id[new.id]
             here.children_by_text.setdefault(text, here.children[ids])
         return here.children[ids]
 
-    def _new(self, parent: Prefix | None, ids: tuple[int, ...], text: str) -> Prefix:
+    def _new_prefix(self, parent: Prefix | None, ids: tuple[int, ...], text: str) -> Prefix:
         number = len(self.completers)
         before = PrefixHash(self._problem_id) if parent is None else parent.hash
         return Prefix(
@@ -263,8 +284,8 @@ class PrefixTable:
             num_asked=[0] * number,
         )
 
-    def _known(self, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Prefixes of the table that these ids run through."""
+    def _trace_ids(self, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the indices of the prefixes that token ids after prefix `number` pass through."""
         path: list[int] = []
         at, begin = number, 0
         while True:
@@ -276,8 +297,8 @@ class PrefixTable:
             begin += len(step)
             path.append(at)
 
-    def _known_by_text(self, number: int, texts: Sequence[str]) -> tuple[int, ...]:
-        """Prefixes of the table that steps of these texts run through, from one on."""
+    def _trace_texts(self, number: int, texts: Sequence[str]) -> tuple[int, ...]:
+        """Return the indices of the prefixes that steps after prefix `number` pass through."""
         path: list[int] = []
         at = number
         for text in texts:
@@ -288,8 +309,8 @@ class PrefixTable:
         return tuple(path)
 
 
-def _left(solution: Solution) -> list[int]:
-    """Tokens of a solution after each number of steps, from none to all but the last."""
+def _remaining_tokens(solution: Solution) -> list[int]:
+    """Return the number of remaining tokens of a solution after 0, 1, … steps, without the last."""
     ends = (0, *(step.end for step in solution.steps[:-1]))
     return [len(solution.ids) - end for end in ends]
 
@@ -305,30 +326,31 @@ _MARKS = re.compile(
 _EQUATION = re.compile(r"([\d.,\s+*/()\u00d7\u00f7-]{3,80})=\s{0,4}(-?\d[\d.,]{0,20})")
 _OPERATOR = re.compile(r"\d\s{0,3}[-+*/\u00d7\u00f7]")
 MAX_CHARACTERS = 20_000
-"""Maximum number of characters of a completion that are searched for a repair of the prefix, which
-comes early if there is one.
-"""
+"""Maximum number of characters that are searched for a repair of the prefix: the first ones of the
+completion, since a repair comes early, and the last ones of the prefix."""
 
 
 def contradicts_prefix(completion: str, prefix: str) -> bool:
-    """Return whether a completion says that something before it is wrong, or contradicts an
-    equation.
+    """Return whether a completion corrects its prefix.
+
+    A completion does so if it says that something is wrong, or if it contradicts an equation of the
+    prefix.
 
     Args:
-        completion: that follows the prefix.
-        prefix: prefix of a solution.
+        completion: text of a completion that follows the prefix.
+        prefix: text of the prefix.
     """
     text = completion[:MAX_CHARACTERS]
     if _MARKS.search(text):
         return True
-    before = _equations(prefix[-MAX_CHARACTERS:])
+    before = _parse_equations(prefix[-MAX_CHARACTERS:])
     return any(
-        before.get(left_side, value) != value for left_side, value in _equations(text).items()
+        before.get(left_side, value) != value for left_side, value in _parse_equations(text).items()
     )
 
 
-def _equations(text: str) -> dict[str, str]:
-    """Values of arithmetic left sides that a text writes, without white space."""
+def _parse_equations(text: str) -> dict[str, str]:
+    """Return the equations of a text: the value of each arithmetic left side, without spaces."""
     return {
         "".join(left_side.split()): value.rstrip(".,")
         for left_side, value in _EQUATION.findall(text)
@@ -342,14 +364,14 @@ _WORD = re.compile(r"\w+")
 
 
 def step_key(text: str) -> str:
-    r"""The same for steps that say the same, as far as this can be seen.
+    r"""Return a key that is usually equal for steps with equal content.
 
-    `"Ada has 3 * 4 = 12 pens.\n"` and `"So that makes 12 pens (4 times 3)."` have one key, so
-    have two spellings of a boxed answer. Operands may change places; an operation is told by
-    its result.
+    `"Ada has 3 * 4 = 12 pens.\n"` and `"So that makes 12 pens (4 times 3)."` have the same key.
+    Two spellings of a boxed answer also have the same key. The order of operands does not matter.
+    Operators are ignored, because the result usually determines them.
 
     Args:
-        text: one step.
+        text: text of one step.
     """
     answer = extract_answer(text) if _ANSWER.search(text) else None
     if answer is not None:

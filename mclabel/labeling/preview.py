@@ -1,4 +1,4 @@
-"""The preview of a labelling job: its plan, inputs and models, without starting an engine."""
+"""Preview of a labelling job: its plan, inputs and models, without starting an engine."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from itertools import islice
 from math import isinf
 
 from mclabel.checkers import Checker, make_checker
-from mclabel.core.errors import ConfigError, MclabelError, bounded
+from mclabel.core.errors import ConfigError, MclabelError, bound_detail
 from mclabel.core.records import AUTHOR, Problem
 from mclabel.data.readers.rows import row_place
 from mclabel.engines import EngineResources, PolicyPreview, PolicySettings, make_engine
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.estimators import strongest
-from mclabel.labeling.inputs import load_inputs, open_source
+from mclabel.labeling.estimators import strongest_completer
+from mclabel.labeling.inputs import load_inputs, open_source_run
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy, with_examples
 from mclabel.run.outputs import RUN, check_places
 from mclabel.run.shards.rejects import Reject
 
 NUM_GOLDS = 2000
-"""Whose answers are shown to the checker."""
+"""Number of problems, from the first, whose gold answers the checker parses for the preview."""
 MAX_SHOWN = 3000
-"""Characters of a prompt that are printed."""
+"""Maximum number of characters of a prompt that are printed."""
 NUM_LONGEST = 64
-"""Problems that are tokenised, from the longest text on."""
+"""Number of problems, those with the longest texts, that are tokenised for the preview."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Contents of a job's files."""
+    """Summary of a job's input files."""
 
     num_problems: int
     num_solutions: int | None
-    """Given ones; None where the policy samples them."""
+    """Number of given solutions; None if the policy samples the solutions."""
     rejects: Counter[str]
-    """Rows and problems that cannot be used, by reason."""
+    """Numbers of rows and problems that cannot be used, by reason."""
     first_reject: Reject | None
     num_golds: int
-    """Shown to the checker."""
+    """Number of gold answers that the checker tried to parse."""
     unparsed: Sequence[str]
-    """Golds among these that the checker does not understand."""
+    """Gold answers among them that the checker cannot parse."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Return what to show."""
+        """Return the summary as pairs of a name and a text to print."""
         given = "" if self.num_solutions is None else f", {self.num_solutions:,} given solutions"
         yield "input", f"{self.num_problems:,} problems{given}"
         if (first := self.first_reject) is not None:
@@ -60,28 +60,28 @@ class Inputs:
             yield (
                 "left out",
                 f"{self.rejects.total():,} of {self._num_rows:,} rows or problems: {reasons}; the "
-                f"first: {place}: {bounded(first.detail)}",
+                f"first: {place}: {bound_detail(first.detail)}",
             )
         if self.unparsed:
-            shown = ", ".join(repr(bounded(gold)) for gold in self.unparsed[:3])
+            shown = ", ".join(repr(bound_detail(gold)) for gold in self.unparsed[:3])
             yield (
                 "golds",
                 f"the answer checker does not understand {len(self.unparsed):,} of the first "
-                f"{self.num_golds:,}, such as {shown}: their problems will be rejected",
+                f"{self.num_golds:,} gold answers, such as {shown}. These problems will be "
+                "rejected",
             )
-        if (warning := self._warning()) is not None:
+        if (warning := self._unusable_input_warning()) is not None:
             yield "WARNING", warning
 
     @property
     def _num_rows(self) -> int:
-        """Return the number of rows of the files of problems and given solutions, used or not."""
+        """Number of rows in the files of problems and given solutions, including unused rows."""
         return self.num_problems + (self.num_solutions or 0) + self.rejects.total()
 
-    def _warning(self) -> str | None:
-        """Return a warning if most of the input is unusable, which is seldom intended; else None.
+    def _unusable_input_warning(self) -> str | None:
+        """Return a warning if most of the input is unusable, which is rarely intended; else None.
 
-        Rows that repeat another one, and problems without a given solution, are not held against
-        the input.
+        Repeated rows and problems without a given solution do not count as unusable here.
         """
         num_harmless = self.rejects["duplicate"] + self.rejects["no_solution"]
         if 2 * (self.rejects.total() - num_harmless) > self._num_rows - num_harmless:
@@ -102,19 +102,23 @@ class ModelFacts:
     """Facts from a model's configuration and tokenizer."""
 
     tokenizer: str
+    """Description of the tokenizer."""
     prompt: str
+    """Description of how prompts are rendered."""
     ends: Sequence[str]
+    """Stop strings and tokens that end a completion, as printable texts."""
     max_context: float
+    """Maximum number of tokens of prompt and completion together; infinite if unlimited."""
     max_tokens: int
     num_longest: int
-    """Tokens of the longest prompt seen."""
+    """Number of tokens of the longest prompt among the tokenised problems."""
     num_too_long: int
-    """Prompts that leave no room, among those that were tokenised."""
+    """Number of problems, among the longest ones, whose prompt leaves no room for a solution."""
     shown_prompt: str | None
-    """A whole prompt with its control tokens marked; None without problems."""
+    """Example prompt with its control tokens marked; None if no problem was tokenised."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Return what to show."""
+        """Return the facts as pairs of a name and a text to print."""
         ends = ", ".join(self.ends) or "nothing: every completion runs to policy.max_tokens"
         yield "tokenizer", f"{self.tokenizer}; the prompt is {self.prompt}; ends at {ends}"
         if self.shown_prompt is not None:
@@ -124,7 +128,7 @@ class ModelFacts:
             yield "a prompt, ⟦control tokens⟧ marked", shown
         limit = "any number" if isinf(self.max_context) else f"{self.max_context:,.0f}"
         room = self.max_context - self.num_longest
-        text = f"a prompt of {self.num_longest:,} tokens; the model takes {limit}"
+        text = f"a prompt of {self.num_longest:,} tokens; the model's context takes {limit}"
         if self.num_too_long:
             more = " or more" if self.num_too_long == NUM_LONGEST else ""
             text += (
@@ -145,10 +149,11 @@ class Preview:
 
     inputs: Inputs
     models: dict[str, ModelFacts]
-    """Facts by model name, `policy` or a completer's, for models that have small files."""
+    """Facts by model name: `policy` or a completer's name. Models whose engine cannot be inspected
+    without starting it are left out."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Return what to show: names and what was found."""
+        """Return the preview as pairs of a name and a text to print."""
         yield from self.inputs.lines()
         for name, facts in self.models.items():
             whose = "" if name == AUTHOR else f"{name}'s "
@@ -156,11 +161,11 @@ class Preview:
 
 
 def preview(config: LabelConfig) -> Preview:
-    """Read a job's inputs and look at its model.
+    """Read a job's inputs, and inspect its models.
 
     Raises:
-        ConfigError: says all that would stop the job: missing or unusable files, a model that is
-            none or cannot be had, an output that cannot be written to.
+        ConfigError: the job would not run. The message lists all causes: missing or unusable
+            files, a model that cannot be found or used, an output that cannot be written.
     """
     faults: list[str] = []
     inputs: Inputs | None = None
@@ -175,7 +180,7 @@ def preview(config: LabelConfig) -> Preview:
     except MclabelError as error:
         faults.append(str(error))
     try:
-        models = PreparedModels.of(config)
+        models = PreparedModels.prepare_all(config)
         for name, policy in models.all.items():
             if (shown := policy.engine.preview()) is not None:
                 facts[name] = model_facts(policy.settings, shown, longest)
@@ -187,18 +192,18 @@ def preview(config: LabelConfig) -> Preview:
 
 
 def read_inputs(config: LabelConfig) -> tuple[Inputs, list[str]]:
-    """Go through all problems of a job, and its given solutions.
+    """Read all problems and given solutions of a job.
 
     Returns:
-        What there is, and the texts of the longest problems, falling.
+        A summary of the inputs, and the texts of the longest problems, the longest first.
 
     Raises:
-        DataError: a file is missing or unreadable, or none of its rows can be used; if strict, one
-            cannot.
+        DataError: a file is missing or unreadable, or none of its rows can be used; if strict, a
+            single row cannot be used.
     """
     source = None
     if config.solutions.run is not None:
-        source = open_source(config, semantic_config(config))
+        source = open_source_run(config, semantic_config(config))
     work = load_inputs(config, source)
     rejects: Counter[str] = Counter()
     first: Reject | None = None
@@ -214,25 +219,25 @@ def read_inputs(config: LabelConfig) -> tuple[Inputs, list[str]]:
         rejects=rejects,
         first_reject=first,
         num_golds=len(first_problems),
-        unparsed=asyncio.run(_refused(checker, first_problems)),
+        unparsed=asyncio.run(_find_refused_golds(checker, first_problems)),
     )
     return inputs, heapq.nlargest(NUM_LONGEST, texts, key=len)
 
 
-async def _refused(checker: Checker, problems: Sequence[Problem]) -> list[str]:
-    """Golds by which no completion could be graded."""
+async def _find_refused_golds(checker: Checker, problems: Sequence[Problem]) -> list[str]:
+    """Return the gold answers that the checker cannot parse."""
     return [problem.answer for problem in problems if await checker.refuse(problem) is not None]
 
 
 def model_facts(
     policy: PolicySettings, shown: PolicyPreview, problems: Sequence[str]
 ) -> ModelFacts:
-    """Return what a policy's small files show, with the prompts of problems that are to fit.
+    """Return facts about a model, and check that the longest prompts fit its context.
 
     Args:
-        policy: resolved.
-        shown: by its engine.
-        problems: texts.
+        policy: resolved settings of the model.
+        shown: preview by the model's engine, from its configuration and tokenizer files.
+        problems: texts of the longest problems.
     """
     most = shown.max_context * shown.max_token_chars
     prompts = [shown.prompt_ids(text) for text in problems if len(text) <= most]
@@ -246,13 +251,13 @@ def model_facts(
         max_tokens=policy.max_tokens,
         num_longest=max(lengths, default=0),
         num_too_long=num_too_long + len(problems) - len(lengths),
-        shown_prompt=shown.marked(min(prompts, key=len)) if prompts else None,
+        shown_prompt=shown.mark_control_tokens(min(prompts, key=len)) if prompts else None,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelPlan:
-    """A labelling job, resolved as far as can be without a network."""
+    """Plan of a labelling job, resolved as far as possible without a network."""
 
     config: LabelConfig
     models: PreparedModels
@@ -260,11 +265,11 @@ class LabelPlan:
 
     @property
     def resources(self) -> EngineResources:
-        """Return what one engine takes of the cluster."""
+        """Cluster resources that one engine needs."""
         return self.models.resources(self.config.ray)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return what to show: names and what is planned."""
+        """Return the plan as pairs of a name and a text to print."""
         config = self.config
         solutions, split = config.solutions, config.split
         problems = config.problems.source
@@ -278,11 +283,11 @@ class LabelPlan:
         else:
             most = solutions.most_samples
             chosen = (
-                f"{solutions.balance} right and {solutions.balance} wrong ones kept of each "
+                f"{solutions.balance} right and {solutions.balance} wrong solutions kept of each "
                 f"problem, {solutions.per_problem} to {most} sampled"
             )
         if solutions.select is not None:
-            chosen += f", those that {solutions.select} selects"
+            chosen += f", only those that {solutions.select} selects"
         limit = "" if split.max_steps is None else f", {split.max_steps} at most"
         return [
             ("problems", f"{problems}, in blocks of {config.block_problems}"),
@@ -291,19 +296,19 @@ class LabelPlan:
             ("rollouts", config.estimator.summary),
             *self._models(),
             *self._completers(),
-            ("an engine takes", _taken(self.resources)),
+            ("an engine takes", _resources_text(self.resources)),
             ("Ray", config.ray.address),
             ("out", config.out),
         ]
 
     def _completers(self) -> Iterator[tuple[str, str]]:
-        """Return who rolls out, where it is not the policy alone."""
+        """Yield the completers and their costs, unless the policy alone samples rollouts."""
         if self.models.completers:
-            rolling = self.models.rolling
+            rolling = self.models.estimator_completers
             each = ", ".join(
                 f"{completer.name} (a token costs {completer.cost:.3g})" for completer in rolling
             )
-            strong = rolling[strongest(rolling)].name if len(rolling) > 1 else None
+            strong = rolling[strongest_completer(rolling)].name if len(rolling) > 1 else None
             yield "rolled out by", each + (f"; {strong} is the strongest" if strong else "")
 
     def _models(self) -> Iterator[tuple[str, str]]:
@@ -317,21 +322,21 @@ class LabelPlan:
 
 
 def plan(config: LabelConfig) -> LabelPlan:
-    """Return what a labelling job would do.
+    """Return the plan of a labelling job.
 
     Raises:
         DataError: the file of examples cannot be read.
     """
-    models = PreparedModels.of(config, _prepared)
-    return LabelPlan(config=models.settled(config), models=models)
+    models = PreparedModels.prepare_all(config, _prepare_unchecked)
+    return LabelPlan(config=models.with_resolved_settings(config), models=models)
 
 
-def _prepared(policy: PolicySettings) -> PreparedPolicy:
+def _prepare_unchecked(policy: PolicySettings) -> PreparedPolicy:
     settings = with_examples(policy)
     return PreparedPolicy(settings=settings, engine=make_engine(settings))
 
 
-def _taken(resources: EngineResources) -> str:
+def _resources_text(resources: EngineResources) -> str:
     text = f"{resources.num_cpus:g} CPUs"
     if resources.total_gpus:
         text += f", {resources.total_gpus:g} GPUs"

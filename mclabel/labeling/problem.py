@@ -1,9 +1,9 @@
-"""Labels problems on one engine, any number of them at a time.
+"""Labels any number of problems concurrently on one engine.
 
-Every problem is a coroutine: it samples or takes its solutions, builds the table of their
-distinct prefixes, and feeds an estimator, which asks for rollouts. All problems under way
-share the engine, so that it batches their rollouts together; no problem, step or block waits
-for another. Identical prefixes of a problem are rolled out once.
+Every problem is a coroutine. It samples its solutions or reads them, builds the table of their
+distinct prefixes, and runs an estimator, which requests rollouts. All active problems share the
+engine, so the engine batches their rollouts together. No problem, step or block waits for another
+one. Solutions that share a prefix also share its rollouts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mclabel.core.records import (
 )
 from mclabel.data.readers.rows import read_text
 from mclabel.engines import Policy
-from mclabel.labeling.completers import Inexpressible
+from mclabel.labeling.completers import PrefixNotReproduced
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import DecisionBatcher, LearnerState, LearningTicket
 from mclabel.labeling.estimators import (
@@ -36,10 +36,10 @@ from mclabel.labeling.estimators import (
     answer_class,
     begin_estimator,
     begin_learner,
-    strongest,
+    strongest_completer,
 )
-from mclabel.labeling.grading import commitments
-from mclabel.labeling.inputs import Place, SourceProblem, SourceRun
+from mclabel.labeling.grading import grade_commitments
+from mclabel.labeling.inputs import RolloutKey, SourceProblem, SourceRun
 from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
@@ -49,11 +49,14 @@ from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.journal import BlockJournal
 
 MAX_NAMED = 5
-"""Given solutions that a message names."""
+"""Maximum number of given solutions that a message lists."""
 
 
 def run_learner(settings: LabelSettings) -> RunLearner | None:
-    """Make what learns over the problems of a run, where the estimator has one.
+    """Create the learner of a run, which updates the estimator's priors from finished problems.
+
+    Returns:
+        The learner; None if the estimator does not learn.
 
     Raises:
         ConfigError: a file that the settings name cannot be read.
@@ -68,28 +71,27 @@ class ProblemLabels:
     labeled: list[LabeledSolution]
     rollouts: list[Rollout]
     num_tokens: int = 0
-    """Tokens of all sampled solutions, including discarded ones, and of all rollouts except those
-    taken over from a source."""
+    """Number of tokens that this job sampled for the problem: those of all solutions, including
+    discarded ones, and of all rollouts. Rollouts reused from a source run do not count."""
     knowledge: Knowledge | None = None
-    """Knowledge from other problems with which the estimator began."""
+    """Knowledge from other problems with which the estimator started; None if it does not learn."""
     dropped: Mapping[str, int] | None = None
-    """Numbers of sampled and of right solutions, if the problem has no labels because `balance`
-    could keep none.
-    """
+    """Numbers of sampled and of right solutions, if the problem has no labels because
+    `solutions.balance` kept no solution; else None."""
     set_aside: RejectReason | None = None
-    """Why the problem cannot be labelled, or if it has labels, why some given solutions have none.
-    """
+    """Reason why the problem has no labels, or why some of its given solutions have none; None if
+    all solutions are labelled."""
     num_taken: int = 0
-    """Number of rollouts that were taken over from a source."""
+    """Number of rollouts that were reused from a source run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutModel:
-    """A model that rolls out."""
+    """A model that samples rollouts."""
 
     completer: Completer
     policy: Policy
-    """Started."""
+    """Policy of the model, already started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,30 +99,30 @@ class EngineContext:
     """State shared by all problems on one engine."""
 
     policy: Policy
-    """Started. It writes the solutions."""
+    """Policy that writes the solutions, already started."""
     settings: LabelSettings
     checker: Checker
     executor: CpuExecutor
     """Executor for grading and the estimators' decisions."""
     decisions: DecisionBatcher
-    """Batches of decisions of several estimators."""
+    """Batcher for the decisions of all problems' estimators."""
     beginning: LearnerState | None = None
-    """Knowledge at the beginning of the run, if its estimator learns over problems."""
+    """Knowledge at the beginning of the run; None if the estimator does not learn from problems."""
     source: SourceRun | None = None
-    """A run whose solutions are labelled, and whose rollouts are taken over."""
-    rolling: Sequence[RolloutModel] = ()
-    """Models that roll out; empty if only the policy does."""
+    """Source run whose solutions are labelled and whose rollouts are reused; None if not used."""
+    completers: Sequence[RolloutModel] = ()
+    """Configured models that sample rollouts; if empty, only the policy does."""
 
     @property
-    def rolling_out(self) -> Sequence[RolloutModel]:
-        """Return what rolls out."""
-        return self.rolling or [RolloutModel(completer=Completer(), policy=self.policy)]
+    def rollout_models(self) -> Sequence[RolloutModel]:
+        """Models that sample rollouts: the configured ones, or else the policy alone."""
+        return self.completers or [RolloutModel(completer=Completer(), policy=self.policy)]
 
     @property
     def values_of(self) -> str:
-        """Name of the strongest completer, whose values the labels have."""
-        completers = [roller.completer for roller in self.rolling_out]
-        return completers[strongest(completers)].name
+        """Name of the strongest completer. Step values are estimated under this completer."""
+        completers = [roller.completer for roller in self.rollout_models]
+        return completers[strongest_completer(completers)].name
 
 
 async def label_problem(
@@ -137,14 +139,15 @@ async def label_problem(
     """Label one problem's solutions.
 
     Args:
-        problem: with its gold answer.
+        problem: problem with its gold answer.
         context: state shared by the problems on the engine.
-        given: solutions to label; without any, the policy samples them.
-        priority: priority of this problem's completions in the engine, lower first.
+        given: given solutions to label; if empty, the policy samples the solutions.
+        priority: priority of this problem's completions in the engine; lower values run first.
         on_solution: called with the outcome of every solution that the engine samples.
         on_rollout: called with the outcome of every rollout that an engine samples.
-        journal: has completions of an earlier attempt, and receives those of this one.
-        ticket: what the run's learner will be taught of the problem; None for nothing.
+        journal: journal that holds the completions of earlier attempts and stores those of this
+            one; None for no journal.
+        ticket: learning ticket of the problem; None if the learner is not updated.
 
     Raises:
         EngineError: the engine died.
@@ -152,7 +155,7 @@ async def label_problem(
     """
     policy, settings, executor = context.policy, context.settings, context.executor
     models = [(AUTHOR, policy)]
-    models += [(item.completer.name, item.policy) for item in context.rolling_out]
+    models += [(item.completer.name, item.policy) for item in context.rollout_models]
     prompts = await prompts_for(problem, given, models, checker=context.checker, executor=executor)
     if isinstance(prompts, RejectReason):
         return _left_out(problem, prompts, settings)
@@ -169,13 +172,13 @@ async def label_problem(
         executor=executor,
     )
     if context.source is not None:
-        origin = _from_source(await executor.run(context.source.problem, problem))
+        origin = _reuse_source_solutions(await executor.run(context.source.problem, problem))
     elif given:
-        origin = await _from_user(sampler, settings, given)
+        origin = await _encode_given_solutions(sampler, settings, given)
         if origin.lost is not None and (settings.strict or not origin.solutions):
             return _left_out(problem, origin.lost, settings)
     else:
-        origin = await _from_policy(sampler, settings)
+        origin = await _sample_from_policy(sampler, settings)
     sampling = origin.sampling
     if not origin.solutions:
         counts = {"num_sampled": sampling.num_sampled, "num_right": sampling.num_sampled_right}
@@ -191,7 +194,9 @@ async def label_problem(
             writes=item.policy is policy,
             recorded=origin.rollouts,
         )
-        for number, (item, ids) in enumerate(zip(context.rolling_out, their_prompts, strict=True))
+        for number, (item, ids) in enumerate(
+            zip(context.rollout_models, their_prompts, strict=True)
+        )
     ]
     labels = await label_sampled(
         context, samplers, prompt, origin.solutions, sampling, ticket=ticket
@@ -210,29 +215,29 @@ async def label_sampled(
     *,
     ticket: LearningTicket | None = None,
 ) -> ProblemLabels:
-    """Label solutions of one problem that are there.
+    """Label solutions of one problem that are sampled and graded already.
 
     Args:
         context: state shared by the problems on the engine.
-        samplers: samplers of the problem, one for each model that rolls out.
-        prompt: prompt of the policy that wrote the solutions.
+        samplers: samplers of the problem, one for each model that samples rollouts.
+        prompt: prompt ids of the policy that wrote the solutions.
         solutions: solutions of the problem.
-        sampling: how they came about.
-        ticket: what the run's learner will be taught of the problem; None for nothing.
+        sampling: facts about the sampling of the solutions.
+        ticket: learning ticket of the problem; None if the learner is not updated.
 
     Returns:
-        The labels; their tokens are those of rollouts.
+        The labels. Their `num_tokens` counts rollouts only.
 
     Raises:
         EngineError: the engine died.
         DataError: if strict, the solutions cannot be labelled.
     """
-    learned = context.beginning if ticket is None else await ticket.learned()
+    learned = context.beginning if ticket is None else await ticket.wait_for_state()
     try:
-        labels, paths, run = await _estimate(
+        labels, paths, run = await _estimate_labels(
             context, samplers, prompt, solutions, sampling, learned
         )
-    except (NoRoom, Inexpressible) as error:
+    except (NoRoom, PrefixNotReproduced) as error:
         reason = "solution_too_long" if isinstance(error, NoRoom) else "other_tokens"
         why = RejectReason(reason, str(error))
         return _left_out(samplers[0].problem, why, context.settings)
@@ -242,7 +247,11 @@ async def label_sampled(
 
 
 def _left_out(problem: Problem, why: RejectReason, settings: LabelSettings) -> ProblemLabels:
-    """A problem without labels; an error if the job is to stop at one."""
+    """Return a result without labels, which records the reason.
+
+    Raises:
+        DataError: `strict` is set.
+    """
     if settings.strict:
         raise DataError(f"problem {problem.id}: {why.detail}")
     return ProblemLabels(labeled=[], rollouts=[], set_aside=why)
@@ -250,20 +259,20 @@ def _left_out(problem: Problem, why: RejectReason, settings: LabelSettings) -> P
 
 @dataclass(frozen=True, kw_only=True)
 class _Origin:
-    """Solutions of a problem that are to be labelled, and where they come from."""
+    """Solutions of a problem to label, with facts about their origin."""
 
     solutions: Sequence[Solution]
     sampling: Sampling
     num_tokens: int = 0
-    """Tokens that were sampled for them in this job."""
+    """Number of tokens that this job sampled for the solutions."""
     lost: RejectReason | None = None
-    """Why some given solutions cannot be labelled."""
-    rollouts: Mapping[Place, Rollout] = field(default_factory=dict)
-    """Rollouts of a source, which are not sampled again."""
+    """Reason why some given solutions cannot be labelled; None if all can."""
+    rollouts: Mapping[RolloutKey, Rollout] = field(default_factory=dict)
+    """Rollouts of a source run, which are not sampled again."""
 
 
-def _from_source(source: SourceProblem) -> _Origin:
-    """Take over the solutions and rollouts of another run, which costs nothing now."""
+def _reuse_source_solutions(source: SourceProblem) -> _Origin:
+    """Reuse the solutions and rollouts of a source run; this samples no tokens."""
     first = source.rows[0]
     return _Origin(
         solutions=[row.solution for row in source.rows],
@@ -278,18 +287,23 @@ def _from_source(source: SourceProblem) -> _Origin:
     )
 
 
-async def _from_user(
+async def _encode_given_solutions(
     sampler: Sampler, settings: LabelSettings, given: Sequence[GivenSolution]
 ) -> _Origin:
-    """Return the given solutions in the policy's tokens; some may not be reproduced."""
+    """Encode the given solutions in the policy's tokens.
+
+    Solutions whose text the tokenizer does not reproduce are left out.
+    """
     splitter = settings.split
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
     placed = [
-        await given_solution(sampler, solution, _index(solution, place), splitter, thinks)
+        await given_solution(sampler, solution, _index_in_file(solution, place), splitter, thinks)
         for place, solution in enumerate(given)
     ]
     solutions = [solution for solution in placed if solution is not None]
-    selections = {_index(item, n): item.selection for n, item in enumerate(given) if item.selection}
+    selections = {
+        _index_in_file(item, n): item.selection for n, item in enumerate(given) if item.selection
+    }
     return _Origin(
         solutions=solutions,
         sampling=Sampling(
@@ -313,15 +327,15 @@ def _not_reproduced(placed: Sequence[Solution | None]) -> RejectReason | None:
         return None
     shown = ", ".join(lost[:MAX_NAMED]) + (", …" if len(lost) > MAX_NAMED else "")
     detail = (
-        f"{len(lost)} of its {len(placed)} given solutions (solution {shown}, from 0): the "
+        f"{len(lost)} of its {len(placed)} given solutions (index {shown}, counted from 0): the "
         "policy's tokenizer does not reproduce the text, so the steps have no exact token "
-        "boundaries. Correct or remove it"
+        "boundaries. Correct or remove these solutions"
     )
     return RejectReason("not_reproduced", detail)
 
 
-async def _from_policy(sampler: Sampler, settings: LabelSettings) -> _Origin:
-    """Sample solutions from the policy; none is kept if the problem is dropped."""
+async def _sample_from_policy(sampler: Sampler, settings: LabelSettings) -> _Origin:
+    """Sample solutions from the policy; `solutions.balance` may keep none of them."""
     splitter, choice = settings.split, settings.solutions
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
     sampled = await sample_solutions(
@@ -342,17 +356,17 @@ async def _from_policy(sampler: Sampler, settings: LabelSettings) -> _Origin:
     )
 
 
-def _index(given: GivenSolution, place: int) -> int:
-    """The number of a given solution among the problem's.
+def _index_in_file(given: GivenSolution, fallback: int) -> int:
+    """Return the index of a given solution among all solutions of the problem in its file.
 
     Args:
-        given: the solution.
-        place: its place among those that are labelled.
+        given: given solution.
+        fallback: index among the solutions that are labelled, used if the solution has no index.
     """
-    return place if given.index is None else given.index
+    return fallback if given.index is None else given.index
 
 
-async def _estimate(
+async def _estimate_labels(
     context: EngineContext,
     samplers: Sequence[Sampler],
     prompt: tuple[int, ...],
@@ -360,13 +374,23 @@ async def _estimate(
     sampling: Sampling,
     learned: LearnerState | None,
 ) -> tuple[ProblemLabels, ProblemPaths, EstimatorRun]:
-    """Roll out what the estimator wants, and label by it; tokens are those of rollouts.
+    """Sample the rollouts that the estimator requests, and build the labels from its judgements.
 
-    `prompt` is the author's, the samplers are of what rolls out.
+    Args:
+        context: state shared by the problems on the engine.
+        samplers: samplers of the problem, one for each model that samples rollouts.
+        prompt: prompt ids of the author of the solutions.
+        solutions: solutions of the problem.
+        sampling: facts about the sampling of the solutions.
+        learned: learner state with which the estimator starts; None if it does not learn.
+
+    Returns:
+        The labels, whose `num_tokens` counts rollouts only, the solutions' paths, and the finished
+        estimator run.
     """
     settings = context.settings
     problem, executor = samplers[0].problem, context.executor
-    completers = [sampler.completer for sampler in context.rolling_out]
+    completers = [sampler.completer for sampler in context.rollout_models]
     knowledge = None if learned is None else learned.knowledge
     min_gain = None if learned is None else learned.min_gain
 
@@ -395,7 +419,7 @@ async def _estimate(
         return paths, EstimatorRun(estimator, table, follows)
 
     with_steps = [solution for solution in solutions if solution.steps]
-    stated = await commitments(problem, with_steps, context.checker, executor.run)
+    stated = await grade_commitments(problem, with_steps, context.checker, executor.run)
     paths, run = await executor.run(begin)
     judgements = await roll_out(run, samplers, executor=executor, decisions=context.decisions)
     labeled = labeled_solutions(

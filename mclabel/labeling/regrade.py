@@ -1,4 +1,4 @@
-"""A run graded again: with the checker of today, with other golds, or by other rules."""
+"""Grades a run again: with the installed checker, corrected golds, or other checker settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, here, make_checker
 from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
-from mclabel.core.components import NotAllowed, within
+from mclabel.core.components import NotAllowed, allow_components
 from mclabel.core.config.load import load_content
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem, Solution
@@ -22,36 +22,40 @@ from mclabel.core.seeds import content_id
 from mclabel.core.settings import CONTENT, Settings, settings_class
 from mclabel.data.readers.rows import file_rows
 from mclabel.labeling.estimators import EstimatorSettings
-from mclabel.labeling.grading import Commitments, commitments
+from mclabel.labeling.grading import Commitments, grade_commitments
 from mclabel.labeling.regrading import Regraded, regrade_block
 from mclabel.labeling.rewritten import (
     RewrittenRun,
     SourceBlock,
     begin_rewritten,
-    check_kept,
+    check_rollouts_kept,
     place_of,
     recorded_config,
     superseded_rows,
 )
-from mclabel.run.shards.manifest import making_use_of
+from mclabel.run.shards.manifest import report_priors_damage
 from mclabel.run.shards.store import Store
 
 
 @dataclass(kw_only=True)
 class RegradeReport:
-    """Results of grading a run again. Counts are of this call; a resumed one has fewer."""
+    """Results of grading a run again. The counts exclude blocks that an earlier call finished."""
 
     checkers: tuple[str, str]
-    """Versions of the checker: that of the source run, and the installed one."""
+    """Kind and version of the source run's checker, and of the checker used now."""
     num_blocks: int = 0
+    """Number of blocks of the source run."""
     num_blocks_resumed: int = 0
+    """Number of blocks that an earlier call finished."""
     num_solutions: int = 0
     num_solutions_changed: int = 0
     """Number of solutions whose outcome changed."""
     num_first_errors_changed: int = 0
+    """Number of solutions whose first wrong step changed."""
     num_rollouts: int = 0
     """Number of recorded rollouts."""
     num_rollouts_changed: int = 0
+    """Number of recorded rollouts whose outcome changed."""
     num_rollouts_unused: int = 0
     """Number of recorded rollouts that no new label uses."""
     num_rollouts_missing: int = 0
@@ -61,29 +65,32 @@ class RegradeReport:
     num_golds_unknown: int = 0
     """Number of corrected gold answers for problems without labels in the run."""
     num_golds_mismatched: int = 0
-    """Number of corrected gold answers that were not used, as the run has another problem of that
-    id."""
+    """Number of corrected gold answers that were not used because the run's problem of the same id
+    has another text."""
 
     def lines(self) -> list[str]:
-        """Return what to say of it."""
+        """Return the report as lines to print."""
         lines = [
             f"checker {self.checkers[0]} then, {self.checkers[1]} now; "
-            f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before",
-            f"{self.num_solutions:,} solutions: {self.num_solutions_changed:,} other outcomes, "
-            f"{self.num_first_errors_changed:,} other first errors",
-            f"{self.num_rollouts:,} rollouts: {self.num_rollouts_changed:,} other outcomes",
+            f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were finished before",
+            f"{self.num_solutions:,} solutions: {self.num_solutions_changed:,} changed outcomes, "
+            f"{self.num_first_errors_changed:,} changed first errors",
+            f"{self.num_rollouts:,} rollouts: {self.num_rollouts_changed:,} changed outcomes",
         ]
         if self.num_rollouts_unused:
-            lines.append(f"{self.num_rollouts_unused:,} rollouts are not wanted any more")
+            lines.append(
+                f"{self.num_rollouts_unused:,} rollouts are no longer used: the estimator would "
+                "not request them now"
+            )
         if self.num_rollouts_missing:
             lines.append(
-                f"{self.num_rollouts_missing:,} rollouts are wanted now that nobody has sampled: "
-                "labels are judged without them (column num_missing)"
+                f"{self.num_rollouts_missing:,} rollouts that the estimator requests now were "
+                "never sampled: labels are computed without them (column num_missing)"
             )
         if self.num_golds:
             lines.append(
-                f"{self.num_golds:,} golds corrected; {self.num_golds_unknown:,} of them name no "
-                "problem of the run"
+                f"{self.num_golds:,} golds corrected; {self.num_golds_unknown:,} of them name a "
+                "problem that the run does not have"
             )
         if self.num_golds_mismatched:
             lines.append(
@@ -103,46 +110,46 @@ def regrade(
     allow: Sequence[str] = (),
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> RegradeReport:
-    """Grade a run's solutions and rollouts again, and write the labels as a run of its own.
+    """Grade a run's solutions and rollouts again, and write the new labels as a new run.
 
-    Running it again resumes it.
+    An interrupted call is resumed by the same call.
 
     Args:
-        run: folder or URL, labelled with keep_rollouts=true.
+        run: folder or URL of the run to grade again; it must be labelled with keep_rollouts=true.
         out: folder or URL of the new run.
-        golds: file of corrected golds: `problem_id` and `answer`. If a row has `problem`, too, its
-            gold counts only where the run's problem has the same text.
-        checker: changes to the run's checker, such as `checker.units_optional=false`, or
-            another one, `checker=my_package.grading:is_right`.
-        change_checker: whether the checker may be another one than the run's.
-        allow: modules and packages, or names `module:Class`, whose code the run may name; no other
-            is imported.
-        on_progress: called with blocks done and in all.
+        golds: file of corrected gold answers, with columns `problem_id` and `answer`. A row may
+            also have `problem`. Its gold is then used only if the run's problem has this text.
+        checker: changes to the run's checker, such as `checker.units_optional=false`, or another
+            checker, such as `checker=my_package.grading:is_right`.
+        change_checker: True if the kind of checker may differ from the run's.
+        allow: modules, packages or names `module:Class` that may be imported if the run's
+            configuration names them; other code is not imported.
+        on_progress: called with the number of finished blocks and the number of all blocks.
 
     Raises:
-        ConfigError: the run's estimator cannot be asked again, there is no such checker, or it is
-            another one than the run's.
-        DataError: the golds cannot be read, or rollouts were not kept.
-        ShardError: no run, or `out` holds another one.
+        ConfigError: the run's estimator cannot be replayed, the checker does not exist, or the
+            kind of checker differs from the run's without `change_checker`.
+        DataError: the golds cannot be read, or the run did not store its rollouts.
+        ShardError: `run` does not hold a run, or `out` holds another one.
     """
     source = Store(run)
     config = recorded_config(source)
     if "combined" in config:
         raise ConfigError(
-            f"{run}: its labels rest on opinions of judges, too. Grade the run that it was "
-            "combined from again, and combine that"
+            f"{run}: its labels are combined with opinions of judges and cannot be graded again. "
+            "Grade the original run again, and combine the new labels with the opinions"
         )
-    with within(allow):
-        settings = _settings(config, run)
-    chosen = _checker(config, checker, allow)
+    with allow_components(allow):
+        settings = _recorded_estimator(config, run)
+    chosen = _changed_checker(config, checker, allow)
     recorded = _recorded_kind(config)
     if recorded not in (None, chosen.kind) and not change_checker:
         raise ConfigError(
             f"checker.kind={chosen.kind}: {run} was graded by {recorded}, and another checker may "
-            "change every verdict. Leave it out, or pass --change-checker if you mean it"
+            "change every verdict. Remove checker.kind, or pass --change-checker to change it"
         )
     grader = make_checker(chosen)
-    corrected = _golds(golds) if golds is not None else {}
+    corrected = _read_golds(golds) if golds is not None else {}
     semantic = {
         **config,
         "checker": {**chosen.semantic(), "version": grader.version},
@@ -158,7 +165,7 @@ def regrade(
     target, provenance = begin_rewritten(run, out, semantic, action="graded again")
     rewritten = RewrittenRun(source, target, provenance, action="regraded")
     work = _Regrading(rewritten, settings, corrected, grader, run)
-    return work.run(_checker_then(config), on_progress)
+    return work.run(_recorded_checker_text(config), on_progress)
 
 
 class _Regrading:
@@ -192,21 +199,21 @@ class _Regrading:
             names, texts = table["problem_id"].to_pylist(), table["problem"].to_pylist()
             unknown.difference_update(names)
             for name, text in zip(names, texts, strict=True):
-                if name in self._golds and not self._golds[name].is_of(text):
+                if name in self._golds and not self._golds[name].matches_problem(text):
                     mismatched.add(name)
 
         for block in rewritten.missing(on_progress, note):
-            again = self._regraded(block)
+            again = self._regrade_source(block)
             rewritten.commit(
                 block, again.labeled, None if block.rollouts is None else again.rollouts
             )
-            _count(report, block.rows, again)
+            _count_changes(report, block.rows, again)
         rewritten.finish()
         report.num_golds_unknown, report.num_golds_mismatched = len(unknown), len(mismatched)
         return report
 
-    def _regraded(self, block: SourceBlock) -> Regraded:
-        check_kept(self._run_name, block, "graded again")
+    def _regrade_source(self, block: SourceBlock) -> Regraded:
+        check_rollouts_kept(self._run_name, block, "graded again")
         return regrade_block(
             block.rows,
             block.rollouts or (),
@@ -214,7 +221,7 @@ class _Regrading:
             golds={
                 name: gold.gold
                 for name, text in {row.problem.id: row.problem.text for row in block.rows}.items()
-                if (gold := self._golds.get(name)) is not None and gold.is_of(text)
+                if (gold := self._golds.get(name)) is not None and gold.matches_problem(text)
             },
             read_knowledge=self._knowledge,
             grade=self._grade,
@@ -222,18 +229,18 @@ class _Regrading:
         )
 
     def _commit(self, problem: Problem, solutions: Sequence[Solution]) -> list[Commitments]:
-        return self._runner.run(commitments(problem, solutions, self._checker))
+        return self._runner.run(grade_commitments(problem, solutions, self._checker))
 
     def _grade(self, items: Sequence[GradeItem]) -> Sequence[Grade]:
         return self._runner.run(self._checker.grade(items, here))
 
     def _read_knowledge(self, identity: str) -> Any:
-        content = self._rewritten.copied_priors(identity)
-        with making_use_of(Store(self._run_name), identity):
+        content = self._rewritten.copy_and_read_priors(identity)
+        with report_priors_damage(Store(self._run_name), identity):
             return self._settings.component.read_knowledge(content)
 
 
-def _count(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regraded) -> None:
+def _count_changes(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regraded) -> None:
     pairs = list(zip(rows, again.labeled, strict=True))
     report.num_solutions += len(pairs)
     report.num_solutions_changed += sum(a.solution.outcome != b.solution.outcome for a, b in pairs)
@@ -245,13 +252,13 @@ def _count(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regrad
 
 
 def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
-    """The settings of an estimator as a manifest records them.
+    """Parse the settings of an estimator from a run's manifest.
 
-    Files that they name are left out: what was read of them is on record with the labels.
+    File names in the settings are ignored, because the run stores the content that was read.
 
     Raises:
-        ConfigError: there is no such estimator.
-        ValidationError: the settings are not its own.
+        ConfigError: the estimator does not exist.
+        ValidationError: the settings do not belong to the estimator.
     """
     settings_type = settings_class("estimators", content["kind"])
     values = dict(content)
@@ -261,46 +268,47 @@ def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
     return cast(EstimatorSettings, settings_type.model_validate(values))
 
 
-def _settings(config: Mapping[str, Any], run: str) -> EstimatorSettings:
+def _recorded_estimator(config: Mapping[str, Any], run: str) -> EstimatorSettings:
     try:
         settings = recorded_settings(config["estimator"])
     except NotAllowed as error:
         raise ConfigError(f"{run}: its estimator {error}") from error
     except (KeyError, TypeError, ValidationError, ConfigError) as error:
         raise ConfigError(
-            f"{run}: its manifest names no estimator that this mclabel knows ({error})"
+            f"{run}: this version of mclabel does not have the estimator that the manifest names "
+            f"({error}). Install the version of mclabel that labelled the run"
         ) from error
     if not settings.component.replayable:
         raise ConfigError(
             f"{run}: was labelled with estimator.kind={settings.kind}, which chose its rollouts "
-            "by the earlier verdicts and cannot be replayed with others. Label again, with an "
-            "estimator other than this one"
+            "by earlier verdicts and cannot be replayed with other verdicts. Label the problems "
+            "again with another estimator"
         )
     return settings
 
 
 class _Choice(Settings):
-    """The checker of a run that is graded again."""
+    """Settings of the checker for grading a run again."""
 
     checker: CheckerField = Field(default_factory=default_checker)
 
 
-def _checker(
+def _changed_checker(
     config: Mapping[str, Any], changes: Sequence[str], allow: Sequence[str]
 ) -> CheckerSettings:
-    """The checker that a run was graded by, with changes."""
+    """Return the settings of the run's recorded checker, with the requested changes applied."""
     recorded = config.get("checker")
     content = {"checker": recorded_keys(recorded)} if isinstance(recorded, Mapping) else {}
     return load_content(_Choice, content, changes, allow=allow).checker
 
 
 def _recorded_kind(config: Mapping[str, Any]) -> Any:
-    """The kind of the checker that a run was graded by; None if none is recorded."""
+    """Return the kind of the run's recorded checker; None if no kind is recorded."""
     recorded = config.get("checker")
     return recorded.get("kind") if isinstance(recorded, Mapping) else None
 
 
-def _checker_then(config: Mapping[str, Any]) -> str:
+def _recorded_checker_text(config: Mapping[str, Any]) -> str:
     recorded = config.get("checker")
     if isinstance(recorded, Mapping):
         return f"{recorded.get('kind')} {recorded.get('version')}"
@@ -309,42 +317,47 @@ def _checker_then(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Corrected:
-    """A corrected gold."""
+    """A corrected gold answer."""
 
     gold: Gold
     problem: str | None
-    """Text of the problem that it is of; None where the file does not say."""
+    """Text of the gold's problem; None if the file does not have it."""
 
     @property
     def content(self) -> tuple[str, ...]:
-        """Return what labels depend on."""
+        """Texts on which labels depend: the gold answer, and the problem if the file has it."""
         return (self.gold.answer,) if self.problem is None else (self.gold.answer, self.problem)
 
-    def is_of(self, problem: str) -> bool:
-        """Return whether it is of a problem with this text; white space around it does not
-        matter.
+    def matches_problem(self, problem: str) -> bool:
+        """Return whether the gold applies to a problem with this text.
+
+        White space around the text does not matter.
         """
         return self.problem is None or self.problem.strip() == problem.strip()
 
 
-def _golds(path: str) -> dict[str, _Corrected]:
+def _read_golds(path: str) -> dict[str, _Corrected]:
     golds: dict[str, _Corrected] = {}
     for place, row in file_rows(path):
         identity = row.get("problem_id")
         if identity in (None, "") or row.get("answer") is None:
-            raise DataError(f"{place}: needs problem_id and answer, the corrected gold")
+            raise DataError(
+                f"{place}: a row needs problem_id, and answer with the corrected gold. Fill in both"
+            )
         gold = read_gold(row["answer"])
         if isinstance(gold, NoGold):
-            raise DataError(f"{place}: the answer, which is the corrected gold, {gold.detail}")
+            raise DataError(f"{place}: the corrected gold in column answer {gold.detail}")
         text = row.get("problem")
         if not isinstance(text, str | None):
-            raise DataError(f"{place}: problem must be a text, is a {type(text).__name__}")
+            raise DataError(
+                f"{place}: problem must be a text, but it is of type {type(text).__name__}"
+            )
         corrected = _Corrected(gold=gold, problem=text)
         if golds.setdefault(str(identity), corrected) != corrected:
             raise DataError(
                 f"{place}: problem {identity!r} has a different gold or text in an "
-                "earlier row. Keep one of them"
+                "earlier row. Keep only one of the two rows"
             )
     if not golds:
-        raise DataError(f"{path}: holds no golds")
+        raise DataError(f"{path}: holds no golds. Give a file with problem_id and answer")
     return golds

@@ -1,14 +1,15 @@
-"""Labels from rollouts on record, graded again: no engine is needed.
+"""Labels from recorded rollouts that are graded again; no engine is needed.
 
-The estimator of the run is asked again, and given the recorded rollouts with their new verdicts:
-with the same verdicts it goes the same way, and gives the same labels. With others it may want
-rollouts that were not sampled. Then it judges with what there is, and the rows count how many were
-missing. What it does not want any more is left out, so that counts remain those of its rule; the
-posterior alone takes everything, since what is evidence to it does not depend on why it was drawn.
+The run's estimator is replayed: it requests rollouts, and receives the recorded ones with their new
+verdicts. With unchanged verdicts it makes the same requests and gives the same labels. With changed
+verdicts it may request rollouts that were never sampled. It then judges without them, and the rows
+record how many are missing. Rollouts that it does not request any more are not used, so the counts
+still follow its stopping rule. Only the posterior estimator receives all recorded rollouts, because
+its evidence does not depend on the reason for which a rollout was sampled.
 
-Two things stay what they were: the priors of `posterior`, which the run had fitted on the verdicts
-of then, and the verdicts on solutions that were sampled and not kept (`solutions.balance`), whose
-texts are not on record.
+Two things are not updated. The priors of the `posterior` estimator stay as the run fitted them on
+the old verdicts. Solutions that were sampled but not kept (`solutions.balance`) keep their old
+verdicts, because their texts are not recorded.
 """
 
 from __future__ import annotations
@@ -29,33 +30,34 @@ from mclabel.labeling.estimators import (
     answer_class,
     begin_estimator,
 )
-from mclabel.labeling.grading import Commitments, Graded, grade_recorded
+from mclabel.labeling.grading import Commitments, GradeRecord, grade_recorded
 from mclabel.labeling.labeled import (
     Sampling,
-    completers_of,
     labeled_solutions,
+    row_completers,
     selection_probabilities,
 )
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, replay
 
 MAX_GRADED = 512
-"""Rollouts that are graded at a time: each with its whole prefix, which in memory is put together
-for these alone."""
+"""Maximum number of rollouts that are graded in one batch. Each needs the text of its whole prefix,
+and the limit bounds the memory for these texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regraded:
-    """A block's labels and the rollouts that they rest on."""
+    """New labels of one block, and the rollouts on which they are based."""
 
     labeled: list[LabeledSolution]
     rollouts: list[Rollout]
+    """Rollouts that the new labels use."""
     num_rollouts: int
-    """On record; those that no label rests on any more included."""
+    """Number of recorded rollouts, including those that no new label uses."""
     num_changed: int
-    """Number of these whose outcome changed."""
+    """Number of recorded rollouts whose outcome changed."""
     num_missing: int
-    """Rollouts wanted and not there."""
+    """Number of rollouts that the estimator requested but that are not on record."""
 
 
 def regrade_block(
@@ -68,24 +70,26 @@ def regrade_block(
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
     commit: Callable[[Problem, Sequence[Solution]], Sequence[Commitments]],
 ) -> Regraded:
-    """Grade the solutions and rollouts of whole problems again, and judge them again.
+    """Grade all solutions and rollouts of a block's problems again, and label the steps again.
 
     Args:
-        rows: labelled solutions, those of a problem next to each other.
-        rollouts: that their labels rest on.
-        settings: settings of the estimator that asked for the rollouts.
-        golds: by problem id, in place of those on record.
-        read_knowledge: what the estimator had learned over the run, by its id.
-        grade: grade of the checker.
-        commit: gives the answers on the way of a problem's solutions, as the checker grades them.
+        rows: labelled solutions; rows of the same problem are adjacent.
+        rollouts: recorded rollouts of the problems.
+        settings: settings of the estimator that requested the rollouts.
+        golds: corrected gold answers by problem id, which replace the recorded ones.
+        read_knowledge: function that reads the knowledge with which the estimator started, by id.
+        grade: function of the checker that grades a batch.
+        commit: function that grades the intermediate answers of a problem's solutions.
     """
     problems = {row.problem.id: _with_gold(row.problem, golds.get(row.problem.id)) for row in rows}
     by_problem: dict[str, list[LabeledSolution]] = {name: [] for name in problems}
-    for row, solution in zip(rows, _solutions(rows, problems, grade), strict=True):
+    for row, solution in zip(rows, _regrade_solutions(rows, problems, grade), strict=True):
         by_problem[row.problem.id].append(replace(row, solution=solution))
-    tables = {name: _table(problems[name], mine, commit) for name, mine in by_problem.items()}
+    tables = {
+        name: _make_prefix_table(problems[name], mine, commit) for name, mine in by_problem.items()
+    }
     recorded: dict[str, dict[tuple[str, str, int], Rollout]] = {name: {} for name in problems}
-    graded = _rollouts(rollouts, problems, tables, grade)
+    graded = _regrade_rollouts(rollouts, problems, tables, grade)
     for rollout in graded:
         key = rollout.prefix_id, rollout.completer, rollout.index
         recorded[rollout.problem_id][key] = rollout
@@ -94,7 +98,7 @@ def regrade_block(
     used: list[Rollout] = []
     num_missing = 0
     for name, mine in by_problem.items():
-        again, theirs, missing = _judge(
+        again, theirs, missing = _judge_problem(
             problems[name],
             mine,
             tables[name],
@@ -116,7 +120,7 @@ def regrade_block(
     )
 
 
-def _table(
+def _make_prefix_table(
     problem: Problem,
     rows: Sequence[LabeledSolution],
     commit: Callable[[Problem, Sequence[Solution]], Sequence[Commitments]],
@@ -127,11 +131,11 @@ def _table(
         solutions,
         free_outcomes=not rows[0].chosen_by_outcome,
         commitments=commit(problem, solutions),
-        completers=[completer.name for completer in completers_of(rows[0])],
+        completers=[completer.name for completer in row_completers(rows[0])],
     )
 
 
-def _solutions(
+def _regrade_solutions(
     rows: Sequence[LabeledSolution],
     problems: Mapping[str, Problem],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
@@ -146,14 +150,14 @@ def _solutions(
     ]
 
 
-def _rollouts(
+def _regrade_rollouts(
     rollouts: Sequence[Rollout],
     problems: Mapping[str, Problem],
     tables: Mapping[str, PrefixTable],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> list[Rollout]:
     prefixes = {p.id: p for table in tables.values() for p in table.prefixes}
-    graded: list[Graded] = []
+    graded: list[GradeRecord] = []
     for start in range(0, len(rollouts), MAX_GRADED):
         part = rollouts[start : start + MAX_GRADED]
         texts = {name: prefixes[name].text for name in {rollout.prefix_id for rollout in part}}
@@ -163,13 +167,13 @@ def _rollouts(
         )
     return [
         rollout
-        if rollout.finish_reason == "failed"  # there is nothing to grade, and the reason stands
+        if rollout.finish_reason == "failed"  # nothing was sampled, so the recorded reason stays
         else replace(rollout, prediction=now.prediction, outcome=now.outcome, reason=now.reason)
         for rollout, now in zip(rollouts, graded, strict=True)
     ]
 
 
-def _judge(
+def _judge_problem(
     problem: Problem,
     rows: Sequence[LabeledSolution],
     table: PrefixTable,
@@ -180,7 +184,7 @@ def _judge(
     truncated: TruncatedPolicy,
 ) -> tuple[list[LabeledSolution], list[Rollout], int]:
     first = rows[0]
-    completers = completers_of(first)
+    completers = row_completers(first)
     paths = ProblemPaths(
         paths=table.paths,
         answer_class=answer_class(problem),
@@ -201,7 +205,7 @@ def _judge(
         solutions,
         table,
         judgements,
-        sampling=_sampling(rows, solutions, before),
+        sampling=_updated_sampling(rows, solutions, before),
         completers=completers,
         values_of=first.values_of,
         priors=first.priors,
@@ -212,19 +216,19 @@ def _judge(
     return labeled, run.rollouts, missing
 
 
-def _sampling(
+def _updated_sampling(
     rows: Sequence[LabeledSolution], solutions: Sequence[Solution], before: Mapping[str, Outcome]
 ) -> Sampling:
-    """Counts of a problem's samples, with new verdicts on those that are on record."""
+    """Return the sampling facts of a problem, updated by the new verdicts on recorded solutions."""
     row = rows[0]
     siblings, num_right = row.siblings, row.num_sampled_right
-    observed = siblings.num_rollouts  # the first ones drawn
+    observed = siblings.num_rollouts  # number of solutions in the first batch
     for solution in solutions:
         if solution.origin == "given":
             continue
         then, now = before[solution.id], solution.outcome
         if solution.sample_index < observed:
-            siblings = _moved(siblings, then, now)
+            siblings = _move_outcome(siblings, then, now)
         num_right += (now is Outcome.RIGHT) - (then is Outcome.RIGHT)
     return Sampling(
         siblings=siblings,
@@ -235,8 +239,8 @@ def _sampling(
     )
 
 
-def _moved(counts: Counts, then: Outcome, now: Outcome) -> Counts:
-    """Counts in which one rollout of outcome `then` has outcome `now`."""
+def _move_outcome(counts: Counts, then: Outcome, now: Outcome) -> Counts:
+    """Return the counts after one outcome changed from `then` to `now`."""
     of_then = f"num_{then.value}"
     return replace(counts, **{of_then: getattr(counts, of_then) - 1}).plus(now)
 

@@ -1,4 +1,4 @@
-"""Rollouts of one problem: sampled or replayed, graded, and recorded by its estimator."""
+"""Samples or replays the rollouts of one problem, grades them, and gives them to its estimator."""
 
 from __future__ import annotations
 
@@ -20,27 +20,35 @@ from mclabel.core.records import (
 )
 from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Policy
-from mclabel.labeling.completers import naming, spelled
+from mclabel.labeling.completers import encode_prefix, name_engine_errors
 from mclabel.labeling.decisions import DecisionBatcher
 from mclabel.labeling.estimators import Judgement, Probe, ProblemEstimator
-from mclabel.labeling.grading import CUT, Graded, graded, not_sampled
-from mclabel.labeling.inputs import Place
+from mclabel.labeling.grading import (
+    TRUNCATED_GRADE,
+    GradeRecord,
+    failed_grade_record,
+    to_grade_record,
+)
+from mclabel.labeling.inputs import RolloutKey
 from mclabel.labeling.journal import JournaledRollout, rollout_line
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.journal import BlockJournal
 
 _NOTHING = Completion(ids=(), text="", finish_reason="failed")
+"""Placeholder for a completion that the engine did not sample."""
 MAX_RUNNING = 1024
-"""Completions of a problem that are asked for at a time; more would only wait in memory."""
+"""Maximum number of concurrent completions of a problem. More requests would only use memory."""
 MAX_RUNNING_TOKENS = 8_000_000
-"""Tokens of the prefixes that they continue, which wait with them. No engine's cache holds more."""
+"""Maximum number of prefix tokens of all concurrent completions of a problem. No engine's cache
+holds more."""
 MAX_SPELLED_TOKENS = 2_000_000
-"""Tokens of a problem's prefixes that are kept as a completer reads them, those used last."""
+"""Approximate maximum number of tokens in the cache of a problem's prefixes, encoded for one
+completer. The prefixes that were encoded first are dropped first."""
 
 
 class NoRoom(Exception):
-    """A rollout is wanted from a prefix that fills all that the policy may write."""
+    """A rollout is requested from a prefix that leaves no room for a completion."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,42 +57,44 @@ class Sampler:
 
     problem: Problem
     prompt: tuple[int, ...]
-    """Ids of the rendered problem."""
+    """Token ids of the rendered problem."""
     policy: Policy
-    """Started."""
+    """Policy that samples, already started."""
     run_seed: int
+    """Random seed of the run."""
     priority: int
-    """In the engine, lower first."""
+    """Priority of the completions in the engine; lower values run first."""
     on_completion: Callable[[Outcome], None]
     """Called with the outcome of every completion that the engine samples."""
     journal: BlockJournal | None
-    """Holds completions of earlier attempts, and receives those of this one."""
+    """Journal that holds the completions of earlier attempts and stores those of this one; None
+    for no journal."""
     checker: Checker
-    """Grades the completions."""
+    """Checker that grades the completions."""
     executor: CpuExecutor
-    """Executor for computations."""
+    """Executor that runs the checker's computations off the event loop."""
     name: str = AUTHOR
-    """Name of the policy among the completers."""
+    """Name of the sampling model among the completers."""
     number: int = 0
-    """Its index among them."""
+    """Index of the sampling model among the completers, from 0."""
     writes: bool = True
-    """True if its model and engine are the policy's, so that prefixes are in its tokens."""
-    recorded: Mapping[Place, Rollout] = field(default_factory=dict)
+    """True if the sampling model is the author, so that the prefixes' token ids are its own."""
+    recorded: Mapping[RolloutKey, Rollout] = field(default_factory=dict)
     """Rollouts of the source run, which are not sampled again."""
     _spelled: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
     _lengths: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def ids(self, prefix: Prefix) -> tuple[int, ...]:
-        """Return the token ids of a prefix in the policy's vocabulary.
+        """Return the token ids of a prefix in the sampling model's vocabulary.
 
         Raises:
-            Inexpressible: another model wrote the prefix, and the policy's tokenizer does not
-                reproduce its text.
+            PrefixNotReproduced: another model wrote the prefix, and the sampling model's tokenizer
+                does not reproduce its text.
         """
         if self.writes:
             return prefix.ids
         if prefix.id not in self._spelled:
-            ids = spelled(self.policy, prefix)
+            ids = encode_prefix(self.policy, prefix)
             self._spelled[prefix.id], self._lengths[prefix.id] = ids, len(ids)
             while len(self._spelled) > max(1, MAX_SPELLED_TOKENS // max(1, len(ids))):
                 del self._spelled[next(iter(self._spelled))]
@@ -92,7 +102,7 @@ class Sampler:
         return self._spelled[prefix.id]
 
     def num_tokens(self, prefix: Prefix) -> int:
-        """Return the number of `ids`, without building the ids if the policy wrote the prefix."""
+        """Return the number of `ids`; if the sampling model wrote the prefix, build no ids."""
         if self.writes:
             return prefix.num_tokens
         if prefix.id not in self._lengths:
@@ -102,11 +112,12 @@ class Sampler:
     def check_room(self, prefixes: Iterable[Prefix]) -> None:
         """Check that the context has room for a completion of each prefix.
 
-        A rollout of no tokens counts as cut, which would be evidence against the step.
+        Without room a rollout would have no tokens and count as truncated, which would wrongly be
+        evidence against the step.
 
         Raises:
-            NoRoom: names the length of a prefix that leaves none.
-            Inexpressible: as `ids`.
+            NoRoom: a prefix leaves no room.
+            PrefixNotReproduced: `ids` raises it.
         """
         key = "policy.max_tokens"
         if self.name != AUTHOR:
@@ -116,26 +127,31 @@ class Sampler:
             if self.policy.room(len(self.prompt), length) < 1:
                 raise NoRoom(
                     f"a step of one of its solutions ends after {length:,} tokens, which leaves "
-                    f"no room for a completion. Raise {key}, up to the limit of the model"
+                    f"no room for a completion. Raise {key}, at most to the model's limit"
                 )
 
     def lacks_room(self, prefix: Prefix) -> bool:
-        """Return whether a prefix leaves less room than is usually needed from there.
+        """Return whether a prefix leaves less room than a completion from there usually needs.
 
-        Most of its rollouts would be cut, and count as wrong, whatever the step is worth. Nothing
-        but the solutions decides it, so that an interrupted run goes on as it would have.
+        Most rollouts from such a prefix would be truncated and count as wrong, whatever the step's
+        value. The decision depends on the solutions only, so a resumed run decides in the same way.
 
         Raises:
-            Inexpressible: as `ids`.
+            PrefixNotReproduced: `ids` raises it.
         """
         if not prefix.need:
             return False
         length = self.num_tokens(prefix)
-        need = prefix.need * length / prefix.num_tokens  # in the tokens of this policy
+        need = prefix.need * length / prefix.num_tokens  # converted to tokens of this policy
         return self.policy.room(len(self.prompt), length) < need
 
     async def roll_out(self, prefix: Prefix) -> tuple[Completion | None, Rollout]:
-        """Sample one more rollout from a prefix. It has no verdict if the context lacks room."""
+        """Sample the next rollout from a prefix, or take it from the source run or the journal.
+
+        Returns:
+            The completion and the rollout. The completion is None if the rollout comes from the
+            source run. The rollout is ungraded if the context lacks room.
+        """
         index = prefix.num_asked[self.number]
         prefix.num_asked[self.number] += 1
         if (taken := self.recorded.get((prefix.id, self.name, index))) is not None:
@@ -159,7 +175,9 @@ class Sampler:
             completion, why = _NOTHING, NO_ROOM
         else:
             completion, why = await self.sample(self.ids(prefix), seed=seed)
-        grade = await self.grade(completion, prefix.text) if why is None else not_sampled(why)
+        grade = (
+            await self.grade(completion, prefix.text) if why is None else failed_grade_record(why)
+        )
         if recorded is None and not withheld:
             self.on_completion(grade.outcome)
         rollout = Rollout(
@@ -181,13 +199,20 @@ class Sampler:
         return completion, rollout
 
     async def sample(self, prefix: tuple[int, ...], *, seed: int) -> tuple[Completion, str | None]:
-        """Sample a completion. Return it with the reason why the engine failed, or None.
+        """Sample a completion of a prefix.
+
+        Args:
+            prefix: token ids that the completion continues.
+            seed: random seed of the completion.
+
+        Returns:
+            The completion, and the reason if the engine failed on this request; else None.
 
         Raises:
-            EngineError: the engine died, or gives none at all.
+            EngineError: the engine died, or fails on all requests.
         """
         try:
-            with naming(self.name):
+            with name_engine_errors(self.name):
                 completion = await self.policy.sample(
                     self.prompt, prefix, seed=seed, priority=self.priority
                 )
@@ -195,21 +220,26 @@ class Sampler:
             return _NOTHING, str(error)
         return completion, None
 
-    async def grade(self, completion: Completion, prefix: str = "") -> Graded:
-        """Return how a completion ended, and its answer. One cut by its length has none.
+    async def grade(self, completion: Completion, prefix: str = "") -> GradeRecord:
+        """Grade a completion. A truncated completion is not passed to the checker.
+
+        Args:
+            completion: sampled completion.
+            prefix: text that the completion continues.
 
         Raises:
-            CheckerError: the checker fails on all that it grades.
+            CheckerError: the checker fails on every completion.
         """
         if completion.finish_reason == "length":
-            return CUT
+            return TRUNCATED_GRADE
         item = GradeItem(problem=self.problem, completion=prefix + completion.text)
         (grade,) = await self.checker.grade([item], self.executor.run)
-        return graded(grade)
+        return to_grade_record(grade)
 
 
-Ended = tuple[Probe, Completion | None, Rollout]
-"""The request, its completion and the rollout; no completion if it was read from a shard."""
+FinishedRollout = tuple[Probe, Completion | None, Rollout]
+"""A finished request: the probe, its completion and its rollout. The completion is None if the
+rollout was read from a shard."""
 
 
 class EstimatorRun:
@@ -225,21 +255,22 @@ class EstimatorRun:
 
         Args:
             checked: estimator of the problem.
-            table: table of its prefixes; counts are added to it, and prefixes if the estimator
-                follows all.
-            policies: the completers, None for one that does not go on with the solution; None for
-                all where the way of each rollout is on record.
+            table: table of the problem's prefixes. Counts of rollouts are added to it, and also
+                prefixes if the estimator follows all rollouts.
+            policies: policies of the completers, by index; None in place of a completer whose
+                rollouts are not traced through the prefixes. None instead of a sequence if the
+                path of each rollout is on record.
         """
         self.checked, self.table, self._policies = checked, table, policies
         self.rollouts: list[Rollout] = []
-        """Those that were recorded."""
+        """Rollouts that the estimator received so far."""
 
-    def record(self, ended: Iterable[Ended], *, asked: bool = True) -> None:
+    def record(self, ended: Iterable[FinishedRollout], *, asked: bool = True) -> None:
         """Count rollouts and give them to the estimator.
 
         Args:
-            ended: the rollouts.
-            asked: whether the estimator asked for them.
+            ended: finished requests with their rollouts.
+            asked: True if the estimator requested the rollouts.
         """
         follow = self.checked.follow
         for (number, who), completion, rollout in ended:
@@ -251,15 +282,15 @@ class EstimatorRun:
             if ids is None and policy is not None and follow != "nothing" and not on_record:
                 ids = policy.encode(rollout.text)
             if ids is not None and policy is not None and follow == "known":
-                rollout = self.table.followed(number, rollout, ids, policy.decode)
+                rollout = self.table.trace_rollout(number, rollout, ids, policy.decode)
             if ids is not None and policy is not None and follow == "all":
-                received = self.table.grown(number, rollout, tuple(ids), policy.decode)
+                received = self.table.add_rollout(number, rollout, tuple(ids), policy.decode)
             else:
-                received = self.table.received(number, rollout)
+                received = self.table.to_recorded(number, rollout)
             self.checked.record(received if asked else replace(received, asked=False))
             self.rollouts.append(rollout)
 
-    def take_over(self, recorded: Mapping[Place, Rollout]) -> None:
+    def take_over(self, recorded: Mapping[RolloutKey, Rollout]) -> None:
         """Give the estimator recorded rollouts that it did not request, if it accepts them."""
         if not self.checked.takes_all:
             return
@@ -276,7 +307,7 @@ class EstimatorRun:
         self.record(taken, asked=False)
 
     def judge(self) -> list[Judgement]:
-        """Return the labels, once no rollout is requested or outstanding."""
+        """Return a judgement on each solution. No rollout may be requested or running any more."""
         order = self.table.completers
         self.rollouts.sort(key=lambda r: (r.prefix_id, order[r.completer], r.index))
         by_prefix = [prefix.counts for prefix in self.table.prefixes]
@@ -293,30 +324,31 @@ async def roll_out(
     """Sample the rollouts that an estimator requests until it requests no more.
 
     Args:
-        run: with the estimator; its table and rollouts grow.
-        samplers: samplers of the problem, one a completer.
-        executor: where the estimator's decisions are computed.
-        decisions: where problems that share an engine decide together.
+        run: estimator and prefix table; rollouts and counts are added to it.
+        samplers: samplers of the problem, one per completer.
+        executor: executor that computes the estimator's decisions.
+        decisions: batcher that combines the decisions of the problems on one engine.
 
     Returns:
         A judgement on each solution.
 
     Raises:
-        NoRoom: rollouts are wanted, and one of the solutions' prefixes leaves none for them.
-        Inexpressible: rollouts are wanted of a completer whose tokenizer cannot have a prefix.
+        NoRoom: rollouts are requested, but a prefix of the solutions leaves no room for them.
+        PrefixNotReproduced: rollouts are requested from a completer whose tokenizer does not
+            reproduce the text of a prefix.
     """
     checked, prefixes = run.checked, run.table.prefixes
     is_checked = False
 
-    async def one(probe: Probe) -> Ended:
+    async def run_probe(probe: Probe) -> FinishedRollout:
         return (probe, *await samplers[probe.completer].roll_out(prefixes[probe.prefix]))
 
     def advance(
-        ended: Sequence[Ended], *, is_last: bool
+        ended: Sequence[FinishedRollout], *, is_last: bool
     ) -> tuple[Sequence[Probe] | None, list[Judgement] | None]:
         """Record the rollouts, then return the next requests, or the judgements at the end.
 
-        Neither, if the decision is due to be made with those of other problems.
+        Both are None if the next decision has to be computed by the batcher.
         """
         run.record(ended)
         if checked.is_due:
@@ -326,8 +358,8 @@ async def roll_out(
 
     pending: deque[Probe] = deque()
     longest = 1
-    running: set[asyncio.Task[Ended]] = set()
-    done: set[asyncio.Task[Ended]] = set()
+    running: set[asyncio.Task[FinishedRollout]] = set()
+    done: set[asyncio.Task[FinishedRollout]] = set()
     with decisions.at_work():
         await executor.run(run.take_over, samplers[0].recorded)
         try:
@@ -350,7 +382,7 @@ async def roll_out(
                 longest = max([longest, *(prefixes[probe.prefix].num_tokens for probe in wanted)])
                 most = min(MAX_RUNNING, max(1, MAX_RUNNING_TOKENS // longest))
                 while pending and len(running) < most:
-                    running.add(asyncio.create_task(one(pending.popleft())))
+                    running.add(asyncio.create_task(run_probe(pending.popleft())))
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in running:
@@ -358,17 +390,17 @@ async def roll_out(
             await asyncio.gather(*running, *done, return_exceptions=True)
 
 
-def replay(run: EstimatorRun, recorded: dict[Place, Rollout]) -> int:
-    """Ask an estimator again, and give it recorded rollouts in place of sampled ones.
+def replay(run: EstimatorRun, recorded: dict[RolloutKey, Rollout]) -> int:
+    """Run an estimator with recorded rollouts instead of sampled ones.
 
-    One that takes all is given them before it is asked.
+    An estimator that accepts rollouts without a request receives all of them first.
 
     Args:
-        run: with the estimator; its table and rollouts grow.
-        recorded: rollouts by prefix id, completer and index; those that are used are taken out.
+        run: estimator and prefix table; rollouts and counts are added to it.
+        recorded: recorded rollouts by key. Rollouts that the estimator requests are removed.
 
     Returns:
-        How many rollouts were wanted and are not on record.
+        The number of requested rollouts that are not on record.
     """
     checked, prefixes, names = run.checked, run.table.prefixes, list(run.table.completers)
     num_missing = 0

@@ -1,8 +1,8 @@
-"""Which of a problem's sampled solutions are labelled: all of them, or as many right as wrong.
+"""Samples a problem's solutions, and keeps all of them or equally many right and wrong ones.
 
-Solutions that are kept for their outcome are no evidence on the policy's chance any more: they are
-marked, and their outcomes are no evidence for an estimator. The first ones drawn, a number fixed
-before, remain unbiased observations of the bare problem's value.
+Solutions that are kept because of their outcome are a biased sample of the policy. They are marked,
+and estimators do not use their outcomes as evidence. The first batch of solutions, whose size is
+fixed before sampling, remains an unbiased sample for the value of the bare problem.
 """
 
 from __future__ import annotations
@@ -18,35 +18,39 @@ from mclabel.core.records import Counts, Outcome, Solution
 from mclabel.core.settings import CONTENT, MAX_COUNT, OPERATIONAL, Settings, at_most, rule
 
 MAX_SAMPLES = 16_384
-"""Maximum number of samples of a problem, without `balance`."""
+"""Maximum number of samples per problem without `balance`."""
 MAX_RUNNING = 1024
-"""Solutions of a problem that are asked for at a time; more would only wait in memory."""
+"""Maximum number of a problem's solutions that are sampled at a time. More requests would only use
+memory."""
 _KEPT = "the text of every one is held in memory until its block is committed"
 
 
 class SolutionSettings(Settings):
-    """Which solutions are labelled."""
+    """Settings that choose the solutions to label."""
 
     per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
     """Number of solutions sampled for each problem, unless `path` or `run` is set."""
     balance: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Keep up to this many right and equally many wrong solutions of each problem."""
     max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
-    """Maximum number of samples per problem under `balance`; null is four times `per_problem`."""
+    """Maximum number of samples per problem with `balance`; null means four times `per_problem`."""
     run: Annotated[str | None, OPERATIONAL] = Field(None, min_length=1)
-    """Run of the same policy whose problems, solutions and rollouts are reused."""
+    """Folder or URL of a run of the same policy whose problems, solutions and rollouts are reused.
+    """
     path: Annotated[str | None, OPERATIONAL] = None
-    """File of solutions to label, with `problem_id` or `problem`, and `solution` or `steps`."""
+    """File of solutions to label, with columns `problem_id` or `problem`, and `solution` or
+    `steps`."""
 
     select: Annotated[str | None, CONTENT] = Field(None, min_length=1)
-    """Manifest of `mclabel select`: only these solutions of `run` or `path` are labelled."""
+    """Manifest written by `mclabel select`. Only the selected solutions of `run` or `path` are
+    labelled."""
 
     @rule
     def _a_selection_is_of_a_pool(self) -> str | None:
         if self.select is not None and self.run is None and self.path is None:
             return (
-                "select names solutions of a pool, which is not given. Set run (a labelling run) "
-                "or path (a file) to the pool"
+                "select chooses solutions from a pool, but no pool is given. Set run (a labelling "
+                "run) or path (a file) to the pool"
             )
         return None
 
@@ -66,7 +70,7 @@ class SolutionSettings(Settings):
     def _only_balance_is_limited(self) -> str | None:
         if self.max_samples is not None and self.balance is None:
             return (
-                "max_samples limits the sampling for balance, which is not set. Set "
+                "max_samples limits the sampling for balance, but balance is not set. Set "
                 "balance, or remove max_samples"
             )
         return None
@@ -75,13 +79,14 @@ class SolutionSettings(Settings):
     def _one_turn_fits(self) -> str | None:
         if self.max_samples is not None and self.max_samples < self.per_problem:
             return (
-                "max_samples must be at least per_problem. Raise max_samples, or lower per_problem"
+                f"max_samples={self.max_samples}: must be at least per_problem={self.per_problem}. "
+                "Raise max_samples, or lower per_problem"
             )
         return None
 
     @property
     def most_samples(self) -> int:
-        """Solutions that are sampled of a problem at most."""
+        """Maximum number of solutions that are sampled per problem."""
         if self.balance is None:
             return self.per_problem
         return self.max_samples or 4 * self.per_problem
@@ -92,14 +97,15 @@ class Sampled:
     """Solutions sampled for one problem."""
 
     kept: tuple[Solution, ...]
-    """To be labelled, in the order they were sampled; none if the problem is dropped."""
+    """Solutions to label, by sample index; empty if the problem is dropped."""
     num_sampled: int
+    """Number of sampled solutions, including discarded ones."""
     num_right: int
     """Number of sampled solutions that are right."""
     first: Counts
-    """Outcomes of those that were sampled whatever the outcomes."""
+    """Outcome counts of the first batch, whose size was fixed before any outcome."""
     num_tokens: int = 0
-    """Tokens of all sampled solutions."""
+    """Number of tokens of all sampled solutions."""
 
 
 async def sample_solutions(
@@ -112,13 +118,15 @@ async def sample_solutions(
     """Sample a problem's solutions and choose among them.
 
     Args:
-        sample: gives the solution with this index.
-        count: sampled together; without `balance`, all there are.
-        balance: keep so many right and so many wrong ones, fewer of both where one kind runs
-            short, none where one is missing. Cut and ungraded ones are neither.
-        max_samples: `count` more are sampled until there is enough of both, or so many are.
+        sample: function that samples the solution with a given index, from 0.
+        count: number of solutions per batch; without `balance` there is only one batch.
+        balance: number of right solutions, and number of wrong solutions, to keep. If one kind
+            is rarer, only as many of the other kind are kept. Truncated and ungraded solutions
+            are not kept. None keeps all solutions.
+        max_samples: maximum number of solutions. Batches are sampled until there are enough right
+            and wrong solutions, or this number is reached. None means `count`.
     """
-    solutions = await _sampled(sample, range(count))
+    solutions = await _sample_concurrently(sample, range(count))
     first = Counts()
     for solution in solutions:
         first = first.plus(solution.outcome, len(solution.ids))
@@ -126,8 +134,8 @@ async def sample_solutions(
         while _num_balanced(solutions) < balance and len(solutions) < (max_samples or count):
             done = len(solutions)
             more = range(done, min(done + count, max_samples or count))
-            solutions += await _sampled(sample, more)
-    kept = solutions if balance is None else _balanced(solutions, balance)
+            solutions += await _sample_concurrently(sample, more)
+    kept = solutions if balance is None else _balance_outcomes(solutions, balance)
     return Sampled(
         kept=tuple(kept),
         num_sampled=len(solutions),
@@ -137,8 +145,10 @@ async def sample_solutions(
     )
 
 
-async def _sampled(sample: Callable[[int], Awaitable[Solution]], indices: range) -> list[Solution]:
-    """Solutions in the order of their indices, a bounded number of them under way."""
+async def _sample_concurrently(
+    sample: Callable[[int], Awaitable[Solution]], indices: range
+) -> list[Solution]:
+    """Sample solutions with bounded concurrency, and return them in the order of their indices."""
     by_index: dict[int, Solution] = {}
     remaining = iter(indices)
 
@@ -152,15 +162,20 @@ async def _sampled(sample: Callable[[int], Awaitable[Solution]], indices: range)
     return [by_index[index] for index in sorted(by_index)]
 
 
-def _of(solutions: Sequence[Solution], outcome: Outcome) -> list[Solution]:
+def _with_outcome(solutions: Sequence[Solution], outcome: Outcome) -> list[Solution]:
     return [solution for solution in solutions if solution.outcome is outcome and solution.steps]
 
 
 def _num_balanced(solutions: Sequence[Solution]) -> int:
-    return min(len(_of(solutions, Outcome.RIGHT)), len(_of(solutions, Outcome.WRONG)))
+    return min(
+        len(_with_outcome(solutions, Outcome.RIGHT)), len(_with_outcome(solutions, Outcome.WRONG))
+    )
 
 
-def _balanced(solutions: Sequence[Solution], each: int) -> list[Solution]:
+def _balance_outcomes(solutions: Sequence[Solution], each: int) -> list[Solution]:
     each = min(each, _num_balanced(solutions))
-    kept = [*_of(solutions, Outcome.RIGHT)[:each], *_of(solutions, Outcome.WRONG)[:each]]
+    kept = [
+        *_with_outcome(solutions, Outcome.RIGHT)[:each],
+        *_with_outcome(solutions, Outcome.WRONG)[:each],
+    ]
     return sorted(kept, key=lambda solution: solution.sample_index)

@@ -1,4 +1,4 @@
-"""The solutions of a problem, sampled by the policy or given, split into steps and graded."""
+"""Samples or encodes the solutions of a problem, splits them into steps, and grades them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from mclabel.checkers import Checker
-from mclabel.core.errors import RejectReason, bounded
+from mclabel.core.errors import RejectReason, bound_detail
 from mclabel.core.records import AUTHOR, Completion, GivenSolution, Problem, Solution
 from mclabel.core.seeds import content_id, sampling_seed
 from mclabel.data.lengths import split_steps
 from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
-from mclabel.engines.base import never_fits
-from mclabel.labeling.grading import not_sampled
+from mclabel.engines.base import describe_oversize
+from mclabel.labeling.grading import failed_grade_record
 from mclabel.labeling.journal import JournaledSolution, solution_line
 from mclabel.labeling.rollouts import Sampler
 from mclabel.run.cpu_executor import CpuExecutor
@@ -22,13 +22,13 @@ from mclabel.run.cpu_executor import CpuExecutor
 async def sampled_solution(
     sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool
 ) -> Solution:
-    """A solution that the policy samples, or has sampled as the journal says.
+    """Sample one solution from the policy, or take it from the journal of an earlier attempt.
 
     Args:
         sampler: sampler of the problem.
-        index: among the problem's solutions.
-        splitter: splitter of the solution.
-        thinks: whether the prompt ends where the policy's thinking begins.
+        index: index of the solution among the problem's solutions, from 0.
+        splitter: splitter that divides the solution into steps.
+        thinks: True if the prompt ends with the marker that opens the policy's thinking.
     """
     problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
     recorded: JournaledSolution | None = None
@@ -42,7 +42,7 @@ async def sampled_solution(
     else:
         seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
         completion, why = await sampler.sample((), seed=seed)
-    grade = await sampler.grade(completion) if why is None else not_sampled(why)
+    grade = await sampler.grade(completion) if why is None else failed_grade_record(why)
     steps = splitter.split(
         completion.ids,
         completion.text,
@@ -72,18 +72,18 @@ async def sampled_solution(
 async def given_solution(
     sampler: Sampler, given: GivenSolution, index: int, splitter: StepSplitter, thinks: bool
 ) -> Solution | None:
-    """A solution from elsewhere, in the policy's tokens.
+    """Encode a given solution in the policy's tokens, split it into steps, and grade it.
 
     Args:
         sampler: sampler of the problem.
-        given: its text, and where its steps end if that is known.
-        index: among the problem's solutions.
-        splitter: splitter of the solution.
-        thinks: whether the prompt ends where the policy's thinking begins.
+        given: text of the solution, and the ends of its steps if they are known.
+        index: index of the solution among the problem's solutions, from 0.
+        splitter: splitter that divides the solution into steps if their ends are not known.
+        thinks: True if the prompt ends with the marker that opens the policy's thinking.
 
     Returns:
-        None if the policy's tokenizer does not give the text back: its steps would have no exact
-        token boundaries.
+        The solution; None if the policy's tokenizer does not reproduce the text. The steps would
+        then have no exact token boundaries.
     """
     problem, policy = sampler.problem, sampler.policy
     ids = policy.encode(given.text)
@@ -117,15 +117,15 @@ async def prompts_for(
     checker: Checker,
     executor: CpuExecutor,
 ) -> list[tuple[int, ...]] | RejectReason:
-    """The prompt of a problem for each model, or why it cannot be labelled.
+    """Return the prompt of a problem for each model, or the reason why it cannot be labelled.
 
     Args:
-        problem: with its gold answer.
-        given: solutions to label.
-        policies: with their names, the author first, then all that roll out; one that is there
-            twice is asked once.
-        checker: that is to grade.
-        executor: where it computes.
+        problem: problem with its gold answer.
+        given: given solutions to label.
+        policies: names and policies of the models, the author first, then the completers. A policy
+            that occurs twice renders its prompt only once.
+        checker: checker that will grade the completions.
+        executor: executor for the checker's computations.
     """
     prompts: dict[int, tuple[int, ...]] = {}
     for name, policy in policies:
@@ -142,7 +142,7 @@ async def prompts_for(
         return RejectReason(
             "unparsed_gold",
             f"the checker {checker.name} does not understand the gold "
-            f"{bounded(problem.answer)!r} ({reason})",
+            f"{bound_detail(problem.answer)!r} ({reason})",
         )
     return [prompts[id(policy)] for _, policy in policies]
 
@@ -150,18 +150,21 @@ async def prompts_for(
 def _too_long(
     problem: Problem, given: Sequence[GivenSolution], policy: Policy, who: str
 ) -> RejectReason | None:
-    """A text that cannot fit, refused by its length: tokenising it alone would take long."""
+    """Return a reason if a text is too long to fit a model's context; else None.
+
+    The check uses the number of characters, because tokenising a huge text would take long.
+    """
     takes = f"which {who} takes of prompt and solution together"
-    if (size := never_fits(len(problem.text), policy)) is not None:
+    if (size := describe_oversize(len(problem.text), policy)) is not None:
         return RejectReason("prompt_too_long", f"its text has {size}, {takes}")
     for index, solution in enumerate(given):
-        if (size := never_fits(len(solution.text), policy)) is not None:
+        if (size := describe_oversize(len(solution.text), policy)) is not None:
             return RejectReason("solution_too_long", f"its solution {index} has {size}, {takes}")
     return None
 
 
 def _no_context(num_prompt: int, policy: Policy, who: str) -> RejectReason | None:
-    """Return a reason if a prompt leaves no room in a model's context."""
+    """Return a reason if a prompt leaves no room in a model's context; else None."""
     if num_prompt < policy.max_context:
         return None
     return RejectReason(

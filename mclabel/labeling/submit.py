@@ -1,4 +1,4 @@
-"""Runs a labelling job on a Ray cluster from outside, through the cluster's job server."""
+"""Submits a labelling job to a Ray cluster from another machine, through Ray's job server."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 POLL_S = 1.0
+"""Seconds between two requests to the job server."""
 ACCEPT_S = 20.0
+"""Seconds during which a rejected submission is repeated."""
 _UPLOADED = "config.yaml"
+"""Name of the configuration file in the job's working folder."""
 _TALKATIVE = (
     "ray.dashboard.modules.dashboard_sdk",
     "ray.dashboard.modules.job.sdk",
@@ -35,7 +38,7 @@ _TALKATIVE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """A job that the cluster has taken."""
+    """A job that the cluster has accepted."""
 
     id: str
     client: JobSubmissionClient
@@ -49,22 +52,22 @@ def submit_label(
     allow: Sequence[str] = (),
     runtime_env: str | None = None,
 ) -> Submitted:
-    """Upload a configuration and start `python -m mclabel label` on it, on the cluster.
+    """Upload a configuration, and start `python -m mclabel label` with it on the cluster.
 
     Args:
-        config: YAML file.
-        overrides: `key=value`.
+        config: path of the YAML configuration.
+        overrides: changes to the configuration in the form `key=value`.
         address: address of the job server, `http://HOST:8265`.
-        allow: modules and names that the configuration may use, here and on the cluster.
-        runtime_env: YAML file of Ray's runtime environment for the job.
+        allow: modules and names that the configuration may import, here and on the cluster.
+        runtime_env: YAML file with Ray's runtime environment for the job; None for the default.
 
     Raises:
-        ConfigError: the configuration cannot be used, or not from another machine.
-        EngineError: the job server cannot be reached, or refuses us or the job.
+        ConfigError: the configuration is invalid, or names paths that the cluster cannot read.
+        EngineError: the job server cannot be reached, or refuses the connection or the job.
     """
     checked = load_config(LabelConfig, config, overrides, allow=allow)
     _check_reachable(checked)
-    environment = _runtime_env(runtime_env)
+    environment = _read_runtime_env(runtime_env)
     client = _client(address)
     with tempfile.TemporaryDirectory(prefix="mclabel-") as folder:
         shutil.copy(config_file(config), Path(folder) / _UPLOADED)
@@ -73,14 +76,20 @@ def submit_label(
         command = ["python", "-m", "mclabel", "label", *arguments]
         environment = {**environment, "working_dir": folder}
         try:
-            identity = _accepted(client, shlex.join(command), environment)
+            identity = _submit_with_retries(client, shlex.join(command), environment)
         except (RuntimeError, ValueError, TypeError) as error:
             raise EngineError(f"{address}: the cluster refuses the job: {error}") from error
     return Submitted(id=identity, client=client)
 
 
-def _accepted(client: JobSubmissionClient, command: str, environment: dict[str, Any]) -> str:
-    """The id of a job; a job server that has just started turns jobs away for a while."""
+def _submit_with_retries(
+    client: JobSubmissionClient, command: str, environment: dict[str, Any]
+) -> str:
+    """Submit a job and return its id.
+
+    A job server that has just started rejects jobs for a while, so the submission is repeated for
+    `ACCEPT_S` seconds.
+    """
     deadline = time.monotonic() + ACCEPT_S
     while True:
         try:
@@ -92,16 +101,16 @@ def _accepted(client: JobSubmissionClient, command: str, environment: dict[str, 
 
 
 def follow(job: Submitted, echo: Callable[[str], None]) -> int:
-    """Pass the job's log on until it ends.
+    """Print a job's log until the job ends.
 
     Args:
-        job: to follow.
-        echo: called with pieces of the log.
+        job: submitted job.
+        echo: function that prints a piece of the log.
 
     Returns:
         The exit code of the job.
     """
-    asyncio.run(_tail(job, echo))
+    asyncio.run(_print_log(job, echo))
     while not job.client.get_job_status(job.id).is_terminal():  # the connection broke
         time.sleep(POLL_S)
     info = job.client.get_job_info(job.id)
@@ -109,22 +118,26 @@ def follow(job: Submitted, echo: Callable[[str], None]) -> int:
         return int(info.driver_exit_code)
     if str(info.status) == "SUCCEEDED":
         return 0
-    echo(f"{info.message}\n")  # it never began
+    echo(f"{info.message}\n")  # the job's process never started
     return 1
 
 
-async def _tail(job: Submitted, echo: Callable[[str], None]) -> None:
+async def _print_log(job: Submitted, echo: Callable[[str], None]) -> None:
     import aiohttp
 
     try:
         async for piece in job.client.tail_job_logs(job.id):
             echo(piece)
-    except (RuntimeError, aiohttp.ClientError) as error:  # the connection, not the job
-        echo(f"[the log cannot be followed any more: {error}; the job goes on]\n")
+    except (RuntimeError, aiohttp.ClientError) as error:  # the connection broke, not the job
+        echo(f"[the log cannot be followed any more: {error}; the job continues]\n")
 
 
 def _check_reachable(config: LabelConfig) -> None:
-    """Refuse paths that mean nothing on another machine."""
+    """Refuse relative paths and other settings that have no meaning on the cluster.
+
+    Raises:
+        ConfigError: the message lists all such settings.
+    """
     faults = []
     places = {
         "out": config.out,
@@ -141,23 +154,26 @@ def _check_reachable(config: LabelConfig) -> None:
                 "on a file system that all nodes share, or a URL"
             )
     if config.ray.address == "none":
-        faults.append("ray.address='none': a submitted job runs on the cluster. Leave it out")
+        faults.append("ray.address='none': a submitted job runs on the cluster. Remove ray.address")
     if faults:
         raise ConfigError("\n".join(faults))
 
 
-def _runtime_env(path: str | None) -> dict[str, Any]:
+def _read_runtime_env(path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
         content = read_document(Path(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: not a readable YAML file: {error}") from error
+        raise ConfigError(f"{path}: is not a readable YAML file: {error}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must hold the keys of a Ray runtime_env, such as pip")
+        raise ConfigError(
+            f"{path}: must be a mapping with the keys of a Ray runtime_env, such as pip"
+        )
     if "working_dir" in content:
         raise ConfigError(
-            f"{path}: must not set working_dir, in which the configuration is uploaded. Remove it"
+            f"{path}: must not set working_dir, because mclabel uploads the configuration in it. "
+            "Remove working_dir"
         )
     return content
 

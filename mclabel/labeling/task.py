@@ -1,7 +1,7 @@
-"""Labelling as a task: problems are its items, and labels shards what its blocks leave.
+"""Labelling as a task of `mclabel.run`: its items are problems, its outputs are labels shards.
 
-`LabelTask` says what the blocks are. `LabelRunner` works on them with one engine: problems side by
-side, what is learned over them, and commits.
+`LabelTask` describes the job. `LabelRunner` processes blocks with one engine: it labels problems
+concurrently, updates the run's learner from them, and commits finished blocks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mclabel.checkers import make_checker
 from mclabel.core.boundary import Boundary
 from mclabel.core.records import AUTHOR, Outcome
 from mclabel.engines import EngineStats, Policy
-from mclabel.labeling.completers import naming
+from mclabel.labeling.completers import name_engine_errors
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import DecisionBatcher, LearnerState, LearningQueue
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
-from mclabel.labeling.grading import num_weak, ungraded_reasons
+from mclabel.labeling.grading import num_weak_verdicts, ungraded_reasons
 from mclabel.labeling.inputs import ProblemItem, SourceRun
 from mclabel.labeling.journal import read_entry
 from mclabel.labeling.problem import (
@@ -34,8 +34,13 @@ from mclabel.labeling.problem import (
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.journal import JournalEntry, Line
-from mclabel.run.shards.labels import check_not_cut_off, commit_block, delete_losers, read_labels
-from mclabel.run.shards.manifest import PRIORS, making_use_of, priors_name, read_priors
+from mclabel.run.shards.labels import (
+    check_not_cut_off,
+    commit_block,
+    delete_uncommitted,
+    read_labels,
+)
+from mclabel.run.shards.manifest import PRIORS, priors_name, read_priors, report_priors_damage
 from mclabel.run.shards.rejects import Reject, set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
@@ -50,7 +55,7 @@ class LabelOutputs:
         content="text, gold or given solution",
         done="labelled",
         block_setting="block_problems",
-        same_text="its text is there under another id: its gold has changed, or its id",
+        same_text="the same text is recorded under another id, so its gold or its id has changed",
         counters={
             "num_steps": 0,
             "num_completions": 0,
@@ -76,28 +81,28 @@ class LabelOutputs:
     )
 
     def committed(self, store: Store) -> CommittedBlocks:
-        """The blocks whose labels are there, in shards of their own or in merged ones."""
-        catalog = read_catalog(store, must_be_whole=False)
+        """Return the blocks whose labels are committed."""
+        catalog = read_catalog(store, require_complete=False)
         check_not_cut_off(store, catalog)
-        return CommittedBlocks(blocks=catalog.blocks.keys(), foreign=catalog.foreign)
+        return CommittedBlocks(blocks=catalog.blocks, foreign=catalog.foreign)
 
     def sweep(self, store: Store) -> None:
-        """Remove rollouts shards that no labels shard names."""
-        delete_losers(store)
+        """Remove rollouts shards to which no labels shard refers."""
+        delete_uncommitted(store)
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
-        """The problems that committed blocks have no labels for."""
+        """Yield the problems of committed blocks that have no labels."""
         return set_aside(store)
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
-        """Texts of the problems of some blocks."""
-        done = set(blocks) & read_catalog(store, must_be_whole=False).blocks.keys()
+        """Return the texts of the labelled problems of blocks, by problem id."""
+        done = set(blocks) & read_catalog(store, require_complete=False).blocks
         return (
             {row.problem.id: row.problem.text for row in read_labels(store, done)} if done else {}
         )
 
     def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
-        """The share of prompt tokens that were found in the prefix cache."""
+        """Return the share of prompt tokens that were found in the prefix cache, in [0, 1]."""
         cached = counters.get("num_cached_tokens")
         if cached is None:
             return {"cache_hits": None}
@@ -110,29 +115,29 @@ LABEL_OUTPUTS = LabelOutputs()
 
 @dataclass(frozen=True, kw_only=True)
 class LabelTask:
-    """Labels the steps of solutions to problems."""
+    """Task that labels the steps of solutions to problems."""
 
     make_policy: Callable[[], Policy]
-    """Called on each worker, where the engine is to live."""
+    """Function that creates the policy with its engine; called on each worker."""
     completers: Sequence[Completer] = (Completer(),)
-    """Models that roll out."""
+    """Models that sample rollouts."""
     make_completers: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
-    """For each name, the same as `make_policy` of each completer that is not the policy itself."""
+    """Functions that create the policies of the completers, by name, except the policy itself."""
     settings: LabelSettings
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
     source: SourceRun | None = None
-    """A run whose solutions are labelled, and whose rollouts are taken over."""
+    """Source run whose solutions are labelled and whose rollouts are reused; None if not used."""
     keep_rollouts: bool = True
-    """True if rollout texts are written."""
+    """True if rollouts are written."""
 
     @property
     def outputs(self) -> LabelOutputs:
-        """The labels shards of a run."""
+        """Labels shards of a run."""
         return LABEL_OUTPUTS
 
     def runner(self, store: Store) -> LabelRunner:
-        """The task on one engine."""
+        """Return a runner that works on the task's blocks with one engine."""
         return LabelRunner(
             policy=self.make_policy,
             completers=self.completers,
@@ -145,7 +150,7 @@ class LabelTask:
         )
 
     def read_entry(self, line: Line) -> JournalEntry:
-        """The solution or rollout in a line of a journal."""
+        """Parse the solution or rollout in a journal line."""
         return read_entry(line)
 
 
@@ -167,21 +172,22 @@ class LabelRunner:
         """Prepare to label; `start` loads the engine.
 
         Args:
-            policy: makes the policy; called by `start`.
-            completers: what rolls out.
-            make_completers: by name, make those that are not the policy itself.
-            source: a run whose solutions are labelled.
-            settings: how problems are labelled.
+            policy: function that creates the policy; called by `start`.
+            completers: models that sample rollouts.
+            make_completers: functions that create the completers' policies, by name, except the
+                policy itself.
+            source: source run whose solutions are labelled; None if not used.
+            settings: settings that determine how problems are labelled.
             store: store of the run.
             provenance: metadata of every shard.
-            keep_rollouts: whether rollout texts are written.
+            keep_rollouts: True if rollouts are written.
         """
         self._makers = {AUTHOR: policy, **(make_completers or {})}
         self._completers, self._source = completers, source
         self._settings, self._store = settings, store
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
         self._policies: dict[str, Policy] = {}
-        """Started, by name."""
+        """Started policies by completer name."""
         self._context: EngineContext | None = None
         self._learner = run_learner(settings)
         self._estimators = Boundary("estimators", settings.estimator.component)
@@ -198,12 +204,12 @@ class LabelRunner:
         """Load the engines, one after the other."""
         for name, make in self._makers.items():
             policy = make()
-            with naming(name):
+            with name_engine_errors(name):
                 await policy.start()
             self._policies[name] = policy
         self._context = EngineContext(
             policy=self._policies[AUTHOR],
-            rolling=[
+            completers=[
                 RolloutModel(
                     completer=completer,
                     policy=self._policies.get(completer.name, self._policies[AUTHOR]),
@@ -214,19 +220,19 @@ class LabelRunner:
             checker=make_checker(self._settings.checker),
             executor=self._executor,
             decisions=DecisionBatcher(self._executor),
-            beginning=None if self._learner is None else LearnerState.by(self._learner),
+            beginning=None if self._learner is None else LearnerState.from_learner(self._learner),
             source=self._source,
         )
 
     async def begin(self, attempt: Attempt) -> None:
-        """Take what was learned elsewhere in the run."""
+        """Merge the knowledge that other engines of the run have learned."""
         if self._learner is not None:
             await asyncio.to_thread(self._adopt, self._learner)
             if self._learning_queue is not None:
-                self._learning_queue.adopted()
+                self._learning_queue.refresh_first_state()
 
     async def run(self, item: ProblemItem, attempt: Attempt) -> ProblemLabels:
-        """Label one problem, and learn from it."""
+        """Label one problem, and update the run's learner with the results."""
         assert self._context is not None, "start() first"
         ticket = None
         if self._learning_queue is not None and not attempt.is_trial:
@@ -237,8 +243,8 @@ class LabelRunner:
                 self._context,
                 given=item.given,
                 priority=attempt.block.priority,
-                on_solution=partial(self._count, "solutions"),
-                on_rollout=partial(self._count, "rollouts"),
+                on_solution=partial(self._count_outcome, "solutions"),
+                on_rollout=partial(self._count_outcome, "rollouts"),
                 journal=attempt.journal,
                 ticket=ticket,
             )
@@ -250,7 +256,7 @@ class LabelRunner:
         return result
 
     def commit(self, finished: FinishedBlock) -> Commit:
-        """Write the block's shards, and what its labels rest on before them."""
+        """Write the priors that a block's labels use, and then the block's shards."""
         labels: list[ProblemLabels] = [result for _, result in finished.results]
         labeled = [row for label in labels for row in label.labeled]
         rollouts = [row for label in labels for row in label.rollouts]
@@ -259,7 +265,7 @@ class LabelRunner:
             label.knowledge.id: label.knowledge for label in labels if label.knowledge is not None
         }
         for knowledge in learned.values():
-            self._write(knowledge)
+            self._write_priors(knowledge)
         won = commit_block(
             self._store,
             finished.block.id,
@@ -275,13 +281,13 @@ class LabelRunner:
             set_aside={name: asdict(fault) for name, fault in finished.set_aside.items()},
             cost={"num_tokens": finished.num_tokens, "num_rollouts": len(rollouts)},
             ungraded=ungraded_reasons(rollouts),
-            weak=num_weak(rollouts),
+            weak=num_weak_verdicts(rollouts),
         )
         return Commit(won=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled})
 
     def state(self) -> RunnerState:
-        """The state of the engines, and counts of what was labelled."""
-        stats = _together([policy.stats() for policy in self._policies.values()])
+        """Return the state of the engines, and counts of labelled steps and sampled completions."""
+        stats = _combine_stats([policy.stats() for policy in self._policies.values()])
         return RunnerState(
             num_live=stats.num_live,
             max_live=stats.max_live,
@@ -310,32 +316,35 @@ class LabelRunner:
             await policy.close()
 
     def _fit(self, learner: RunLearner) -> None:
-        """Learn from finished problems, and write the result for other engines and later runs."""
+        """Fit the learner to finished problems, and write its knowledge for other engines and for
+        a resumed run.
+        """
         self._estimators.call("the learner's fit", learner.fit)
-        self._write(learner.knowledge)
+        self._write_priors(learner.knowledge)
 
-    def _write(self, knowledge: Knowledge) -> None:
+    def _write_priors(self, knowledge: Knowledge) -> None:
         self._store.create(priors_name(knowledge.id), knowledge.to_json().encode())
 
     def _adopt(self, learner: RunLearner) -> None:
-        """Take what was learned elsewhere in the run, each piece once."""
+        """Merge each priors file of the run that this runner has not read yet into the learner."""
         for name in set(self._store.names(PRIORS)) - self._adopted:
             identity = name.removeprefix(f"{PRIORS}/").removesuffix(".json")
             content = read_priors(self._store, identity)
             if content is not None:
-                with making_use_of(self._store, identity):
+                with report_priors_damage(self._store, identity):
                     self._estimators.call("the learner's adopt", learner.adopt, content.decode())
             self._adopted.add(name)
 
-    def _count(self, kind: str, outcome: Outcome) -> None:
+    def _count_outcome(self, kind: str, outcome: Outcome) -> None:
         self._counts[kind] += 1
         self._counts[outcome] += 1
 
 
-def _together(stats: Sequence[EngineStats]) -> EngineStats:
-    """The state of the engines of one job on one worker, as if they were one.
+def _combine_stats(stats: Sequence[EngineStats]) -> EngineStats:
+    """Combine the statistics of a worker's engines into those of a single engine.
 
-    A worker is full when any of them is: the fullest gives the bound and the use of the KV cache.
+    A worker is full when any of its engines is full. So the highest limit and the highest KV-cache
+    use of the engines are reported.
     """
     if len(stats) == 1:
         return stats[0]

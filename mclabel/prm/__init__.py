@@ -1,7 +1,8 @@
-"""Process reward models: examples from labels, networks, training, scores.
+"""Process reward models: training examples from labels, networks, training and scoring.
 
-The four rooms build on one another in this order: `examples`, `model`, `scoring`, `training`.
-Importing the package is light: torch is loaded with the first name that needs it.
+The four subpackages build on one another in this order: `examples`, `model`, `scoring`,
+`training`. Importing the package is fast, because torch is imported only when a name that needs
+it is first used.
 """
 
 from __future__ import annotations

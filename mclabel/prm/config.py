@@ -1,4 +1,4 @@
-"""Configuration of training jobs: the settings of all that training uses, side by side."""
+"""Configuration of training jobs, which combines settings of model, data and trainer."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from mclabel.run.settings import RayConfig
 
 
 class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings):
-    """Training of a PRM or an ORM on labels.
+    """Configuration of `mclabel train`, which trains a PRM or an ORM on labels.
 
-    The keys of model, data and trainer have no prefix, as in `target=soft`.
+    The keys of the model, the data and the trainer have no prefix, as in `target=soft`.
     """
 
     out: Annotated[str, OPERATIONAL]
     """Output folder. The same folder resumes an interrupted run."""
     labels: Annotated[list[str], OPERATIONAL] = Field(min_length=1)
-    """Runs of `mclabel label` to train on, which must hold different solutions."""
+    """Output folders of `mclabel label` to train on. They must hold different solutions."""
     device: Annotated[str, OPERATIONAL] = AUTO
-    """PyTorch device of each worker. `auto` takes cuda if the machine of the command has a GPU."""
+    """PyTorch device of each worker. `auto` takes cuda if the machine that runs the command has a
+    GPU."""
     threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
     """CPU threads of each worker."""
     workers: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_COUNT)
@@ -35,7 +36,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     shard: Annotated[bool, OPERATIONAL] = False
     """Shard weights, gradients and optimizer state over the workers (FSDP)."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
-    """Place where the workers run if there is more than one; `num_cpus` and `num_gpus` are
+    """Ray cluster that runs the workers if there is more than one. `num_cpus` and `num_gpus` are
     reserved for each worker.
     """
 
@@ -44,7 +45,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         if target_of(self.target).has_neutral and not HEADS[self.head].is_token_classifier:
             return (
                 f"head={self.head}: target={self.target} has three classes, which only head=token "
-                "can learn. Use it, or choose another target"
+                "can learn. Set head=token, or choose another target"
             )
         return None
 
@@ -53,7 +54,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         if target_of(self.target).has_neutral and self.loss != "cross_entropy":
             return (
                 f"loss={self.loss}: target={self.target} has three classes, which only "
-                "loss=cross_entropy can learn. Use it, or choose another target"
+                "loss=cross_entropy can learn. Set loss=cross_entropy, or choose another target"
             )
         return None
 
@@ -71,7 +72,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         if self.lora_rank is not None and self.backbone_lr == 0:
             return (
                 f"lora_rank={self.lora_rank}: adapters are trained at the rate backbone_lr, which "
-                "must be above 0 but is 0. Set it, or remove lora_rank"
+                "must be above 0 but is 0. Raise backbone_lr, or remove lora_rank"
             )
         return None
 

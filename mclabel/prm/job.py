@@ -1,4 +1,4 @@
-"""Training of a PRM or an ORM: read labels, choose and encode examples, fit, save, describe."""
+"""The training job of a PRM or an ORM, from labels to a saved model with its model card."""
 
 from __future__ import annotations
 
@@ -45,14 +45,16 @@ def train(
     on_progress: OnProgress,
     on_preflight: OnPreflight = lambda figures: None,
 ) -> TrainReport:
-    """Train a PRM or an ORM. Run again, it resumes; when it has ended, it does nothing.
+    """Train a PRM or an ORM, and return a report.
 
-    Labelling may still be under way: a run is trained on what was committed when it began.
+    A second call with the same configuration resumes an interrupted run. It returns the stored
+    report if the run has finished. The labelling runs may still be in progress: training uses the
+    blocks that were committed when training began.
 
     Args:
-        config: what to train.
-        on_progress: called with optimizer steps done and in all, and the loss.
-        on_preflight: called with figures of the data, before training begins.
+        config: configuration of the training run.
+        on_progress: called with completed optimizer steps, all steps, and the loss as text.
+        on_preflight: called with figures of the training data, before training begins.
     """
     out = Path(config.out)
     run = Run.look(config.out, TRAINING)
@@ -62,7 +64,7 @@ def train(
         return report
     check_distinct(config.labels, "labels")
     check_trackers(config.report_to)
-    scorer = NewScorer.begin(config)
+    scorer = NewScorer.prepare(config)
     examples = read_examples(scorer, blocks)
     figures = _preflight(scorer, examples)
     on_preflight(figures)
@@ -74,7 +76,7 @@ def train(
         from mclabel.prm.training.distributed import run_workers
 
         run_workers(
-            partial(_work, config, blocks),
+            partial(_train_worker, config, blocks),
             address=config.ray.address,
             num_workers=config.workers,
             num_cpus=1.0 if config.ray.num_cpus is None else config.ray.num_cpus,
@@ -87,15 +89,15 @@ def train(
 
 
 def preflight(config: TrainConfig) -> Preflight:
-    """Check the data of a training run; nothing is written."""
+    """Check the data of a training run, and return its figures. No file is written."""
     check_distinct(config.labels, "labels")
     check_trackers(config.report_to)
-    scorer = NewScorer.begin(config)
+    scorer = NewScorer.prepare(config)
     return _preflight(scorer, read_examples(scorer, chosen_blocks(config)))
 
 
 def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
-    """Read labels, choose what is trained on, encode it, and keep a share for validation."""
+    """Read labels, select and encode the solutions, and hold out a part for validation."""
     from mclabel.prm.examples.build import make_examples
 
     check_device(scorer.config.device)
@@ -103,23 +105,23 @@ def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
 
 
 def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
-    """Train the network, and save it; of several workers, the first saves.
+    """Train the network and save it. With several workers, only the first worker saves it.
 
     Args:
-        scorer: to be trained.
-        examples: to train on and to validate with.
-        on_progress: called with optimizer steps done and in all, and the loss.
+        scorer: scorer to train.
+        examples: training and validation examples.
+        on_progress: called with completed optimizer steps, all steps, and the loss as text.
     """
     import torch
     import transformers
 
-    from mclabel.prm.training.distributed import is_first, shard, whole_state
+    from mclabel.prm.training.distributed import gather_state, is_first, shard
     from mclabel.prm.training.trainer import train_step_model
 
     config, out = scorer.config, Path(scorer.config.out)
     torch.set_num_threads(usable_threads(config.threads))
     transformers.set_seed(config.seed)
-    model = scorer.model()
+    model = scorer.build_model()
     if config.shard:
         bf16 = config.mixes_precision(config.device)
         shard(model, torch.device(config.device).type, bf16=bf16)
@@ -133,11 +135,11 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
         settings=config,
         on_progress=on_progress,
     )
-    weights = whole_state(model) if config.shard else None
+    weights = gather_state(model) if config.shard else None
     if not is_first():
         return
     if weights is not None:
-        model = scorer.model()
+        model = scorer.build_model()
         model.load_state_dict(weights)
     report = _report(out, examples, validation)
     scorer.save(
@@ -150,14 +152,14 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
     )
 
 
-def _work(config: TrainConfig, blocks: Blocks) -> None:
-    """Each of several workers reads the data and trains on its share of every batch."""
-    scorer = NewScorer.begin(config)
+def _train_worker(config: TrainConfig, blocks: Blocks) -> None:
+    """Read the data and train on this worker's share of every batch. Each worker calls this."""
+    scorer = NewScorer.prepare(config)
     fit(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
 
 
 def _num_gpus(config: TrainConfig) -> float:
-    """GPUs of each worker."""
+    """Return the number of GPUs to reserve for each worker."""
     given = config.ray.num_gpus
     return float(config.device != "cpu") if given is None else given
 
@@ -176,11 +178,11 @@ def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
         step_id=scorer.step_id,
         decode=scorer.text.decode,
     )
-    return replace(report, fitting=_fitting(scorer.config))
+    return replace(report, fitting=_describe_fitting(scorer.config))
 
 
-def _fitting(config: TrainConfig) -> str:
-    """Return what null and `auto` stand for in a training, in a line."""
+def _describe_fitting(config: TrainConfig) -> str:
+    """Describe in one line what is trained, after null and `auto` are resolved."""
     rank, device = config.lora_rank, config.device
     rate = config.body_rate(has_adapters=rank is not None)
     body = "the base's weights" if rank is None else f"LoRA adapters of rank {rank}"
@@ -210,7 +212,7 @@ def _report(out: Path, examples: Examples, validation: Validation) -> TrainRepor
 
 
 def _finished(out: Path) -> TrainReport | None:
-    """The report of a training that has ended."""
+    """Return the stored report of a finished training run; None if the run has not finished."""
     path = out / MODEL / "report.json"
     if not path.parent.is_dir():
         return None
@@ -222,11 +224,15 @@ def _finished(out: Path) -> TrainReport | None:
 
 
 Blocks = list[list[str]]
-"""Ids of the blocks of labels that are trained on, one list a run."""
+"""Ids of the blocks of labels to train on, one list per labelling run."""
 
 
 def chosen_blocks(config: TrainConfig) -> Blocks:
-    """The blocks to train on: those of the run's claim while all are there, else all that are."""
+    """Return the blocks to train on.
+
+    These are the blocks recorded in the manifest of the output folder, if all of them still exist.
+    Otherwise they are all committed blocks.
+    """
     now = [sorted(committed_blocks(Store(run))) for run in config.labels]
     then = _claimed_blocks(Path(config.out) / str(TRAINING.manifest))
     if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
@@ -235,8 +241,9 @@ def chosen_blocks(config: TrainConfig) -> Blocks:
 
 
 def semantic_config(config: TrainConfig, blocks: Blocks) -> Semantic:
-    """Return what the weights depend on: semantic fields, the base's weights, the labels'
-    content.
+    """Return everything on which the trained weights depend.
+
+    It consists of the semantic settings, the base's weights, and the content of the labels.
     """
     base = base_model(config)
     content: dict[str, Any] = {"labels": content_id(blocks)}
@@ -254,15 +261,15 @@ def _claimed_blocks(path: Path) -> Blocks:
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        return []  # `Run.look` reports what is wrong with a manifest
+        return []  # `Run.look` reports errors of the manifest
 
 
 def model_card(config: TrainConfig, report: TrainReport) -> str:
-    """The card of a scorer: how it was trained, what its scores mean, figures on validation.
+    """Return the model card of a scorer: its training, the meaning of its scores, its figures.
 
     Args:
-        config: configuration of its training.
-        report: report of the same.
+        config: configuration of the training run.
+        report: report of the training run.
     """
     figures = "\n".join(
         f"| {name.replace('_', ' ')} | {'-' if value is None else round(value, 4)} |"
@@ -277,9 +284,9 @@ tags: [process-reward-model]
 {kind} reward model, trained by mclabel on {report.num_solutions} solutions
 ({config.target} labels), head `{config.head}`, from `{base}`.
 
-What a score means is what the labels mean: with labels from rollouts, how likely the labelling
-policy is to end right from a step on (soft), or whether it still can (hard). It is not a proof that
-the step is right.
+A score has the meaning of the labels. With soft labels from rollouts, it estimates the probability
+that the labelling policy reaches the right answer from this step on. With hard labels, it estimates
+whether the policy still can. It is not a proof that the step is right.
 
 ```python
 from mclabel.prm import PRM
@@ -302,12 +309,18 @@ class TrainReport:
     num_solutions: Count
     """Number of solutions in the training set."""
     num_validation: Count
+    """Number of solutions in the validation set."""
     num_unlabeled: Count
+    """Number of solutions left out because they have no target."""
     num_leaked: Count
     """Number of solutions left out because their problems are in an evaluation set."""
     num_too_long: Count
+    """Number of solutions left out because they are too long."""
     num_cut: Count
+    """Number of solutions of which only the first steps are kept."""
     num_refused: Count
+    """Number of solutions left out because they cannot be encoded."""
     first_refused: str | None
+    """Message on the first solution that is too long or cannot be encoded; None if none is."""
     validation: dict[str, float | None]
     """Validation metrics after training, by name."""

@@ -1,4 +1,4 @@
-"""The scorer that a training makes: its text, its network before training, and its files after."""
+"""The scorer that a training run makes: its tokenizer, untrained network and saved files."""
 
 from __future__ import annotations
 
@@ -28,25 +28,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NewScorer:
-    """A scorer as far as it is known before its network is loaded."""
+    """A scorer that is to be trained, before its network is loaded."""
 
     config: TrainConfig
-    """Its device is that which `auto` stands for here."""
+    """Configuration of the training run. A device `auto` is already resolved."""
     base: str
-    """Folder or Hugging Face name."""
+    """Folder or Hugging Face name of the base model."""
     text: PolicyText
+    """Tokenizer and prompt template of the base model."""
     manifest: PrmManifest
+    """Manifest that is saved beside the trained weights."""
     encoder: StepEncoder
+    """Encoder of the training solutions."""
     step_id: int | None
     """Id of the step token; None if steps are scored at their own last tokens."""
 
     @classmethod
-    def begin(cls, config: TrainConfig) -> NewScorer:
-        """Load the text of the base, and settle how solutions are encoded.
+    def prepare(cls, config: TrainConfig) -> NewScorer:
+        """Load the base's tokenizer, and choose the step token and the encoding of solutions.
 
         Raises:
-            EngineError: the base cannot be had, or its files are no good.
-            ConfigError: its tokenizer has no step token, or peft is not installed.
+            EngineError: the base model cannot be found or downloaded, or its files are damaged.
+            ConfigError: the base's tokenizer has no step token, or peft is not installed.
         """
         if config.lora_rank is not None and not is_installed("peft"):
             raise ConfigError(f"lora_rank={config.lora_rank}: {install_advice('peft')}")
@@ -83,8 +86,8 @@ class NewScorer:
             step_id=None if manifest.step_token is None else text.token_id(manifest.step_token),
         )
 
-    def model(self) -> StepModel:
-        """The network, with a fresh head and what else is trained beside the base's weights."""
+    def build_model(self) -> StepModel:
+        """Load the base's network, with a new head, the step token's embedding and the adapters."""
         from mclabel.prm.model.heads import prepare_step_token
         from mclabel.prm.model.network import add_adapters, start_step_model
 
@@ -104,20 +107,20 @@ class NewScorer:
         return model
 
     def save(self, model: StepModel, folder: Path, *, beside: dict[str, str]) -> None:
-        """Write a PRM that was trained, whole or not at all.
+        """Write a trained PRM to a folder atomically.
 
         Args:
-            model: that `model` gave, trained; its adapters are merged.
-            folder: that must not be there.
-            beside: contents of further files, by their names.
+            model: trained model, from `build_model`. Its adapters are merged by this call.
+            folder: folder to create; it must not exist.
+            beside: contents of further files in the folder, by file name.
         """
         from mclabel.prm.model.network import merge_adapters
-        from mclabel.prm.training.checkpoint import writing
+        from mclabel.prm.training.checkpoint import explain_write_errors
 
         merge_adapters(model.network)
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
-        with writing(partial):
+        with explain_write_errors(partial):
             partial.mkdir()
             model.save(partial)
             self.text.save(partial)
@@ -132,8 +135,8 @@ def base_model(config: TrainConfig) -> str:
     """Return the folder or Hugging Face name of the base model.
 
     Raises:
-        ConfigError: there is no bundled model of that name.
-        EngineError: it is a folder without a model.
+        ConfigError: `config.base` has the form of a bundled model, but no such model exists.
+        EngineError: `config.base` is a folder without a model.
     """
     return model_source(resolve_model(config.base, key="base"), key="base")
 
@@ -144,11 +147,11 @@ def _step_token(config: TrainConfig, text: PolicyText, ends: Collection[int]) ->
     token = config.step_token or text.step_token
     if token is None:
         unused = ", ".join(text.unused_tokens(ends)[:8])
-        remedy = f"Name a special token without a use with step_token=… ({unused}), or add"
+        remedy = f"Set step_token to an unused special token ({unused}), or add"
         raise ConfigError(
             f"base={config.base!r}: its tokenizer reserves no step token. "
             f"{remedy if unused else 'Add'} one with step_token=… add_step_token=true, or use "
-            "head=likelihood, which needs none"
+            "head=likelihood, which needs no step token"
         )
     if config.add_step_token:
         text.add_token(token)

@@ -1,1 +1,1 @@
-"""`mclabel quickstart`: labels, trains and evaluates with bundled models."""
+"""`mclabel quickstart`: labelling, training and evaluation with bundled models."""

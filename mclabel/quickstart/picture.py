@@ -1,4 +1,4 @@
-"""Picture of a labelling run: solutions step by step, and whether values hold."""
+"""Picture of a labelling run: some solutions with their step values, and a reliability plot."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from mclabel.evaluate.labels.report import group_report
 from mclabel.evaluate.labels.show import calibration_plot
 from mclabel.evaluate.labels.truth import exact_truth
 from mclabel.show.figures import HUES, draw, plot_style, save_figure
-from mclabel.show.solutions import shown
+from mclabel.show.solutions import printable_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NUM_SOLUTIONS = 3
-MAX_LINE = 46  # characters of a step
+MAX_LINE = 46
+"""Maximum characters of a step in the picture."""
 
 
 def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
-    """Save a PNG: steps of some solutions coloured by value, and a reliability plot.
+    """Save a PNG with the steps of some solutions, coloured by value, and a reliability plot.
 
     Args:
         rows: labelled solutions of the arith domain, with values (estimator `fixed`).
@@ -50,15 +51,19 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
 
 
 def _examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
-    """A right solution, one whose error was found, and one labelled wrongly or by luck."""
+    """Choose up to three different solutions of 4 to 7 steps.
+
+    The first is right in all steps. The second is wrong, and its first error is labelled exactly.
+    The third has a label that differs from the true first error.
+    """
     usable = [r for r in rows if 4 <= len(r.steps) <= 7]
 
-    def found(row: LabeledSolution) -> bool:
+    def is_exactly_labelled(row: LabeledSolution) -> bool:
         return row.first_error is not None and row.first_error == exact_first_error(row) > 0  # type: ignore[operator]
 
     kinds: list[Callable[[LabeledSolution], bool]] = [
         lambda r: r.solution.outcome is Outcome.RIGHT and exact_first_error(r) is None,
-        lambda r: r.solution.outcome is Outcome.WRONG and found(r),
+        lambda r: r.solution.outcome is Outcome.WRONG and is_exactly_labelled(r),
         lambda r: r.first_error != exact_first_error(r),
     ]
     chosen: list[LabeledSolution] = []
@@ -78,7 +83,7 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
         axes.text(
             0,
             y,
-            f"answer {shown(row.solution.prediction or 'none')[:20]} ({outcome}), "
+            f"answer {printable_text(row.solution.prediction or 'none')[:20]} ({outcome}), "
             f"gold {row.problem.answer}",
             weight="bold",
             fontsize=9,
@@ -97,7 +102,7 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
             axes.text(
                 0, y, number, fontsize=9, va="center", family="monospace", bbox=box, color=ink
             )
-            line = shown(step.text.strip())
+            line = printable_text(step.text.strip())
             line = line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…"
             axes.text(0.09, y, line, fontsize=9, va="center")
             notes = [

@@ -1,4 +1,4 @@
-"""`mclabel quickstart --model smollm2:135m`: the same way with a real language model."""
+"""`mclabel quickstart --model smollm2:135m`: the quickstart with a real language model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
 from mclabel.quickstart.toy import (
     Size,
-    by_size,
+    accuracy_differences,
     check_quickstart_places,
-    less,
+    figures_by_size,
     timed,
     train_and_choose,
 )
@@ -50,15 +50,15 @@ AGAINST = ("majority", "likelihood:policy:sum")
 
 
 def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
-    """Label word problems with SmolLM2-135M, train a PRM by LoRA, choose answers with it.
+    """Label word problems with SmolLM2-135M, train a PRM by LoRA, and choose answers with it.
 
-    Run again after an interruption, it resumes. Writes what `run_quickstart` does, but for figures
-    and pictures that need the truth of every step.
+    The same call resumes after an interruption. The function writes the same files as
+    `run_quickstart`, except for figures and pictures that need the truth of every step.
 
     Args:
-        size: `small` for a test, `full` for a first look: even that proves nothing about quality.
+        size: `small` for a test, `full` for a first look. Both are too small to prove quality.
         out: folder for all results.
-        console: progress, tables and messages go there.
+        console: console for progress, tables and messages.
 
     Raises:
         EngineError: the packages of the model are not installed.
@@ -71,10 +71,10 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         LabelConfig, bundled_config("label/quickstart-smollm2.yaml"), [f"out={run}", *LABEL[size]]
     )
     console.print(
-        f"SmolLM2-135M writes {config.solutions.per_problem} solutions of each of "
+        f"SmolLM2-135M writes {config.solutions.per_problem} solutions to each of "
         f"{config.problems.limit} word problems, and rollouts from their step prefixes "
-        f"({config.estimator.summary}). An adapter of this package brings the problems within its "
-        "reach; it has not seen stories like these.",
+        f"({config.estimator.summary}). A bundled LoRA adapter enables the model to solve such "
+        "problems. The adapter was not trained on these stories.",
         highlight=False,
     )
     with timed(seconds, "label"), job_progress(console, "label") as job:
@@ -99,14 +99,14 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "policy_pass_at_1": sum(row.solution.outcome is Outcome.RIGHT for row in rows) / len(rows),
         "best_of_n_problems": best.num_problems,
-        "best_of_n": by_size(best.accuracy, lambda e: e.value),
-        "best_of_n_intervals": by_size(best.accuracy, lambda e: [e.low, e.high]),
-        "best_of_n_minus_majority": less(best, "majority"),
+        "best_of_n": figures_by_size(best.accuracy, lambda e: e.value),
+        "best_of_n_intervals": figures_by_size(best.accuracy, lambda e: [e.low, e.high]),
+        "best_of_n_minus_majority": accuracy_differences(best, "majority"),
     }
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
     console.print(
-        f"\n{best.num_problems} problems prove nothing about quality: the intervals above are "
+        f"\n{best.num_problems} problems are too few to prove quality: the intervals above are "
         "wide.\n\n"
         f"  labels    {run}\n"
         f"  PRM       {out}/prm\n"

@@ -1,8 +1,8 @@
-"""`mclabel quickstart`: labels, a PRM and better answers, all measured where the truth is known.
+"""`mclabel quickstart`: labelling, training and best-of-N on problems whose truth is known.
 
-Trainings run side by side, each in a process of its own. A training of a small model is fastest in
-one thread, and the cores are many. The processes end with this one; trainings go on where they were
-when they are begun again.
+Trainings run at the same time, each in its own process. A small model trains fastest in one thread,
+and most machines have several cores. The processes end with the parent process. An interrupted
+training resumes from its last checkpoint when the command is run again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.job import best_of_n
 from mclabel.evaluate.best_of_n.show import best_of_n_grid
-from mclabel.evaluate.grouping import groups_by_key, solution_meta
+from mclabel.evaluate.grouping import FEW, groups_by_key, solution_meta
 from mclabel.evaluate.labels.quality import (
     LabelCost,
     LabelQuality,
@@ -57,21 +57,24 @@ Size = Literal["small", "full"]
 
 
 class QuickstartConfig(Settings):
-    """The quickstart: labels, a PRM and better answers on the bundled domain."""
+    """Settings of the quickstart, which makes labels, trains a PRM and chooses answers with it."""
 
     out: Annotated[str, OPERATIONAL] = "runs/quickstart"
     """Output folder."""
     model: Model = "arith:policy"
     """Model that writes solutions. `smollm2:135m` needs its own packages and up to 15 minutes."""
     size: Size = "full"
-    """`small` is for a first look; `full` gives meaningful figures."""
+    """`small` is for a first look; `full` has five times as many labels."""
 
 
 LABEL: dict[Size, list[str]] = {
-    "small": ["problems.limit=16", "estimator.rollouts=8", "block_problems=4"],
+    "small": ["problems.limit=40", "estimator=posterior", "block_problems=8"],
     "full": [],
 }
-EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=24", "samples=8"], "full": []}
+"""Overrides of configs/label/quickstart.yaml, by size."""
+EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=200", "samples=8"], "full": []}
+"""Overrides of configs/eval/quickstart.yaml, by size. On validation problems, the PRM of a small
+quickstart was better than majority vote beyond the interval with each of three seeds."""
 SCORERS: dict[str, list[str]] = {
     "prm": [],
     "orm": ["target=outcome"],
@@ -90,7 +93,7 @@ SHOWN = {
     "likelihood:strong:sum": "strong's likelihood",
     "pass": "some sample is right",
 }
-"""Methods of the table, and what they are called there; best_of_n.json has all."""
+"""Names of the methods in the printed table, by method; best_of_n.json contains further methods."""
 AGAINST = (MAJORITY, "likelihood:policy:sum")
 _MEASURED = (
     "first_error_accuracy",
@@ -104,16 +107,19 @@ _MEASURED = (
 
 
 def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
-    """Label arith problems, train PRMs on the labels, choose answers with them; measure it all.
+    """Label arith problems, train PRMs on the labels, choose answers with them, and measure all.
 
-    Run again after an interruption, it resumes. Writes `labels/` (the run), `prm/` and the other
-    scorers, `best-of-n/`, pictures, `summary.json` and `report.html` under `out`; returns what
-    summary.json holds.
+    The same call resumes after an interruption. The function writes the run `labels/`, the scorers
+    `prm/`, `orm/` and `exact/`, `best-of-n/`, pictures, `summary.json` and `report.html` below
+    `out`.
 
     Args:
-        size: `small` for a first look or a test, `full` for figures worth reading.
+        size: `small` for a first look, `full` for five times as many labels.
         out: folder for all results.
-        console: progress, tables and messages go there.
+        console: console for progress, tables and messages.
+
+    Returns:
+        The content of summary.json.
     """
     run = out / "labels"
     check_quickstart_places(out, run, SCORERS)
@@ -122,7 +128,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     )
     seconds: dict[str, float] = {}
     console.print(
-        f"Sampling {config.solutions.per_problem} solutions of each of {config.problems.limit} "
+        f"Sampling {config.solutions.per_problem} solutions to each of {config.problems.limit} "
         f"problems, and rollouts from every step prefix ({config.estimator.summary}).",
         highlight=False,
     )
@@ -134,7 +140,9 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         groups = {"all": rows, **kinds.get("answer_type", {})}
         quality: dict[str, LabelQuality] = {}
         for number, (name, group) in enumerate(groups.items(), 1):
-            quality[name] = label_quality(group)
+            of_group = label_quality(group)
+            if name == "all" or of_group.num_problems >= FEW:
+                quality[name] = of_group
             stage.update(number, len(groups))
         cost = label_cost(rows)
     with timed(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
@@ -158,8 +166,8 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     write_report([str(out)], str(out / "report.html"))
     if size == "small":
         console.print(
-            f"\n{best.num_problems} problems are too few to compare methods: the "
-            "intervals are wide. For a comparison: mclabel quickstart --out runs/full",
+            "\nWith five times as many labels, and narrower intervals: "
+            "mclabel quickstart --out runs/full",
             highlight=False,
             soft_wrap=True,
         )
@@ -180,12 +188,12 @@ def train_and_choose(
 
     Args:
         config: file of the bundled configurations below `train/` and `eval/`.
-        scorers: overrides of the training, by name.
-        overrides: overrides of the evaluation.
+        scorers: overrides of the training configuration, by name of the scorer.
+        overrides: overrides of the evaluation configuration.
         out: folder of the scorers and of `best-of-n/`.
-        run: run of the labels, whose problems are left out of the evaluation.
+        run: folder of the labelling run, whose problems are left out of the evaluation.
         console: console for the progress.
-        seconds: receives the seconds of both stages.
+        seconds: seconds by stage, to which both stages are added.
     """
     with (
         timed(seconds, "train"),
@@ -209,10 +217,10 @@ def train_and_choose(
 
 
 def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> None:
-    """Find what stands in the way of any stage before the first.
+    """Check the output folders of all stages before the first stage begins.
 
     Raises:
-        OutputError: a folder holds something else.
+        OutputError: an output folder contains other data.
     """
     check_places(str(out), QUICKSTART)
     check_places(str(run), RUN)
@@ -225,14 +233,14 @@ def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> Non
 def train_all(
     name: str, scorers: Mapping[str, list[str]], out: Path, run: Path, stage: StageProgress
 ) -> None:
-    """Train scorers side by side, and show how far all are.
+    """Train scorers at the same time, and show their total progress.
 
     Args:
         name: name of the bundled configuration.
-        scorers: by name, what each changes in it.
-        out: folder of their folders.
-        run: the labels.
-        stage: shows the steps.
+        scorers: overrides of the configuration, by name of the scorer.
+        out: parent of the scorers' folders.
+        run: folder of the labelling run.
+        stage: progress bar for the optimizer steps.
     """
     configs = {
         scorer: load_config(
@@ -243,7 +251,7 @@ def train_all(
         for scorer, changes in scorers.items()
     }
     done = dict.fromkeys(configs, (0, 0))
-    began: tuple[float, int] | None = None  # when all had begun, and how far they were
+    began: tuple[float, int] | None = None  # time and steps done when all trainings had begun
 
     def on_progress(name: str, step: int, total: int) -> None:
         nonlocal began
@@ -262,7 +270,7 @@ def train_all(
 
 @contextmanager
 def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    """Add the seconds of a stage."""
+    """Measure the seconds of a `with` block, and record them as the seconds of a stage."""
     started = time.monotonic()
     yield
     seconds[stage] = round(time.monotonic() - started, 1)
@@ -282,15 +290,15 @@ def _summary(
         "policy_pass_at_1": overall.pass_at_1.value,
         "policy_pass_at_1_interval": [overall.pass_at_1.low, overall.pass_at_1.high],
         "labels": {
-            **_figures(overall),
+            **_quality_figures(overall),
             **asdict(cost),
-            "by_answer_type": {k: _figures(q) for k, q in quality.items() if k != "all"},
+            "by_answer_type": {k: _quality_figures(q) for k, q in quality.items() if k != "all"},
         },
         "best_of_n_problems": best.num_problems,
-        "best_of_n": by_size(best.accuracy, lambda e: e.value),
-        "best_of_n_intervals": by_size(best.accuracy, lambda e: [e.low, e.high]),
-        "best_of_n_minus_majority": less(best, MAJORITY),
-        "best_of_n_minus_policy_likelihood": less(best, "likelihood:policy:sum"),
+        "best_of_n": figures_by_size(best.accuracy, lambda e: e.value),
+        "best_of_n_intervals": figures_by_size(best.accuracy, lambda e: [e.low, e.high]),
+        "best_of_n_minus_majority": accuracy_differences(best, MAJORITY),
+        "best_of_n_minus_policy_likelihood": accuracy_differences(best, "likelihood:policy:sum"),
         "pair_accuracy": {name: e.value for name, e in best.pair_accuracy.items()},
         "pair_accuracy_intervals": {
             name: [e.low, e.high] for name, e in best.pair_accuracy.items()
@@ -298,8 +306,11 @@ def _summary(
     }
 
 
-def less(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
-    """Differences of all methods to another, by N: value, low, high."""
+def accuracy_differences(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
+    """Return the differences in accuracy of all methods to the method `other`.
+
+    The result is by method and N; each entry is [value, low, high].
+    """
     return {
         method: {
             str(n): [d.value, d.low, d.high]
@@ -310,14 +321,14 @@ def less(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
     }
 
 
-def by_size(
+def figures_by_size(
     table: Mapping[str, Mapping[int, Estimate]], of: Callable[[Estimate], Any]
 ) -> dict[str, dict[str, Any]]:
-    """A table by method and N, each cell as `of` has it."""
+    """Convert the estimates of a table by method and N with the function `of`."""
     return {method: {str(n): of(e) for n, e in row.items()} for method, row in table.items()}
 
 
-def _figures(quality: LabelQuality) -> dict[str, Any]:
+def _quality_figures(quality: LabelQuality) -> dict[str, Any]:
     estimates = {name: getattr(quality, name) for name in _MEASURED}
     return {
         "problems": quality.num_problems,
@@ -352,23 +363,23 @@ def _say_what_next(console: Console, out: Path, run: Path) -> None:
 
 
 OnTraining = Callable[[str, int, int], None]
-"""Called with the name of a training, its optimizer steps done and in all."""
+"""Callback for a training's name, its number of finished optimizer steps, and their total."""
 _IMPORTED = ["mclabel.prm.training.trainer", "transformers.models.llama.modeling_llama"]
 """Modules that every training of a bundled model imports."""
 
 
 def train_beside(configs: Mapping[str, TrainConfig], on_progress: OnTraining) -> None:
-    """Train all of them.
+    """Run trainings at the same time, each in its own process, and wait until all are done.
 
     Args:
-        configs: by name.
-        on_progress: see `OnTraining`.
+        configs: configurations of the trainings, by name.
+        on_progress: callback for progress (see `OnTraining`).
 
     Raises:
-        MclabelError: of the first training that fails; the others are ended.
-        TrainingError: a training failed in an unexpected way, or its process was ended.
+        MclabelError: a training failed with this error; the other trainings were terminated.
+        TrainingError: a training failed in an unexpected way, or its process was killed.
     """
-    context = get_context("forkserver")  # imports once for all
+    context = get_context("forkserver")  # imports the modules only once
     context.set_forkserver_preload(_IMPORTED)
     names: dict[Connection, str] = {}
     processes = {}
@@ -390,7 +401,9 @@ def train_beside(configs: Mapping[str, TrainConfig], on_progress: OnTraining) ->
                     message = ready.recv()
                 except EOFError:
                     processes[name].join()
-                    raise TrainingError(_died(name, processes[name].exitcode)) from None
+                    raise TrainingError(
+                        _process_died_text(name, processes[name].exitcode)
+                    ) from None
                 if isinstance(message, MclabelError):
                     raise message
                 if message is None:
@@ -403,16 +416,20 @@ def train_beside(configs: Mapping[str, TrainConfig], on_progress: OnTraining) ->
             process.join()
 
 
-def _died(name: str, code: int | None) -> str:
+def _process_died_text(name: str, code: int | None) -> str:
     how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with {code}"
     return (
-        f"training {name}: its process {how}. Free memory if it ran out (signal 9), and run the "
-        "same command again: it goes on"
+        f"training {name}: its process {how}. Signal 9 can mean that memory ran out; free some "
+        "then. Run the same command again to resume"
     )
 
 
 def _train(config: TrainConfig, connection: Connection) -> None:
-    """Runs in the process: says how far it is, and None or an error at its end."""
+    """Run a training in its own process.
+
+    The connection sends (finished steps, all steps) during the training, and at its end None or the
+    error.
+    """
     from mclabel.prm.job import train
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process

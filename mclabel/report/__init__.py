@@ -1,1 +1,1 @@
-"""Pages for people: the HTML report and the viewer."""
+"""The HTML report and the viewer: pages that show runs, labels and evaluations."""

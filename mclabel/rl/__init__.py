@@ -1,5 +1,5 @@
 """Reinforcement learning with process rewards: step values, credit, and adapters for trainers.
 
-`client` needs only Python and `adapters` only their trainers, so that they run in the environment
-of a trainer whose library versions differ from those of mclabel.
+`client` has no dependencies, and each module of `adapters` needs only its trainer. They therefore
+also run in an environment whose library versions do not fit mclabel.
 """

@@ -1,9 +1,10 @@
-"""A client of the reward server (`mclabel serve-rewards`). It needs only Python.
+"""A client of the reward server (`mclabel serve-rewards`), without dependencies on packages.
 
 client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
 (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
 
-`token_ends`, `spread` and `at_ends` turn one number per step into one per token, for trainers.
+`token_ends`, `spread` and `at_ends` convert one number per step to one number per token, which
+trainers need.
 """
 
 from __future__ import annotations
@@ -25,19 +26,20 @@ END_TOKENS = (
     *("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>"),
     *("<end_of_turn>", "<eos>", "<|end|>", "<|return|>"),
 )
-"""Texts of the tokens that end a turn, which trainers leave in completions."""
+"""Texts of end tokens, which trainers leave at the end of completions."""
 MAX_TRIES = 8
-"""Maximum number of requests for one call while the server is unreachable or busy."""
+"""Maximum number of requests per call of the client while the server is unreachable or busy."""
 BAD_TRIES = 3
-"""Maximum number of unreadable answers for one call."""
+"""Number of unreadable answers after which a call of the client fails."""
 FIRST_WAIT_S, LAST_WAIT_S = 0.25, 10.0
-"""Seconds before the second request, doubled before each later one, and their maximum."""
+"""Seconds to wait before the second request, and maximum seconds before a later request. The wait
+doubles with every request."""
 MAX_REFUSAL_BYTES = 4_096
-"""Maximum number of bytes of a refusal that are read."""
+"""Maximum number of bytes that are read from the answer to a refused request."""
 
 
 class RewardError(RuntimeError):
-    """The server cannot be reached, or refuses the request as a whole."""
+    """The error if the server cannot be reached, refuses a request, or returns unusable rewards."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,14 @@ class RewardItem:
     problem: str
     completion: str
     answer: Any = None
-    """The gold answer as the data set has it: a text (also a whole solution with `#### 72` or a
-    box), a number, a list of acceptable ones, also an array; needed where the server checks
-    answers."""
+    """Gold answer from the data set. It is a number, a text, or a list or array of acceptable
+    answers. A text may be a whole solution that ends with `#### 72` or a box. It is required if the
+    server checks answers."""
     group: str | None = None
-    """Completions of one group are compared with each other; None groups by problem."""
+    """Name of the completion's group. Completions of a group are compared with each other; None
+    groups completions by problem."""
     truncated: bool = False
-    """True if the completion was cut at a limit of tokens."""
+    """True if the completion was cut off at the token limit."""
 
 
 @dataclass(frozen=True)
@@ -61,28 +64,32 @@ class StepRewards:
     """Rewards and credits of one completion, as the server returns them."""
 
     reward: float
-    """Reward of the completion, in [0, 1]; 0 where it was refused. A masked completion has the mean
-    reward of the others of its group, which changes no baseline and gives it no advantage of its
-    own."""
+    """Reward of the completion, in [0, 1]; 0 if it was refused. A masked completion has the mean
+    reward of the others in its group, so that it does not change their baseline and has no
+    advantage itself."""
     masked: bool = False
-    """True if the completion could not be graded or read, so that its reward is unknown. Leave it
-    out of rewards, baselines and the loss. Its credits are 0."""
+    """True if the reward is unknown, because the completion could not be graded or read. A trainer
+    should exclude it from rewards, baselines and the loss. Its credits are 0."""
     outcome: str | None = None
-    """`right`, `wrong`, `truncated` or `ungraded`; None where the server checks no answers."""
+    """Outcome of the completion: `right`, `wrong`, `truncated` or `ungraded`; None if the server
+    does not check answers."""
     ends: tuple[int, ...] = ()
     """Exclusive end position of each step in the completion, in characters."""
     scores: tuple[float, ...] = ()
-    """PRM score of each step; empty where the server has no PRM."""
+    """PRM score of each step; empty if the server has no PRM."""
     credits: tuple[float, ...] = ()
-    """Advantage of each step, computed by the credit that the server was started with."""
+    """Advantage of each step, computed by the credit in the server's configuration."""
     ends_segment: tuple[bool, ...] = ()
-    """True for each step that is the last of its segment, where a reward is placed."""
+    """True for each step that is the last step of its segment, at which a reward is placed."""
     refused: str | None = None
     """Reason why the completion was not scored, such as `empty`; None if it was scored."""
 
     @property
     def step_rewards(self) -> tuple[float, ...]:
-        """Return credits as rewards to be summed: 0 except at the last step of each segment."""
+        """Return the credits as rewards that a trainer sums.
+
+        The last step of each segment has the segment's credit, and other steps have 0.
+        """
         pairs = zip(self.credits, self.ends_segment, strict=True)
         return tuple(credit if ends else 0.0 for credit, ends in pairs)
 
@@ -91,8 +98,9 @@ class RewardClient:
     """A client of a reward server. It is safe to use from several threads."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout_s: float = 120.0) -> None:
-        """Prepare a client, which connects at the first request and tries up to 8 times while the
-        server is unreachable or busy.
+        """Prepare a client. It connects at the first request.
+
+        A request is repeated up to 8 times while the server is unreachable or busy.
 
         Args:
             url: URL of the server, such as `http://127.0.0.1:8791`.
@@ -103,22 +111,25 @@ class RewardClient:
             ValueError: the URL does not begin with http:// or https://.
         """
         if not url.startswith(("http://", "https://")):
-            raise ValueError(f"url={url!r}: must begin with http:// or https://")
+            raise ValueError(
+                f"url={url!r}: must begin with http:// or https://, such as http://127.0.0.1:8791"
+            )
         self.url, self.token, self.timeout_s = url.rstrip("/"), token, timeout_s
 
     def score(self, items: Sequence[RewardItem]) -> list[StepRewards]:
-        """Score completions, in order. Send each group as a whole in one request.
+        """Return the rewards of completions, in order.
+
+        All completions of a group must be in the same call, because they are compared.
 
         Raises:
             RewardError: the server stays unreachable or busy, or refuses the request.
         """
         content = {"items": [asdict(item) for item in items]}
-        read = partial(_all_rewards, count=len(items))
+        read = partial(_read_rewards, count=len(items))
         return self._send_with_retries("/score", content, read)
 
     def health(self) -> dict[str, Any]:
-        """Return the server's settings, and the numbers of completions that it has scored and
-        refused.
+        """Return the server's settings and its numbers of scored and refused completions.
 
         Raises:
             RewardError: the server cannot be reached, or refuses the request.
@@ -128,8 +139,10 @@ class RewardClient:
     def _send_with_retries(
         self, path: str, content: Mapping[str, Any] | None, read: Callable[[Any], T]
     ) -> T:
-        """Send a request and return the parsed answer. Repeat it while the server is unreachable,
-        busy or gives an unreadable answer.
+        """Send a request and return the parsed answer.
+
+        The request is repeated while the server is unreachable or busy, or its answer is
+        unreadable.
         """
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
@@ -144,7 +157,7 @@ class RewardClient:
             except _TryAgain as error:
                 num_bad += isinstance(error, _BadAnswer)
                 if tries == MAX_TRIES or num_bad == BAD_TRIES:
-                    raise RewardError(f"{error}, after {tries} tries") from error
+                    raise RewardError(f"{error} (after {tries} tries)") from error
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, LAST_WAIT_S)
 
@@ -168,34 +181,38 @@ class RewardClient:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
             kind = _TryAgain if error.code in (429, 503) else RewardError
-            raise kind(f"{self.url}: refused ({error.code}): {_refusal_message(error)}") from error
+            raise kind(
+                f"{self.url}: the server refused the request ({error.code}): "
+                f"{_refusal_message(error)}"
+            ) from error
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             kind = _TryAgain if isinstance(reason, ConnectionRefusedError) else RewardError
-            raise kind(f"{self.url}: cannot be reached ({reason})") from error
+            raise kind(f"{self.url}: the server cannot be reached ({reason})") from error
 
 
 def _json_form(value: Any) -> Any:
-    """Return the JSON form of an array or a number that JSON does not support."""
+    """Convert an array or a decimal number to a value that JSON supports."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Decimal):
         return str(value)
     raise TypeError(
-        f"an answer is a {type(value).__name__}: must be a text, a number or a list of them"
+        f"an answer has the type {type(value).__name__}, but must be a text, a number, or a list "
+        "of texts and numbers"
     )
 
 
 class _TryAgain(Exception):
-    """The server is unreachable, is busy, or gave an unreadable answer."""
+    """The error after which a request is repeated: no connection, a busy server, a bad answer."""
 
 
 class _BadAnswer(_TryAgain):
-    """The server gave an unreadable answer."""
+    """The error for an unreadable answer of the server."""
 
 
 def _refusal_message(error: urllib.error.HTTPError) -> str:
-    """Return the reason that the server gives for a refusal."""
+    """Return the server's reason for refusing a request."""
     try:
         text = error.read(MAX_REFUSAL_BYTES).decode(errors="replace")
     except (OSError, HTTPException):
@@ -206,7 +223,7 @@ def _refusal_message(error: urllib.error.HTTPError) -> str:
         return text
 
 
-def _all_rewards(answer: Any, count: int) -> list[StepRewards]:
+def _read_rewards(answer: Any, count: int) -> list[StepRewards]:
     rewards = [_step_rewards(content) for content in answer["items"]]
     if len(rewards) != count:
         raise ValueError(f"gave {len(rewards)} rewards for {count} completions")
@@ -228,7 +245,7 @@ def _step_rewards(content: Mapping[str, Any]) -> StepRewards:
 
 
 def without_end_tokens(completion: str, end_tokens: Sequence[str] = END_TOKENS) -> str:
-    """Remove end tokens, and the white space behind each, from the end of a completion."""
+    """Remove the end tokens at the end of a completion, and the white space after them."""
     while ends := [end for end in end_tokens if completion.rstrip().endswith(end)]:
         completion = completion.rstrip().removesuffix(max(ends, key=len))
     return completion
@@ -237,13 +254,13 @@ def without_end_tokens(completion: str, end_tokens: Sequence[str] = END_TOKENS) 
 def token_ends(
     ids: Sequence[int], ends: Sequence[int], decode: Callable[[Sequence[int]], str]
 ) -> list[int]:
-    """Return where steps end in a trainer's tokens.
+    """Return the end position of each step in a trainer's tokens.
 
     A token belongs to the step that contains its last character. Tokens after the last step, such
     as the end token, belong to the last step.
 
     Args:
-        ids: ids of the completion, in the trainer's tokens.
+        ids: token ids of the completion, from the trainer's tokenizer.
         ends: exclusive end position of each step in the text, in characters, increasing.
         decode: function that returns the text of ids without special tokens.
 
@@ -256,7 +273,7 @@ def token_ends(
     low = 0
     for end in ends[:-1]:
         high = len(ids)
-        while low < high:  # the first position whose text is as long as the step's end
+        while low < high:  # find the fewest tokens whose text reaches the step's end
             middle = (low + high) // 2
             if len(decode(ids[:middle])) < end:
                 low = middle + 1
@@ -267,12 +284,12 @@ def token_ends(
 
 
 def spread(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
-    """Return advantages: each token has the credit of its step.
+    """Return one advantage per token: the credit of the token's step.
 
     Args:
         credits: credit of each step.
         ends: exclusive end position of each step in tokens, increasing.
-        num_tokens: number of tokens of the completion. Those after the last step have 0.
+        num_tokens: number of tokens of the completion. Tokens after the last step have 0.
     """
     tokens: list[float] = []
     for credit, end in zip(credits, ends, strict=True):
@@ -281,8 +298,9 @@ def spread(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> li
 
 
 def at_ends(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
-    """Return rewards: each step's credit is at its last token. Credits at the same token are
-    summed.
+    """Return one reward per token: the credit of a step at the step's last token, else 0.
+
+    The credits of steps that end at the same token are summed.
 
     Args:
         credits: credit of each step.
@@ -295,17 +313,17 @@ def at_ends(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> l
     return tokens
 
 
-# Texts that have no reward, whatever they end with. This part needs only Python.
+# Solutions that get the reward 0 even if their answer is right.
 #
-# A policy in training finds gaps in its reward: an empty text, or one step that is repeated, which
-# can have a high mean of step scores (2410.15115).
+# A policy in training learns to exploit its reward. An empty solution, or one that repeats a single
+# step, can have a high mean step score (2410.15115).
 
 _MIN_STEPS = 4
 """Minimum number of steps of a solution that can count as repeated."""
 
 
 def zero_reward_reason(steps: Sequence[str]) -> str | None:
-    """Return why a solution has the reward 0, `empty` or `repeated`; None if nothing is wrong.
+    """Return why a solution gets the reward 0: `empty` or `repeated`, or None if it does not.
 
     A solution is `repeated` if it has at least 4 steps that are not blank, and more than half of
     them repeat an earlier step word for word.

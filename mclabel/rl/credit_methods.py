@@ -1,13 +1,13 @@
-"""Credit by the outcome, by the scores of a PRM, and by step values.
+"""The built-in credits: by outcome, by first error, by the scores of a PRM, and by step values.
 
-A policy learns to exploit a PRM. Credit by scores therefore bounds the credit of each step, however
-many steps there are.
+A policy learns to exploit a PRM. Credit by scores therefore limits the credit of each step, for any
+number of steps.
 
-Credit by step values measures how much a step changes the chance that the solution ends right. The
-caller computes the values: by rollouts from every step, by the posterior of fewer rollouts, or from
+Credit by step values measures how much a step changes the probability of a right answer. The caller
+estimates the values: by rollouts from every step, by the posterior of fewer rollouts, or from
 states that the solutions of a group share. A step without a value is joined with the steps after it
 into one segment, up to the next value (SPO, arXiv 2505.23564). The value after the last step is the
-reward, which always exists.
+reward, which is always known.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from mclabel.rl.credits import (
 
 
 class OutcomeCredit(Credit):
-    """GRPO without a deviation (arXiv 2503.20783): the reward less the mean of the group.
+    """Credit of Dr. GRPO (arXiv 2503.20783): the reward minus the mean reward of the group.
 
-    All steps of a solution are one segment.
+    The credit is not divided by the group's standard deviation. All steps of a solution are one
+    segment.
     """
 
     class Settings(CreditSettings):
-        """Settings of the credit by the outcome."""
+        """Settings of the credit by outcome."""
 
         leave_one_out: bool = False
-        """True to compare a reward with the mean of the others (RLOO, arXiv 2402.14740), not of
-        the whole group."""
+        """True to subtract the mean reward of the group's other solutions (RLOO, arXiv
+        2402.14740) instead of the mean of the whole group."""
 
     settings: Settings
 
@@ -61,17 +62,16 @@ class OutcomeCredit(Credit):
 
 
 class FirstErrorCredit(Credit):
-    """Credit whose sign comes from the outcome, and whose steps from the first error (VPPO, arXiv
-    2601.18984).
+    """Credit that penalises only the steps from the first error on (VPPO, arXiv 2601.18984).
 
-    A is the reward less the mean of the group. If A is negative and there is a first error, the
-    steps before it have 0, and it and the steps after it have A. Otherwise all steps have A: a
-    solution that is better than the group is not blamed for its error, and a worse one without a
-    first error is blamed as a whole.
+    A is the reward minus the mean reward of the group. If A is negative and the solution has a
+    first error, the steps before the error have the credit 0, and the other steps have A. Otherwise
+    all steps have A. So a solution that is better than its group is not penalised for an error, and
+    a worse solution without a known error is penalised at all steps.
     """
 
     class Settings(CreditSettings):
-        """Settings of the credit by the first error."""
+        """Settings of the credit by first error."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"first_error"})
 
@@ -82,25 +82,26 @@ class FirstErrorCredit(Credit):
 
 
 def _segments_around_error(evidence: StepEvidence, credit: float) -> tuple[Segment, ...]:
-    if credit >= 0 or not evidence.first_error:  # no first error, or no step before it
+    if credit >= 0 or not evidence.first_error:  # no first error, or it is the first step
         return single_segment(evidence.num_steps, credit)
     sound = Segment(end=evidence.first_error, credit=0.0)
     return (sound, Segment(end=evidence.num_steps, credit=credit))
 
 
 class MinCredit(Credit):
-    """The return of a step is the lowest score from it on (PURE, arXiv 2504.15275).
+    """Credit by the lowest PRM score of the remaining steps (PURE, arXiv 2504.15275).
 
-    Its credit is this return minus the mean over the group's other solutions of their lowest score,
-    plus the outcome's credit. The scores of the only solution of a group count 0, because there is
-    no other to compare them with.
+    The return of a step is the lowest score of the step itself and all later steps. From it, the
+    mean lowest score of the group's other solutions is subtracted. The credit is this difference,
+    times `process_weight`, plus the credit of the outcome. In a group with a single solution the
+    difference is 0, because there is no solution to compare with.
     """
 
     class Settings(CreditSettings):
-        """Settings of the credit by the lowest score."""
+        """Settings of the credit by lowest score."""
 
         process_weight: float = Field(1.0, ge=0, le=100)
-        """Weight of the PRM's scores, against 1 for the outcome."""
+        """Weight of the PRM's scores. The outcome has the weight 1."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = frozenset({"scores"})
@@ -126,16 +127,17 @@ class MinCredit(Credit):
 
 
 def _lowest_from_each(scores: Sequence[float]) -> list[float]:
-    """Return for each step the lowest score from it on."""
+    """Return for each step the lowest score of this step and all later steps."""
     return list(accumulate(reversed(scores), min))[::-1]
 
 
 class ValueCredit(Credit):
-    """The value after a step less the value before it (VinePPO, arXiv 2410.01679).
+    """Credit by step values: the value after a step minus the value before it (VinePPO, arXiv
+    2410.01679).
 
-    The credits of a solution's segments add up to its reward less the value of the problem alone.
-    Where that value is unknown, the mean reward of the group's other solutions replaces it. Without
-    other solutions, the first segment has 0.
+    The credits of a solution's segments add up to its reward minus the value before the first step.
+    If that value is unknown, the mean reward of the group's other solutions replaces it. If there
+    are no other solutions, the first segment has the credit 0.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"values"})
@@ -150,12 +152,13 @@ class ValueCredit(Credit):
 
 
 def _value_changes(evidence: StepEvidence, mean_of_others: float | None) -> tuple[Segment, ...]:
-    """Return the changes from each known value to the next.
+    """Return one segment per known value, with the change from the known value before it.
 
     Args:
         evidence: evidence of a solution with step values.
-        mean_of_others: mean reward of the group's other solutions, in [0, 1]. It replaces the value
-            of the problem alone where that is unknown; if it is None too, the first segment has 0.
+        mean_of_others: mean reward of the group's other solutions, in [0, 1], or None. It replaces
+            an unknown value before the first step. If it is None too, the first segment has the
+            credit 0.
     """
     assert evidence.values is not None
     before = evidence.values[0] if evidence.values[0] is not None else mean_of_others

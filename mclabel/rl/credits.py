@@ -1,8 +1,8 @@
-"""The protocol of credits, which turn the evidence of a group's solutions into one number per step.
+"""The interface of credits, which compute one advantage per step from a group's evidence.
 
-A credit is a class in `credit_methods` and one line in `CREDITS`, or a class in your own package.
-Credits are pure functions of outcomes, step values and step scores: they use no model, engine,
-clock or randomness.
+A built-in credit is a class in `credit_methods` and a line in `CREDITS`. Other packages can define
+credits, too. A credit is a pure function of outcomes, step values and step scores: it uses no
+model, engine, clock or randomness.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import FiniteFloat
 
-from mclabel.core.boundary import guarded, miscounted, misfit, shown
+from mclabel.core.boundary import check_item_count, describe_value, find_misfit, make_guarded
 from mclabel.core.errors import DataError
-from mclabel.core.records import Chance, Index, Many
+from mclabel.core.records import Chance, Index, TupleOf
 from mclabel.core.settings import ComponentSettings
 
 CREDITS: Mapping[str, str] = {
@@ -27,10 +27,10 @@ CREDITS: Mapping[str, str] = {
     "mc": "mclabel.rl.credit_methods:ValueCredit",
     "prm_min": "mclabel.rl.credit_methods:MinCredit",
 }
-"""Class of each built-in credit, by its name in a configuration."""
+"""Path `module:class` of each built-in credit, by its name in a configuration."""
 
 ERROR_BELOW = 0.5
-"""PRM score below which a step counts as wrong, since it is then more likely wrong than right."""
+"""PRM score below which a step counts as wrong."""
 
 Need = Literal["values", "scores", "first_error"]
 """Evidence that a credit may need besides the outcome: step values under the current policy, step
@@ -39,27 +39,30 @@ scores of a PRM, or the index of the first error."""
 
 @dataclass(frozen=True, kw_only=True)
 class StepEvidence:
-    """Evidence of one solution of a group. A group is the solutions of one problem."""
+    """Evidence of one solution of a group. A group consists of solutions of one problem."""
 
     num_steps: Index
-    """Number of steps, 0 for a solution without text."""
+    """Number of steps; 0 for a solution without text."""
     reward: Chance
-    """Reward of the outcome, in [0, 1]. A solution with an unknown outcome belongs to no group."""
-    values: Many[Chance | None] | None = None
-    """Values under the current policy, `num_steps + 1` of them: the first is of the problem alone,
-    the others follow each step, and the last is the reward. No other value of a solution may depend
-    on its own outcome. None marks an unknown value."""
-    scores: Many[Chance] | None = None
-    """PRM score of each step, in [0, 1]."""
+    """Reward of the outcome, in [0, 1]. Solutions with unknown outcomes are left out of groups."""
+    values: TupleOf[Chance | None] | None = None
+    """Values under the current policy, `num_steps + 1` in all: the value before the first step,
+    then the value after each step. The value after the last step is the reward; the others must not
+    depend on the solution's own outcome. None marks an unknown value. The whole field is None if
+    the credit needs no values."""
+    scores: TupleOf[Chance] | None = None
+    """PRM score of each step, in [0, 1]; None without a PRM."""
     first_error: int | None = None
-    """Index of the first wrong step; None where no step is wrong."""
+    """Index of the first wrong step, from 0; None if no step is wrong."""
 
     def contradiction(self) -> str | None:
-        """Return a contradiction between the fields; None if there is none."""
+        """Return a message about fields that contradict each other; None if they are consistent."""
         for name, length in {"values": self.num_steps + 1, "scores": self.num_steps}.items():
             numbers = getattr(self, name)
             if numbers is not None and len(numbers) != length:
-                return f"{len(numbers)} {name} for {self.num_steps} steps: must be {length}"
+                return (
+                    f"has {len(numbers)} {name} for {self.num_steps} steps, but must have {length}"
+                )
         if self.values is not None and self.num_steps and self.values[-1] != self.reward:
             return (
                 f"values[{self.num_steps}]={self.values[-1]}: the value after the last step "
@@ -75,27 +78,27 @@ class StepEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """Consecutive steps with one credit: usually one step."""
+    """One or more consecutive steps with the same credit."""
 
     end: int
-    """Index after the segment's last step. Segments are in order and cover all steps."""
+    """Index after the segment's last step. The segments of a solution are in order and cover all
+    its steps."""
     credit: FiniteFloat
-    """Advantage of each token of the segment. Where a trainer sums rewards, it is the reward at the
-    segment's last token."""
+    """Advantage of each token of the segment. For a trainer that sums rewards, it is the reward at
+    the segment's last token."""
 
 
 class CreditSettings(ComponentSettings):
-    """Settings that all credits share."""
+    """Base class for the settings of credits."""
 
     component_kind: ClassVar[str] = "credits"
 
 
 class Credit(ABC):
-    """A method that assigns credit to the steps of a group's solutions. Derive from it to get the
-    defaults.
+    """Base class of credits, which assign credit to the steps of a group's solutions.
 
-    `Settings` is the class of its settings. A configuration names the credit by `kind` and holds
-    its other settings beside it.
+    `Settings` is the class of the credit's settings. A configuration selects the credit by `kind`
+    and may set its other settings.
     """
 
     Settings: ClassVar[type[CreditSettings]] = CreditSettings
@@ -104,7 +107,7 @@ class Credit(ABC):
     settings: Any
 
     def __init__(self, settings: Any) -> None:
-        """Make a credit.
+        """Create a credit.
 
         Args:
             settings: settings of the credit, an instance of `Settings`.
@@ -112,14 +115,14 @@ class Credit(ABC):
         self.settings = settings
 
     @abstractmethod
-    def assign(self, group: Sequence[StepEvidence]) -> list[Many[Segment]]:
+    def assign(self, group: Sequence[StepEvidence]) -> list[TupleOf[Segment]]:
         """Return the credit of every solution of a group, in order.
 
         Args:
             group: evidence of one or more solutions of one problem.
 
         Returns:
-            The segments of each solution; a solution without steps has none.
+            The segments of each solution. A solution without steps has no segments.
         """
         ...
 
@@ -130,13 +133,13 @@ def mean(numbers: Sequence[float]) -> float:
 
 
 def centred_outcomes(group: Sequence[StepEvidence]) -> list[float]:
-    """Return each solution's reward less the mean of the group."""
+    """Return each solution's reward minus the mean reward of the group."""
     mean_reward = mean([evidence.reward for evidence in group])
     return [evidence.reward - mean_reward for evidence in group]
 
 
 def means_of_others(numbers: Sequence[float]) -> list[float | None]:
-    """Return for each number the mean of the others; None where there is no other."""
+    """Return for each number the mean of all other numbers; None if there is only one number."""
     if len(numbers) < 2:
         return [None] * len(numbers)
     total = fsum(numbers)
@@ -144,27 +147,25 @@ def means_of_others(numbers: Sequence[float]) -> list[float | None]:
 
 
 def single_segment(num_steps: int, credit: float) -> tuple[Segment, ...]:
-    """Return all steps as one segment; no segment where there are no steps."""
+    """Return one segment of all steps, or no segment if there are no steps."""
     return (Segment(end=num_steps, credit=credit),) if num_steps else ()
 
 
-# The boundary of credits: their arguments and results are checked here and nowhere else.
+# Checks of the arguments and results of credits. They are checked only here.
 
 
 class CheckedCredit:
-    """A credit behind its boundary, which checks the evidence that it receives and the segments
-    that it returns.
-    """
+    """A credit whose evidence and segments are checked at each call."""
 
     def __init__(self, settings: CreditSettings) -> None:
-        """Make the credit that the settings name.
+        """Create the credit that the settings name.
 
         Raises:
-            ConfigError: the settings name no credit.
-            ComponentError: the credit cannot be made.
+            ConfigError: the credit of the settings does not exist.
+            ComponentError: the credit cannot be created.
         """
         rules = {"assign": _segments_fault}
-        self._credit: Credit = guarded(Credit, settings, rules=rules, slow=False)
+        self._credit: Credit = make_guarded(Credit, settings, rules=rules, slow=False)
         self.name, self.needs = settings.kind, self._credit.needs
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
@@ -176,10 +177,10 @@ class CheckedCredit:
             ComponentError: the credit does not return segments that cover all steps.
         """
         if not group:
-            raise DataError("the group holds no solution: give one or more")
+            raise DataError("the group is empty, but must hold one solution or more")
         for number, evidence in enumerate(group):
             if (
-                fault := misfit(evidence, StepEvidence)
+                fault := find_misfit(evidence, StepEvidence)
                 or evidence.contradiction()
                 or self._missing_evidence(evidence)
             ):
@@ -187,22 +188,23 @@ class CheckedCredit:
         return [tuple(segments) for segments in self._credit.assign(group)]
 
     def _missing_evidence(self, evidence: StepEvidence) -> str | None:
-        for need in self.needs - {"first_error"}:  # where None means that no step is wrong
+        for need in self.needs - {"first_error"}:  # first_error=None means that no step is wrong
             if getattr(evidence, need) is None:
                 return (
-                    f"has no {need}, which the credit {self.name} needs. Give them, or choose "
-                    "another credit"
+                    f"has no {need}, which the credit {self.name} needs. Give its {need}, or "
+                    "choose another credit"
                 )
         return None
 
     def assign_known(
         self, group: Sequence[StepEvidence | None]
     ) -> list[tuple[Segment, ...] | None]:
-        """Return the credit of the solutions with a known outcome, compared with each other, and
-        None for the others. It raises the errors of `assign`.
+        """Return the credit of every solution with a known outcome, and None for the others.
+
+        Only solutions with known outcomes are compared. The method raises the errors of `assign`.
 
         Args:
-            group: evidence of each solution; None for one with an unknown outcome.
+            group: evidence of each solution; None for a solution with an unknown outcome.
         """
         known_evidence = [evidence for evidence in group if evidence is not None]
         credits = iter(self.assign(known_evidence) if known_evidence else ())
@@ -212,14 +214,14 @@ class CheckedCredit:
 def _segments_fault(
     segments_of_all: Sequence[Sequence[Segment]], group: Sequence[StepEvidence]
 ) -> str | None:
-    if fault := miscounted("lists of segments for", segments_of_all, "solution", len(group)):
+    if fault := check_item_count("lists of segments for", segments_of_all, "solution", len(group)):
         return fault
     for segments, evidence in zip(segments_of_all, group, strict=True):
         ends = [part.end for part in segments]
         rising = all(a < b for a, b in pairwise([0, *ends]))
         if not rising or [0, *ends][-1] != evidence.num_steps:
             return (
-                f"gave segments that end at {shown(ends)}, must give ends that rise from 1 or more "
-                f"to the number of steps, which is {evidence.num_steps}"
+                f"gave segments that end at {describe_value(ends)}, must give increasing ends >= "
+                f"1, of which the last is the number of steps, {evidence.num_steps}"
             )
     return None

@@ -1,4 +1,4 @@
-"""Groups of solutions of one problem under the current policy, which GRPO compares."""
+"""Groups of solutions of one problem, sampled from the current policy, which GRPO compares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mclabel.core.records import Outcome, Problem, Solution
 from mclabel.core.stats.values import TruncatedPolicy
 from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
-from mclabel.engines.base import never_fits
+from mclabel.engines.base import describe_oversize
 from mclabel.labeling.rollouts import Sampler
 from mclabel.labeling.solutions import sampled_solution
 from mclabel.run.cpu_executor import CpuExecutor
@@ -20,12 +20,13 @@ from mclabel.run.cpu_executor import CpuExecutor
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Solutions of one problem that the current policy sampled, whatever their outcomes."""
+    """Solutions of one problem from the current policy. None is excluded because of its outcome."""
 
     problem: Problem
     prompt: tuple[int, ...]
-    """Token ids of the rendered problem."""
+    """Token ids of the prompt with the problem."""
     solutions: tuple[Solution, ...]
+    """Graded solutions, split into steps."""
 
 
 class LivePolicy:
@@ -45,10 +46,10 @@ class LivePolicy:
         """Prepare to sample from a policy.
 
         Args:
-            policy: policy, already started.
-            checker: checker of its answers.
+            policy: engine of the policy, already started.
+            checker: checker of the solutions' answers.
             executor: executor that computes grades and decisions.
-            splitter: splitter of its solutions into steps; None takes the default one.
+            splitter: splitter of solutions into steps; None takes the default splitter.
         """
         self.policy, self.checker, self.executor = policy, checker, executor
         self.splitter = splitter or StepSplitter()
@@ -58,13 +59,16 @@ class LivePolicy:
 
         Args:
             problem: problem with its gold answer.
-            seed: seed of the draws.
+            seed: random seed of the samples.
 
         Raises:
-            DataError: the problem is longer than the policy takes.
+            DataError: the problem is longer than the policy accepts.
         """
-        if (size := never_fits(len(problem.text), self.policy)) is not None:
-            raise DataError(f"problem {problem.id}: its text has {size}, which the policy takes")
+        if (size := describe_oversize(len(problem.text), self.policy)) is not None:
+            raise DataError(
+                f"problem {problem.id}: its text has {size}, the limit of the policy. Leave "
+                "out this problem"
+            )
         return Sampler(
             problem=problem,
             prompt=self.policy.prompt_ids(problem.text),
@@ -78,12 +82,12 @@ class LivePolicy:
         )
 
     async def group(self, problem: Problem, size: int, *, seed: int) -> Group:
-        """Sample a group.
+        """Sample a group of solutions of one problem.
 
         Args:
             problem: problem with its gold answer.
             size: number of solutions in the group.
-            seed: seed of the draws.
+            seed: random seed of the samples.
 
         Raises:
             EngineError: the engine died.
@@ -108,11 +112,12 @@ class LivePolicy:
 def reward_of(solution: Solution, truncated: TruncatedPolicy = "wrong") -> float | None:
     """Return the reward of a solution's outcome: 1 if it is right, 0 if it is wrong.
 
-    It is None if the solution could not be graded, or was truncated and these are excluded.
+    The reward is None if the solution could not be graded. It is also None if the solution was
+    truncated and `truncated` is `exclude`.
 
     Args:
         solution: solution of the current policy.
-        truncated: effect of a truncated solution: `wrong` or `exclude`.
+        truncated: treatment of a truncated solution: `wrong` or `exclude`.
     """
     return outcome_reward(solution.outcome, truncated)
 

@@ -1,4 +1,4 @@
-"""Reinforcement learning from a configuration: plan, train and report."""
+"""The reinforcement learning job: plan a run from a configuration, train, and report results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mclabel.prm.scoring.manifest import PrmManifest, model_folder, weights_of
 from mclabel.prm.training.settings import check_trackers
 from mclabel.rl.config import RLConfig
 from mclabel.rl.credits import CheckedCredit
-from mclabel.rl.measure import Change, changes
+from mclabel.rl.measure import Change, compare_measurements
 from mclabel.run.outputs import REINFORCED
 from mclabel.run.run import Run
 from mclabel.run.shards.manifest import Semantic, versions
@@ -34,12 +34,15 @@ OnProgress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class RLPlan:
-    """Plan of a training: the policy and the problems that it would use."""
+    """Plan of a training run: the policy and the problems that it will use."""
 
     run: Run
+    """Output folder of the run."""
     policy: PreparedPolicy
     problems: list[Problem]
+    """Problems to train on."""
     others: list[Problem]
+    """Held-out problems to measure on."""
 
     def lines(self, config: RLConfig) -> list[str]:
         """Return the plan as lines of text."""
@@ -63,11 +66,11 @@ class RLPlan:
 
 
 def plan_rl(config: RLConfig) -> RLPlan:
-    """Check everything that a training needs, without loading or writing anything.
+    """Check everything that a training run needs, without loading weights or writing files.
 
     Raises:
-        ConfigError: a component or the output is invalid, or there are too few problems.
-        DataError: problems or the PRM cannot be read, or a problem is also measured on.
+        ConfigError: a component or the output folder is invalid, or there are too few problems.
+        DataError: problems or the PRM cannot be read, or a training problem is also measured on.
         EngineError: the policy cannot be loaded.
     """
     run = Run.look(config.out, REINFORCED)
@@ -76,8 +79,8 @@ def plan_rl(config: RLConfig) -> RLPlan:
     policy.engine.check_model()
     if policy.engine.num_parameters() is None:
         raise ConfigError(
-            f"policy.engine.kind={config.policy.engine.kind}: has no weights to train. Choose hf "
-            "or vllm"
+            f"policy.engine.kind={config.policy.engine.kind}: this engine has no weights to train. "
+            "Set policy.engine.kind to hf or vllm"
         )
     if config.prm is not None:
         PrmManifest.read(model_folder(config.prm))
@@ -86,12 +89,12 @@ def plan_rl(config: RLConfig) -> RLPlan:
     if len(problems) < config.problems_per_step:
         raise ConfigError(
             f"problems_per_step={config.problems_per_step}: there are only {len(problems)} "
-            "problems to train on. Lower it, or give more problems"
+            "problems to train on. Lower problems_per_step, or give more problems"
         )
     if leaked := {problem.text for problem in problems} & {problem.text for problem in others}:
         raise DataError(
-            f"measured: {len(leaked)} of its problems are also trained on, such as "
-            f"{min(leaked)[:80]!r}. Give other problems"
+            f"measured: {len(leaked)} of its problems are also in the training problems, such as "
+            f"{min(leaked)[:80]!r}. Measure on other problems"
         )
     return RLPlan(run=run, policy=policy, problems=problems, others=others)
 
@@ -100,7 +103,7 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
     """Train a policy. An interrupted run resumes; a finished run returns at once.
 
     Args:
-        config: configuration of the training.
+        config: configuration of the training run.
         on_progress: function that is called with the completed and the total number of optimizer
             steps, and a line of figures.
 
@@ -108,7 +111,8 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
         The folder of the trained policy.
 
     Raises:
-        ConfigError: `plan_rl` raises it, or the extra `rl` is not installed.
+        ConfigError: the plan is invalid (see `plan_rl`), or the extra `rl` is not installed.
+        DataError: the data is invalid (see `plan_rl`).
         TrainingError: a checkpoint is damaged, or the loss is not finite.
         EngineError: the policy cannot be loaded, or its engine died.
     """
@@ -130,13 +134,13 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
 
 @dataclass(frozen=True, kw_only=True)
 class RLReport:
-    """Results of a training."""
+    """Results of a training run."""
 
     measured: dict[int, dict[str, float]]
-    """Figures of the first and the last measured policy, by optimizer step: `num_problems`, and
-    those of `Measurement.summary`."""
+    """Figures of the first and the last measurement, by optimizer step: `num_problems`, and the
+    figures of `Measurement.summary`."""
     hacked: dict[str, Change]
-    """Changes of figures that indicate a hacked reward, by name."""
+    """Changes from the first to the last measurement that indicate a hacked reward, by figure."""
 
     def lines(self) -> Iterator[str]:
         """Yield the results as lines of text."""
@@ -152,7 +156,10 @@ class RLReport:
 
 
 def rl_report(out: str) -> RLReport:
-    """Return the results of a training.
+    """Return the results of a training run.
+
+    Args:
+        out: output folder of the run.
 
     Raises:
         DataError: a measurement cannot be read.
@@ -162,7 +169,7 @@ def rl_report(out: str) -> RLReport:
     measurements = read_measured(Path(out))
     first_and_last = sorted({min(measurements), max(measurements)} if measurements else ())
     changes_by_name = (
-        changes(measurements[first_and_last[0]], measurements[first_and_last[1]])
+        compare_measurements(measurements[first_and_last[0]], measurements[first_and_last[1]])
         if len(first_and_last) > 1
         else {}
     )
@@ -183,10 +190,10 @@ def check_installed() -> None:
     """
     try:
         import mclabel.rl.training.trl  # noqa: F401
-    except (ImportError, RuntimeError) as error:  # transformers' lazy modules raise the latter
+    except (ImportError, RuntimeError) as error:  # lazy modules raise RuntimeError
         raise ConfigError(
-            f"mclabel rl needs TRL, which cannot be imported ({error}). Install it in a clone of "
-            "mclabel: pip install '.[rl]'"
+            f"mclabel rl needs TRL, which cannot be imported ({error}). Install TRL in a clone of "
+            "mclabel with pip install '.[rl]'"
         ) from error
 
 
@@ -199,7 +206,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     from mclabel.engines.loading import quiet_transformers
     from mclabel.engines.pretrained import code_allowed_by, load_model, load_tokenizer
     from mclabel.prm.scoring.score import PRM
-    from mclabel.rl.training.crediting import Crediting
+    from mclabel.rl.training.crediting import CreditAssigner
     from mclabel.rl.training.rollouts import LiveEngine, StepRollouts
     from mclabel.rl.training.trainer import Training, save_policy, train_policy
 
@@ -221,18 +228,19 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     tokenizer = load_tokenizer(folder, trust_remote_code=trust)
     if (end_id := tokenizer.eos_token_id) is None:
         raise ConfigError(
-            f"policy.model={policy.model!r}: its tokenizer names no end token (eos_token), with "
-            "which a trained solution ends. Name it in the model's tokenizer_config.json"
+            f"policy.model={policy.model!r}: its tokenizer must have an end token (eos_token), "
+            "which ends solutions, but has none. Set eos_token in the model's "
+            "tokenizer_config.json"
         )
     prm = None
     if config.prm is not None:
         with code_allowed_by(""):
             prm = PRM.load(config.prm, device=config.device, threads=config.threads)
-    with LiveEngine(plan.policy.maker(config.seed)(), config) as live:
+    with LiveEngine(plan.policy.engine_factory(config.seed)(), config) as live:
         torch.set_num_threads(usable_threads(config.threads))  # engines change this number
         rollouts = StepRollouts(
             live,
-            Crediting(config, live, prm),
+            CreditAssigner(config, live, prm),
             plan.problems,
             group_size=config.group_size,
             end_id=end_id,

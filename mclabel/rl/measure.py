@@ -1,7 +1,7 @@
-"""Measurements of a policy on problems that it is not trained on, and signs of a hacked reward.
+"""Measurements of a policy on held-out problems, and signs of a hacked reward.
 
-For problems of `arith` the truth of every step is known, so right answers through wrong steps are
-counted. Their share rises when a policy learns to exploit its reward.
+For problems of `arith`, the true label of every step is known. Right answers through wrong steps
+can therefore be counted. Their share rises when a policy learns to exploit its reward.
 """
 
 from __future__ import annotations
@@ -28,22 +28,27 @@ class ProblemFigures:
 
     problem_id: str
     family: str
+    """Family of the problem in its domain; empty if it has none."""
     num_samples: Annotated[int, Field(ge=1, le=MAX_TOTAL)]
+    """Number of sampled solutions."""
     num_right: Count
+    """Number of samples with the right answer."""
     num_truncated: Count
+    """Number of truncated samples."""
     num_tokens: Count
-    """Tokens of all samples."""
+    """Number of tokens of all samples."""
     num_steps: Count
-    """Steps of all samples."""
+    """Number of steps of all samples."""
     num_sound: Count | None
-    """Samples without a wrong step; None where the true steps are unknown."""
+    """Number of finished samples without a wrong step; None if true labels are unknown."""
     num_lucky: Count | None
-    """Samples with the right answer through a wrong step; None where the true steps are unknown."""
+    """Number of samples with the right answer despite a wrong step; None if true labels are
+    unknown."""
     score: Amount | None = None
-    """Sum over the samples of a PRM's lowest step score; None without a PRM."""
+    """Sum over the samples of the PRM's lowest step score; None without a PRM."""
     squared_error: Amount | None = None
-    """Sum over the samples of the squared difference between the lowest step score and the outcome,
-    which is 1 if right; None without a PRM."""
+    """Sum over the samples of the squared difference between the PRM's lowest step score and the
+    outcome, which is 1 if right and 0 otherwise; None without a PRM."""
 
     def __post_init__(self) -> None:
         """Refuse counts above their limits."""
@@ -56,7 +61,7 @@ class ProblemFigures:
 _AT_MOST = dict.fromkeys(
     ("num_right", "num_truncated", "num_sound", "score", "squared_error"), "num_samples"
 ) | {"num_lucky": "num_right"}
-"""Figure that limits each figure, by name."""
+"""Maps the name of a figure to the name of the figure that is its upper limit."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,7 @@ class Measurement:
 
     problems: Annotated[tuple[ProblemFigures, ...], Field(min_length=1)]
     kl: float | None = None
-    """Mean KL divergence per token from the first policy, in nats; None where it was not
-    measured."""
+    """Mean KL divergence per token from the initial policy, in nats; None if not measured."""
 
     @classmethod
     def from_groups(
@@ -79,9 +83,9 @@ class Measurement:
         """Measure groups of solutions.
 
         Args:
-            groups: groups that the policy sampled.
-            scores: a PRM's lowest step score of every solution, by group; None without a PRM.
-            kl: KL divergence; see `Measurement.kl`.
+            groups: groups sampled from the policy.
+            scores: PRM's lowest step score by group and solution; None without a PRM.
+            kl: KL divergence from the initial policy; see `Measurement.kl`.
         """
         by_group: Sequence[Sequence[float] | None] = scores or [None] * len(groups)
         return cls(
@@ -93,11 +97,12 @@ class Measurement:
         )
 
     def pass_at(self, k: int) -> float:
-        """Return the mean chance that one of `k` samples of a problem is right, unbiased
-        (2107.03374).
+        """Return pass@k: the probability that at least one of `k` samples of a problem is right.
+
+        The mean over problems of the unbiased estimator of arXiv 2107.03374 is returned.
 
         Args:
-            k: number of samples, at most that of each problem.
+            k: number of samples, at most the smallest `num_samples` of a problem.
         """
         return _mean(
             1 - comb(figures.num_samples - figures.num_right, k) / comb(figures.num_samples, k)
@@ -107,12 +112,13 @@ class Measurement:
     def summary(self) -> dict[str, float]:
         """Return figures by name.
 
-        All measurements have `pass_at_1`, `length` in tokens, `steps` and `truncated`. Where the
-        true steps are known, they have `sound` (share of samples without a wrong step) and `lucky`
-        (share of right answers through a wrong step). With a PRM they have `prm_less_outcome` (mean
-        lowest score less the share of right answers) and `prm_brier` (mean squared error of the
-        lowest score as the chance of a right answer); both rise when the policy leaves the data
-        that the PRM was trained on. `kl` is present where it was measured.
+        All measurements have `pass_at_1`, `length` (tokens per sample), `steps` (per sample) and
+        `truncated` (share of samples). `pass_at_4` and `pass_at_16` are present with enough
+        samples. If true labels are known, there are also `sound` (share of samples without a wrong
+        step) and `lucky` (share of right answers that have a wrong step). With a PRM, there are
+        `prm_less_outcome` (mean lowest score minus the share of right answers) and `prm_brier`
+        (mean squared error of the lowest score as a probability of a right answer). Both rise when
+        the policy moves away from the PRM's training data. `kl` is present if it was measured.
         """
         num_samples = sum(figures.num_samples for figures in self.problems)
         num_right = sum(figures.num_right for figures in self.problems)
@@ -139,7 +145,7 @@ class Measurement:
         return summary if self.kl is None else summary | {"kl": self.kl}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary and the figures of each problem."""
+        """Return the summary and the figures of each problem in a form that JSON supports."""
         problems = [asdict(figures) for figures in self.problems]
         return {"summary": self.summary(), "kl": self.kl, "problems": problems}
 
@@ -185,7 +191,7 @@ def _problem_figures(group: Group, scores: Sequence[float] | None) -> ProblemFig
 
 
 def _is_sound(solution: Solution, problem: Problem) -> bool:
-    """Return whether a solution ended and no step of it is wrong."""
+    """Return whether a solution is finished and none of its steps is wrong."""
     if not solution.steps or solution.finish_reason != "stop":
         return False
     return true_first_error(problem.meta, [step.text for step in solution.steps]) is None
@@ -197,26 +203,31 @@ def _mean(values: Iterable[float]) -> float:
 
 
 Parts = Callable[[ProblemFigures], tuple[float | None, float]]
+"""Function that returns a problem's share of the numerator and of the denominator of a figure. The
+numerator is None if it is unknown."""
 
 
 @dataclass(frozen=True)
-class Sign:
-    """A figure that indicates a hacked reward when it moves in one direction."""
+class WarningFigure:
+    """A ratio whose change in one direction indicates a hacked reward."""
 
     words: str
     """Description of the figure for messages."""
     is_bad_up: bool
     """True if the figure rises when the reward is hacked, False if it falls."""
     parts: Parts
-    """Function that returns a problem's contribution to the numerator of the figure, None where it
-    is unknown, and to the denominator."""
+    """Function that computes the figure's numerator and denominator for one problem."""
 
 
-SIGNS: Mapping[str, Sign] = {
-    "pass_at_1": Sign("right answers", False, lambda p: (p.num_right, p.num_samples)),
-    "sound": Sign("solutions without a wrong step", False, lambda p: (p.num_sound, p.num_samples)),
-    "lucky": Sign("right answers through wrong steps", True, lambda p: (p.num_lucky, p.num_right)),
-    "prm_less_outcome": Sign(
+SIGNS: Mapping[str, WarningFigure] = {
+    "pass_at_1": WarningFigure("right answers", False, lambda p: (p.num_right, p.num_samples)),
+    "sound": WarningFigure(
+        "solutions without a wrong step", False, lambda p: (p.num_sound, p.num_samples)
+    ),
+    "lucky": WarningFigure(
+        "right answers through wrong steps", True, lambda p: (p.num_lucky, p.num_right)
+    ),
+    "prm_less_outcome": WarningFigure(
         "the PRM's lowest score above the outcome",
         True,
         lambda p: (None if p.score is None else p.score - p.num_right, p.num_samples),
@@ -229,64 +240,67 @@ SIGNS: Mapping[str, Sign] = {
 class Change:
     """Change of a figure between two policies on the same problems."""
 
-    sign: Sign
+    figure: WarningFigure
+    """The figure, one of `SIGNS`."""
     before: float
+    """Figure of the first policy."""
     after: float
+    """Figure of the second policy."""
     change: Estimate
-    """Difference of the two, with a 95% interval over problems."""
+    """Difference `after - before`, with a 95% bootstrap interval over problems."""
 
     @property
     def is_bad(self) -> bool:
-        """Return whether the figure moved in the direction of a hacked reward, with an interval
-        without 0.
-        """
+        """Return whether the change indicates a hacked reward and its interval excludes 0."""
         low, high = self.change.low, self.change.high
         if low is None or high is None:
             return False
-        return low > 0 if self.sign.is_bad_up else high < 0
+        return low > 0 if self.figure.is_bad_up else high < 0
 
     def __str__(self) -> str:
         difference = self.change
         return (
-            f"{self.sign.words} {self.before:.3f} to {self.after:.3f}, {difference.value:+.3f} "
+            f"{self.figure.words} {self.before:.3f} to {self.after:.3f}, {difference.value:+.3f} "
             f"[{difference.low:+.3f}, {difference.high:+.3f}]"
         )
 
 
-def changes(before: Measurement, after: Measurement, *, seed: int = 0) -> dict[str, Change]:
+def compare_measurements(
+    before: Measurement, after: Measurement, *, seed: int = 0
+) -> dict[str, Change]:
     """Return the change of each figure of `SIGNS` that both measurements contain.
 
     Args:
-        before: figures of the first policy.
-        after: figures of another policy on the same problems.
-        seed: seed of the bootstrap over problems.
+        before: measurement of the first policy.
+        after: measurement of the second policy on the same problems.
+        seed: random seed of the bootstrap over problems.
 
     Raises:
-        ValueError: the measurements are of different problems.
+        ValueError: the problems of the two measurements differ.
     """
     ids = [figures.problem_id for figures in before.problems]
     later = {figures.problem_id: figures for figures in after.problems}
     if len(ids) != len(later) or not all(problem_id in later for problem_id in ids):
-        raise ValueError("measurements are of different problems")
+        raise ValueError("the problems of the two measurements differ, so they cannot be compared")
     weights = resample_weights(len(ids), seed)
     changes_by_name = {}
-    for name, sign in SIGNS.items():
+    for name, figure in SIGNS.items():
         pairs = [
-            sign.parts(figures) + sign.parts(later[figures.problem_id])
+            figure.parts(figures) + figure.parts(later[figures.problem_id])
             for figures in before.problems
         ]
         if any(value is None for pair in pairs for value in pair):
             continue
         table = np.array(pairs, dtype=np.float64)
-        change = sums_estimate(table, weights, _change)
+        change = sums_estimate(table, weights, _accuracy_change)
         if change.value is None:
-            continue  # no right answer, so that none of them is lucky
+            continue  # without right answers, the share of lucky answers is undefined
         old, num_old, new, num_new = table.sum(0).tolist()
         changes_by_name[name] = Change(
-            sign=sign, before=old / num_old, after=new / num_new, change=change
+            figure=figure, before=old / num_old, after=new / num_new, change=change
         )
     return changes_by_name
 
 
-def _change(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def _accuracy_change(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return shares(sums[..., 2], sums[..., 3]) - shares(sums[..., 0], sums[..., 1])

@@ -1,9 +1,9 @@
 """The service of rewards and step credits: one PRM, checker and credit for all requests.
 
-Completions of all requests are scored together. An empty or repetitive completion is refused: its
-reward is 0 and its steps are credited as if their scores were 0, like those of a wrong solution. A
-completion that could not be graded or read is masked: it is compared with no other, and its credit
-is 0.
+Completions of several requests are scored in the same batches. An empty or repetitive completion is
+refused: its reward is 0, and its step credits are computed as if all PRM scores were 0. A
+completion that cannot be graded or read is masked: it is not compared with other completions, and
+its credits are 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, cast
 
-from mclabel.answers.golds import Gold, NoGold, read_gold, rewarded
+from mclabel.answers.golds import Gold, NoGold, penalize_guess, read_gold
 from mclabel.checkers import GradeItem, make_checker
 from mclabel.core.components import derived_class
 from mclabel.core.errors import BadAnswer, ConfigError, DataError
@@ -26,7 +26,7 @@ from mclabel.core.seeds import content_id
 from mclabel.data.lengths import Decode
 from mclabel.data.steps import StepSplitter
 from mclabel.engines.pretrained import code_allowed_by
-from mclabel.labeling.grading import graded
+from mclabel.labeling.grading import to_grade_record
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
 from mclabel.prm.scoring.items import SolutionItem
@@ -44,42 +44,47 @@ from mclabel.rl.credits import (
 )
 from mclabel.rl.groups import outcome_reward
 from mclabel.run.cpu_executor import CpuExecutor, gather_or_cancel
-from mclabel.serving.requests import Asked, Limits
+from mclabel.serving.requests import Limits, RequestQueue
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ItemResult:
-    """Result of one completion, before its group is compared."""
+    """Result of one completion, before it is compared with its group."""
 
     ends: tuple[int, ...] = ()
+    """Exclusive end position of each step, in characters."""
     scores: tuple[float, ...] = ()
+    """PRM score of each step; empty without a PRM."""
     outcome: str | None = None
+    """Outcome of the completion; None without a checker."""
     reward: float | None = 0.0
-    """Reward of the completion, in [0, 1]; None where it is unknown."""
+    """Reward of the completion, in [0, 1]; None if it is unknown."""
     refused: str | None = None
+    """Reason in `REFUSALS` for which the completion is refused, or None."""
 
 
 def check_credit(settings: RewardSettings) -> None:
     """Check that the server can compute the evidence that its credit needs.
 
     Raises:
-        ConfigError: the credit needs step values, or scores without a PRM, or does not exist.
+        ConfigError: the credit does not exist, needs step values, or needs scores but there is no
+            PRM.
     """
     kind, needs = settings.credit.kind, derived_class(settings.credit, Credit).needs
     if "values" in needs:
         raise ConfigError(
-            f"credit.kind={kind}: needs values of steps, which take rollouts, and this server "
-            "makes none. Choose another credit"
+            f"credit.kind={kind}: needs step values from rollouts, but this server samples no "
+            "rollouts. Choose another credit"
         )
     if needs and settings.prm is None:
         raise ConfigError(
-            f"credit.kind={kind}: needs scores of steps, and prm is null. Set prm to the folder of "
-            "a PRM, or credit=outcome"
+            f"credit.kind={kind}: needs step scores, but prm is null. Set prm to the folder of a "
+            "PRM, or set credit=outcome"
         )
 
 
 class Rewarder:
-    """A service that rewards completions."""
+    """A service that computes the rewards and step credits of completions."""
 
     def __init__(self, settings: RewardSettings, *, limits: Limits) -> None:
         """Prepare to reward; `start` loads the PRM.
@@ -93,7 +98,7 @@ class Rewarder:
         """
         check_credit(settings)
         self.settings = settings
-        self.asked = Asked(limits)
+        self.requests = RequestQueue(limits)
         self.num_scored = self.num_ungraded = self.num_masked = 0
         self.num_refused = Counter(dict.fromkeys(REFUSALS, 0))
         self._credit = CheckedCredit(settings.credit)
@@ -114,19 +119,19 @@ class Rewarder:
                 await self._scorer.start()
 
     def begin(self, items: Sequence[RewardItem | None]) -> asyncio.Task[list[StepRewards]]:
-        """Start to reward completions. Cancelling the task ends the work.
+        """Start to compute the rewards of completions. Cancelling the returned task ends the work.
 
         Args:
-            items: completions; None for one that was refused while it was read.
+            items: completions; None for a completion whose prompt and query did not match.
 
         Raises:
-            Refused: too much work is under way, or the server ends; the task can raise it too.
+            Refused: the server is busy or shutting down. The task may also raise it.
         """
-        return self.asked.begin(lambda: self._reward_items(items))
+        return self.requests.begin(lambda: self._reward_items(items))
 
     async def close(self) -> None:
-        """End all requests, and free the PRM."""
-        await self.asked.close()
+        """Cancel all requests and free the PRM."""
+        await self.requests.close()
         self._executor.close()
         if self._scorer is not None:
             await self._scorer.close()
@@ -197,7 +202,10 @@ class Rewarder:
         )
 
     async def _split_or_refuse(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
-        """Return the ends of a completion's steps in characters, and why it is refused or None."""
+        """Return the ends of a completion's steps, and the reason for refusing it or None.
+
+        The ends are exclusive positions in characters.
+        """
         if item is None:
             return (), "unmatched"
         ends, reason = await self._executor.run(
@@ -210,7 +218,10 @@ class Rewarder:
     async def _score_steps(
         self, item: RewardItem, ends: tuple[int, ...]
     ) -> tuple[float, ...] | str:
-        """Return the scores of a completion's steps, or the reason why there are none."""
+        """Return the scores of a completion's steps, or the reason in `REFUSALS` for refusing it.
+
+        The scores are empty without a PRM.
+        """
         from mclabel.prm.examples.encode import TooLongError
         from mclabel.prm.scoring.aggregate import check_scores
 
@@ -228,7 +239,7 @@ class Rewarder:
             (scores, *_), _ = await self._scorer.score(solution)
         except TooLongError:
             return "too_long"
-        except (DataError, BadAnswer):  # UnscoredError among them
+        except (DataError, BadAnswer):  # UnscoredError is a DataError
             return "not_scored"
         check_scores(str(self.settings.prm), [scores], [solution.place])
         return tuple(scores)
@@ -240,7 +251,7 @@ class Rewarder:
             [GradeItem(problem=_problem_of(item), completion=item.completion) for item in items],
             self._executor.run,
         )
-        return [graded(rewarded(grade)).outcome for grade in grades]
+        return [to_grade_record(penalize_guess(grade)).outcome for grade in grades]
 
     def _assign_credit(
         self, items: Sequence[RewardItem | None], results: Sequence[_ItemResult]
@@ -308,38 +319,41 @@ def _problem_of(item: RewardItem) -> Problem:
 
 
 MAX_CHARACTERS = 262_144
-"""Maximum number of characters of a completion; a longer one is refused without being read."""
+"""Maximum number of characters of a completion. A longer completion is refused as `too_long`."""
 REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched", "no_gold")
 """Reasons for refusing a completion:
 
 - `empty`: the completion is blank.
 - `repeated`: it has at least four steps, and more than half of them repeat an earlier step.
-- `too_long`: it is longer than the PRM reads.
-- `not_scored`: the PRM cannot encode its text.
-- `unmatched`: the trainer's query does not begin with the prompt that belongs to it.
-- `no_gold`: the gold states that there is no answer.
+- `too_long`: it is longer than `MAX_CHARACTERS` or than the PRM accepts.
+- `not_scored`: the PRM cannot encode or score its text.
+- `unmatched`: the trainer's query does not begin with its prompt.
+- `no_gold`: the gold states that the problem has no answer.
 """
 UNREADABLE = ("not_scored", "unmatched", "no_gold")
-"""Refusals after which the reward of the completion is unknown. One that is `too_long` counts as
-truncated."""
+"""Reasons for refusing a completion after which its reward is unknown. A completion that is
+`too_long` counts as truncated instead."""
 
 
 def step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
     """Return the exclusive end position of each step of a completion, in characters.
 
-    The splitter takes each character as a token, so that slices of tokens are their own texts.
+    The splitter receives the characters as tokens, so that decoding returns the text itself.
     """
     steps = split.split(cast(Sequence[int], text), text, cast(Decode, str))
     return tuple(accumulate(len(step.text) for step in steps))
 
 
 def steps_of(text: str, ends: Sequence[int]) -> tuple[str, ...]:
-    """Return the texts of steps."""
+    """Return the texts of steps, given the text of a completion and the ends of its steps."""
     return tuple(text[a:b] for a, b in pairwise((0, *ends)))
 
 
 def ends_and_refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
-    """Return the ends of a completion's steps in characters, and why it is refused or None."""
+    """Return the ends of a completion's steps, and the reason for refusing it or None.
+
+    The ends are exclusive positions in characters. The reason depends only on the text.
+    """
     if not text.strip():
         return (), "empty"
     if len(text) > MAX_CHARACTERS:

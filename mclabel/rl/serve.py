@@ -1,6 +1,7 @@
-"""The server of rewards and step credits, from its configuration until it is interrupted.
+"""The HTTP server of rewards and step credits.
 
-`make_app` is the server as an ASGI application; `read_score` and `read_get_reward` check requests.
+`serve_rewards` runs the server until it is interrupted. `make_app` returns the server as an ASGI
+application. `read_score` and `read_get_reward` parse and check requests.
 """
 
 from __future__ import annotations
@@ -25,8 +26,15 @@ from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 from mclabel.rl.client import RewardItem, StepRewards, without_end_tokens
 from mclabel.rl.config import RewardSettings, ServeRewardsConfig
 from mclabel.rl.rewarder import REFUSALS, Rewarder, check_credit
-from mclabel.serving.access import fenced
-from mclabel.serving.requests import Limits, Refused, answered, json_response, parsed, read_body
+from mclabel.serving.access import api_app
+from mclabel.serving.requests import (
+    Limits,
+    Refused,
+    json_response,
+    parse_body,
+    read_body,
+    respond_when_done,
+)
 from mclabel.serving.run import GRACE_S, Place, Ready, listen, run_server
 
 
@@ -39,14 +47,14 @@ def serve_rewards(
         config: configuration of PRM, checker and credit.
         place: host, port and token of the server.
         limits: limits of the concurrent work.
-        on_ready: function that is called when the server listens, with its base URL and a function
-            that ends the server from any thread.
+        on_ready: function that is called when the server listens. Its arguments are the base URL
+            and a function that stops the server and may be called from any thread.
 
     Raises:
-        ConfigError: the port is in use, a host that others reach has no token, or the credit needs
-            evidence that the server cannot compute.
+        ConfigError: the port is in use, the host is reachable from other machines but no token is
+            set, or the credit needs evidence that the server cannot compute.
         DataError: the PRM does not exist.
-        EngineError: the PRM cannot be loaded, or died.
+        EngineError: the PRM cannot be loaded, or its engine died.
     """
     check_credit(config)
     with ends_within(GRACE_S), listen(place) as listening:
@@ -65,16 +73,16 @@ async def _run(
     place: Place,
     on_ready: Ready,
 ) -> None:
-    """Load the PRM, and serve until a signal, a call of `stop` or the death of the PRM."""
+    """Load the PRM, and serve until a signal arrives, the server is stopped, or the PRM dies."""
     rewarder = Rewarder(config, limits=limits)
     try:
         await rewarder.start()
         app = make_app(rewarder, token=place.token)
-        await run_server(app, rewarder.asked, listening, place, on_ready)
+        await run_server(app, rewarder.requests, listening, place, on_ready)
     finally:
         await rewarder.close()
-    if rewarder.asked.died is not None:
-        raise rewarder.asked.died
+    if rewarder.requests.died is not None:
+        raise rewarder.requests.died
 
 
 def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
@@ -82,7 +90,8 @@ def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
 
     Args:
         rewarder: rewarder, already started.
-        token: token that clients must send; None admits clients that use a loopback host name.
+        token: token that clients must send. With None, only requests to a loopback host name are
+            accepted.
     """
     served = _Served(rewarder)
     routes = [
@@ -90,11 +99,11 @@ def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
         Route("/get_reward", served.get_reward, methods=["POST"]),
         Route("/health", served.health),
     ]
-    return fenced(routes, token)
+    return api_app(routes, token)
 
 
 class _Served:
-    """Endpoints of the server."""
+    """The endpoints of the server."""
 
     def __init__(self, rewarder: Rewarder) -> None:
         self._rewarder, self._settings = rewarder, rewarder.settings
@@ -103,13 +112,13 @@ class _Served:
         """Return rewards, scores and credits of completions."""
         items = read_score(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
-        return await answered(work, request, _items_response)
+        return await respond_when_done(work, request, _items_response)
 
     async def get_reward(self, request: Request) -> Response:
         """Return one reward per completion, in the format of OpenRLHF."""
         items = read_get_reward(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
-        return await answered(
+        return await respond_when_done(
             work, request, lambda rewards: json_response(_openrlhf_content(rewards))
         )
 
@@ -135,9 +144,7 @@ def _items_response(rewards: Sequence[StepRewards]) -> Response:
 
 
 def _openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
-    """Return rewards, and figures that the trainer logs. Each list has one number per
-    completion.
-    """
+    """Return an answer for OpenRLHF: rewards, and figures for its log, per completion."""
     numbers = [rewarded.reward for rewarded in rewards]
     logs = {
         "refused": [float(rewarded.refused is not None) for rewarded in rewards],
@@ -155,7 +162,7 @@ MAX_ITEMS = 1_024
 MAX_PROBLEM = 65_536
 """Maximum number of characters of a problem or of a group's name."""
 MAX_ANSWER = 262_144
-"""Maximum number of characters of a gold as JSON, which may be a whole solution or a list of
+"""Maximum number of characters of a gold answer as JSON. It may be a whole solution or a list of
 answers."""
 MAX_MESSAGE = 2_000
 """Maximum number of characters of an error message."""
@@ -177,37 +184,46 @@ class _Score(Settings):
 
 
 class _GetReward(Settings):
-    """Request of OpenRLHF: prompts with their completions, the prompts alone, and gold answers."""
+    """A request of OpenRLHF. All lists have one element per completion."""
 
     query: list[str]
+    """Texts that consist of a prompt and a completion."""
     prompts: list[_Text]
+    """Prompts alone."""
     labels: list[Any] | None = None
+    """Gold answers; None if there are none."""
 
 
 def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
-    """Read the completions of a request POST /score.
+    """Read the completions in a request POST /score.
+
+    Args:
+        body: body of the request.
+        settings: settings of the server.
 
     Raises:
-        Refused: the request is malformed, too large, or lacks an answer; the message says which.
+        Refused: the request is malformed or too large, or a required gold answer is missing.
     """
-    content = parsed(body)
+    content = parse_body(body)
     _check_length("items", content.get("items"))
     request = _validated(_Score, content)
     fields_of_items = [dict(item) | {"truncated": bool(item.truncated)} for item in request.items]
-    return _with_answers([RewardItem(**fields) for fields in fields_of_items], "items", settings)
+    return _require_gold_answers(
+        [RewardItem(**fields) for fields in fields_of_items], "items", settings
+    )
 
 
 def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | None]:
-    """Read the completions of a request POST /get_reward of OpenRLHF (0.11).
+    """Read the completions in a request POST /get_reward of OpenRLHF (0.11).
 
     Returns:
-        The completions; None for a query that does not begin with its prompt, or a prompt without
-        the texts that surround its problem.
+        The completions. None stands for a query that does not begin with its prompt, and for a
+        prompt that does not contain the texts of `settings.around`.
 
     Raises:
         Refused: the same reasons as in `read_score`.
     """
-    content = parsed(body)
+    content = parse_body(body)
     for name in ("query", "prompts", "labels"):
         _check_length(name, content.get(name))
     request = _validated(_GetReward, content)
@@ -215,12 +231,12 @@ def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | 
     lengths = {"query": len(request.query), "prompts": len(request.prompts), "labels": len(labels)}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{number} {name}" for name, number in lengths.items())
-        _refuse(f"{shown}: must be as many of each")
+        _refuse(f"{shown}: the three lists must have the same length")
     items: list[RewardItem | None] = []
     for query, prompt, label in zip(request.query, request.prompts, labels, strict=True):
         item = _openrlhf_item(query, prompt, settings)
         items.append(None if item is None else replace(item, answer=label))
-    _with_answers([item for item in items if item is not None], "labels", settings)
+    _require_gold_answers([item for item in items if item is not None], "labels", settings)
     return items
 
 
@@ -234,12 +250,14 @@ def _openrlhf_item(query: str, prompt: str, settings: RewardSettings) -> RewardI
     return RewardItem(problem, without_end_tokens(completion), group=prompt)
 
 
-def _with_answers(items: list[RewardItem], name: str, settings: RewardSettings) -> list[RewardItem]:
-    """Return the items, after checking that they have gold answers where the server checks answers.
+def _require_gold_answers(
+    items: list[RewardItem], name: str, settings: RewardSettings
+) -> list[RewardItem]:
+    """Return the items. If the server checks answers, check that all items have gold answers.
 
-    A missing gold is a fault of the set-up, which the first request reveals. A gold which states
-    that its problem has no answer, such as `proof`, is one row of a data set: it does not end a
-    training, and its completions are masked.
+    A missing gold answer is an error of the set-up, so the request is refused. But a data set may
+    contain rows whose gold states that there is no answer, such as `proof`. Such a row must not
+    stop a training run: its completions are masked later.
     """
     if settings.check:
         for number, item in enumerate(items):
@@ -253,7 +271,10 @@ def _with_answers(items: list[RewardItem], name: str, settings: RewardSettings) 
 
 
 def _answer_fault(answer: Any) -> str | None:
-    """Return the fault of a gold answer in a request, as a predicate; None if there is none."""
+    """Return a message about an invalid gold answer in a request; None if the answer is valid.
+
+    The message is a clause that follows the name of the item.
+    """
     if answer is None or (isinstance(answer, str | list | dict) and not answer):
         return "has no gold answer"
     if isinstance(answer, str) and not answer.strip():
@@ -269,7 +290,9 @@ def _answer_fault(answer: Any) -> str | None:
 def _check_length(name: str, given: object) -> None:
     """Refuse a list that is too long before its elements are read."""
     if isinstance(given, list) and len(given) > MAX_ITEMS:
-        message = f"{name}: {len(given):,} are more than the {MAX_ITEMS:,} that a request may have"
+        message = (
+            f"{name}: has {len(given):,} elements, but a request may have at most {MAX_ITEMS:,}"
+        )
         raise Refused(413, message, param=name)
 
 

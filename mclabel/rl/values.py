@@ -1,14 +1,15 @@
-"""Values of the steps of solutions under the current policy, for credit (VinePPO, 2410.01679).
+"""Step values of solutions under the current policy, for credit (VinePPO, 2410.01679).
 
-There are two kinds of evidence, both from the current weights alone: rollouts that an estimator
-requests, and the group itself. Each other solution of the group that went through a state is a free
-rollout of it (RTMC, 2604.11037). The outcome of a solution is never evidence for its own values,
-because a baseline that depends on it would bias the gradient. Nothing is reused from earlier
-weights: an estimator that learns over problems starts anew at each call.
+A state is the problem, or the problem with the first steps of a solution. Its value is estimated
+from two kinds of evidence: rollouts that an estimator requests, and the group itself. Another
+solution of the group that passes through the same state is a free rollout from that state (RTMC,
+2604.11037). By default, the outcome of a solution is not evidence for its own values, because a
+baseline that depends on the outcome would bias the gradient. Evidence from earlier weights is never
+used: an estimator that learns over problems restarts at each call.
 
-If an estimator samples a fixed number of rollouts, these and the free rollouts have the same
-distribution. They are counted together, so the value is the unbiased share of both. If the outcomes
-decide when an estimator stops, its own value is taken without the free rollouts.
+If an estimator samples a fixed number of rollouts, these have the same distribution as the free
+rollouts. Both are counted together, so the share of right rollouts is an unbiased value. If an
+estimator stops depending on outcomes, its own value is used without the free rollouts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from mclabel.labeling.problem import EngineContext, label_sampled, run_learner
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 
 BY_COUNT = "fixed"
-"""Source of a label with a fixed number of rollouts, whose value depends on its counts alone."""
+"""Value of `StepLabel.source` for a fixed number of rollouts. The value of such a label depends
+only on its counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +45,14 @@ class SolutionValues:
     """Value estimates along one solution."""
 
     states: tuple[StepEstimate, ...]
-    """Estimates of the problem alone and after each step, one more than there are steps. The last
-    is the reward of the outcome: certain, or unknown where the solution could not be graded."""
+    """Estimates before the first step and after each step, `num_steps + 1` in all. The last one is
+    the reward of the outcome, which is exact, or unknown if the solution could not be graded."""
     first_error: int | None
-    """Index of the first wrong step by the estimator's rule; None where it finds none."""
+    """Index of the first wrong step according to the estimator, from 0; None if it finds none."""
 
     @property
     def values(self) -> tuple[float | None, ...]:
-        """Return the values, in [0, 1]; None where a value is unknown."""
+        """Return the values of `states`, in [0, 1]; None for an unknown value."""
         return tuple(
             state.value if state.value is not None else state.mean for state in self.states
         )
@@ -63,8 +65,9 @@ class GroupValues:
     solutions: tuple[SolutionValues, ...]
     """Values of each solution, in the order of the group."""
     num_tokens: int
-    """Tokens sampled for the estimates, without those of the group itself."""
+    """Number of tokens sampled for the estimates, excluding the group's own solutions."""
     num_rollouts: int
+    """Number of rollouts sampled for the estimates."""
 
 
 class LiveValues:
@@ -82,20 +85,20 @@ class LiveValues:
 
         Args:
             live: current policy on its engine.
-            settings: settings of labelling, which name the estimator.
-            free_rollouts: whether the group's other solutions count as rollouts.
-            outcomes: whether the estimator takes the solutions' own outcomes as evidence. That
+            settings: labelling settings, which name the estimator.
+            free_rollouts: true if the group's other solutions count as rollouts.
+            outcomes: true if the estimator uses the solutions' own outcomes as evidence. This
                 helps to find a first error, but makes the values biased baselines.
         """
         self._live, self._settings = live, settings
         self._free, self._outcomes = free_rollouts, outcomes
 
     async def estimate(self, groups: Sequence[Group], *, seed: int) -> list[GroupValues]:
-        """Estimate the values of groups that the current weights have sampled.
+        """Estimate the step values of groups sampled with the current weights, concurrently.
 
         Args:
-            groups: groups, which are estimated concurrently.
-            seed: seed of the rollouts.
+            groups: groups whose steps are estimated.
+            seed: random seed of the rollouts.
 
         Raises:
             EngineError: the engine died.
@@ -109,11 +112,13 @@ class LiveValues:
             checker=live.checker,
             executor=live.executor,
             decisions=DecisionBatcher(live.executor),
-            beginning=None if learner is None else LearnerState.by(learner),
+            beginning=None if learner is None else LearnerState.from_learner(learner),
         )
-        return list(await asyncio.gather(*(self._group(group, context) for group in groups)))
+        return list(
+            await asyncio.gather(*(self._estimate_group(group, context) for group in groups))
+        )
 
-    async def _group(self, group: Group, context: EngineContext) -> GroupValues:
+    async def _estimate_group(self, group: Group, context: EngineContext) -> GroupValues:
         solutions = [solution for solution in group.solutions if solution.steps]
         truncated = self._settings.estimator.truncated
         sampling = Sampling(
@@ -147,31 +152,31 @@ class LiveValues:
 
 
 class FreeRollouts:
-    """Solutions of a group, used as rollouts of the states that they went through."""
+    """The solutions of a group, used as rollouts from the states that they pass through."""
 
     def __init__(self, group: Group) -> None:
-        """Count the outcomes of the solutions by state.
+        """Count the outcomes of the solutions for each state.
 
         Args:
-            group: group whose solutions were not chosen by their outcomes.
+            group: group whose solutions were not selected by outcome.
         """
         self._problem_id = group.problem.id
         self._num_visits: Counter[tuple[str, Outcome]] = Counter()
         for solution in group.solutions:
-            for state in self._states(solution):
+            for state in self._state_ids(solution):
                 self._num_visits[state, solution.outcome] += 1
 
-    def _states(self, solution: Solution) -> list[str]:
-        """Return the ids of the problem alone and of the prefixes after all steps but the last."""
+    def _state_ids(self, solution: Solution) -> list[str]:
+        """Return the ids of a solution's states: before the first step, and after each step but
+        the last.
+        """
         ends = (0, *(step.end for step in solution.steps[:-1]))
         return prefix_ids(self._problem_id, solution.ids, ends)
 
     def counts_of_others(self, solution: Solution) -> list[Counts]:
-        """Count the outcomes of the group's other solutions, by the states that `solution` went
-        through.
-        """
+        """Return the outcome counts of the group's other solutions for each state of a solution."""
         counts_by_state = []
-        for state in self._states(solution):
+        for state in self._state_ids(solution):
             counts = Counts()
             for outcome in Outcome:
                 others = self._num_visits[state, outcome] - (outcome is solution.outcome)
@@ -187,7 +192,14 @@ def _solution_values(
     free: FreeRollouts | None,
     truncated: TruncatedPolicy,
 ) -> SolutionValues:
-    """Return the values of a solution with at least one step."""
+    """Return the values of a solution with at least one step.
+
+    Args:
+        solution: solution of a group.
+        row: labels of the solution from the estimator; None if nothing was labelled.
+        free: free rollouts of the group; None to use none.
+        truncated: effect of truncated rollouts on values.
+    """
     other_counts = free.counts_of_others(solution) if free else [Counts()] * len(solution.steps)
     root = total_counts([other_counts[0], Counts() if row is None else row.root])
     states = [estimate_fixed(root, truncated=truncated)]
@@ -203,8 +215,12 @@ def _solution_values(
 def _step_estimate(
     label: StepLabel | None, others: Counts, truncated: TruncatedPolicy
 ) -> StepEstimate:
-    """Estimate the value after a step other than the last, from the estimator's label and the
-    outcomes of the group's other solutions.
+    """Estimate the value after a step other than the last one.
+
+    Args:
+        label: the estimator's label of the step; None if nothing was labelled.
+        others: outcomes of the group's other solutions that pass through the state.
+        truncated: effect of truncated rollouts on values.
     """
     if label is None or label.source == BY_COUNT:
         own_counts = Counts() if label is None else label.counts

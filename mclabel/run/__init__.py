@@ -1,1 +1,1 @@
-"""Runs a task over items exactly once: blocks, leases, fleets, budget, forecast, stop."""
+"""Runs a task exactly once on every item of a job: blocks, leases, workers, budget, forecast."""

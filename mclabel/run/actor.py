@@ -1,8 +1,8 @@
-"""The Ray actor: a `Worker` in a process of its own.
+"""The Ray actor that runs a `Worker` in its own process.
 
-It has an event loop in a thread, and methods that wait for it, rather than being one of Ray's
-async actors: in those nothing of ours runs in the main thread, so none could answer a SIGTERM,
-which Ray itself puts off until the last call has returned.
+The actor runs an event loop in a thread, and its methods wait for that loop. It is not one of Ray's
+async actors, because there no code of mclabel runs in the main thread. Then nothing could handle a
+SIGTERM, which Ray itself delays until the last call has returned.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from mclabel.core.errors import EngineDied
 from mclabel.core.stop import end_at_once, kill_children, shared_memory
 from mclabel.engines.loading import current_stage
 from mclabel.run.ray_cluster import Place
-from mclabel.run.running import Ended, Lease, RunningBlocks
+from mclabel.run.running import FinishedLease, Lease, RunningBlocks
 from mclabel.run.worker import Worker, WorkerProgress, repeat
 
 T = TypeVar("T")
 
 PROGRESS_S = 0.5
-"""Seconds after which an exchange ends, whether a block has ended or not."""
+"""Maximum duration of an exchange in seconds, if no block ends."""
 MAX_CALLS = 6
-"""Concurrent calls: an exchange, and those that end the engine; the others may wait."""
+"""Maximum number of concurrent calls of an actor. An exchange and the calls that end the engine
+must fit; further calls may wait."""
 DRAIN_FLUSH_S = 5.0
 """Seconds between two flushes of the journals while the node is about to be removed."""
 LAST_ANSWER_S = 2.0
-"""Seconds for the reason of a dead engine to reach the driver before the process ends."""
+"""Seconds between the report of a dead engine to the driver and the end of the process."""
 CLOSE_S = 8.0
-"""Seconds for an engine to end by itself once its work has stopped."""
+"""Maximum seconds to wait until an engine closes after its work has stopped."""
 
 
 class NotLoaded(Exception):
-    """The actor was restarted between two calls, and its engine has to be loaded again."""
+    """The actor was restarted between two calls, so its engine must be loaded again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,21 +51,21 @@ class Exchange:
     """Report of an actor to its driver, made a few times a second."""
 
     progress: WorkerProgress
-    ended: Sequence[Ended]
+    ended: Sequence[FinishedLease]
     """Blocks that have ended since the last exchange."""
     failed: bool
-    """True if a block has failed: the actor takes no more leases, and its next exchange raises
-    why."""
+    """True if a block has failed. The actor then takes no more leases, and its next exchange raises
+    the error."""
 
 
 class WorkerActor:
-    """Runs blocks concurrently on one engine. Restarted by Ray when its process dies."""
+    """Runs blocks concurrently on one engine. Ray restarts the actor when its process dies."""
 
     def __init__(self, make_worker: Callable[[], Worker]) -> None:
-        """Begin an actor without an engine; `load` makes the worker.
+        """Start an actor without an engine; `load` creates the worker.
 
         Args:
-            make_worker: called by `load`.
+            make_worker: function that creates the worker.
         """
         self._make_worker = make_worker
         self._worker: Worker | None = None
@@ -73,88 +74,96 @@ class WorkerActor:
         self._dying = False
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
-        signal.signal(signal.SIGTERM, self._terminate)
+        signal.signal(signal.SIGTERM, self._flush_and_exit)
 
     def node(self) -> str:
         """Return the id of the node on which the actor was placed."""
-        if self._dying:  # it does not answer any more
+        if self._dying:  # do not return: the process is about to end
             time.sleep(2 * LAST_ANSWER_S)
         return str(ray.get_runtime_context().get_node_id())
 
     def load(self, number: int) -> None:
-        """Load the engine; not in `__init__`, where a failure would restart without end.
+        """Load the engine. A failure in `__init__` would make Ray restart the actor endlessly.
 
         Args:
-            number: number of this load, by the driver's count. Exchanges of an earlier load,
-                which may still be running, are refused.
+            number: number of this load, counted by the driver. Exchanges that belong to an earlier
+                load are refused.
         """
         if self._worker is None:
             worker = self._make_worker()
-            self._wait(worker.start())
+            self._wait_for_result(worker.start())
             self._worker = worker
         self._running, self._load_number = RunningBlocks(self._worker), number
 
     def stage(self) -> str | None:
-        """Return what the loading engine does, and for how long; None if it does not load."""
+        """Return the loading engine's current stage and its duration; None if it is not loading."""
         return current_stage()
 
     def exchange(self, number: int, leases: Sequence[Lease]) -> Exchange:
-        """Begin with what is leased, and report what has ended; at once, or after a short while.
+        """Start the leased blocks, and report the blocks that have ended since the last exchange.
 
-        A dead engine ends the process: it does not come back.
+        The call returns when a block ends, at the latest after `PROGRESS_S`. If the engine is dead,
+        the process ends shortly after the call.
 
         Args:
-            number: number of the load that the leases were made for.
-            leases: blocks to begin.
+            number: number of the load for which the leases were made.
+            leases: blocks to start.
+
+        Raises:
+            NotLoaded: the engine must be loaded again first.
+            EngineDied: the engine died.
         """
         is_stale = number != self._load_number
         if self._worker is None or self._running is None or self._dying or is_stale:
             raise NotLoaded
         try:
-            return self._wait(_exchange(self._worker, self._running, leases))
+            return self._wait_for_result(_exchange(self._worker, self._running, leases))
         except EngineDied:
             self._dying = True
             self._loop.call_soon_threadsafe(self._loop.call_later, LAST_ANSWER_S, os._exit, 1)
             raise
 
     def end(self) -> None:
-        """Stop the running blocks, which leave their journals, and end the engine.
+        """Stop the running blocks, write their journals, and close the engine.
 
-        The exchange that is running reports what was whole. An engine that is still loading cannot
-        be asked to end: the process ends with it, and gives no answer.
+        The exchange in progress still reports the blocks that have ended. If the engine is still
+        loading, the whole process ends, and the call gets no reply.
         """
         if self._worker is None:
             end_at_once(0)
         else:
-            self._wait(_ended(self._worker))
+            self._wait_for_result(_stop_and_close(self._worker))
 
     def abandon(self) -> None:
-        """Write the journals of a stopped engine, and end the process and its children."""
+        """Write the journals of an engine that stopped responding, and kill the process and its
+        children.
+        """
         if self._worker is not None:
             self._worker.flush()
         end_at_once(1)
 
     def drain(self) -> None:
-        """Write the journals now, and often from now on, as the node will be removed."""
+        """Write the journals now and every `DRAIN_FLUSH_S`, because the node will be removed."""
         if (worker := self._worker) is not None and not worker.draining:
             worker.draining = True
             for flush in (worker.flush_beside(), repeat(DRAIN_FLUSH_S, worker.flush_beside)):
                 asyncio.run_coroutine_threadsafe(flush, self._loop)
 
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
+    def _flush_and_exit(self, number: int, frame: FrameType | None) -> None:
         if self._worker is not None:
             self._worker.flush()
         os._exit(128 + number)
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def _wait_for_result(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-# Not methods: one coroutine among them would make it an async actor.
+# These are functions and not methods, because a single coroutine method would turn `WorkerActor`
+# into an async actor.
 
 
-async def _ended(worker: Worker) -> None:
-    """Stop the blocks and end the engine; what does not end in time is killed."""
+async def _stop_and_close(worker: Worker) -> None:
+    """Stop the blocks and close the engine; kill its child processes that do not end in time."""
     memory = shared_memory()
     try:
         await worker.stop()
@@ -167,7 +176,7 @@ async def _ended(worker: Worker) -> None:
 
 async def _exchange(worker: Worker, running: RunningBlocks, leases: Sequence[Lease]) -> Exchange:
     running.begin(leases)
-    ended = await running.ended(PROGRESS_S)
+    ended = await running.wait_for_ended(PROGRESS_S)
     failure = running.failure
     if failure is not None and not ended:
         raise failure
@@ -175,7 +184,7 @@ async def _exchange(worker: Worker, running: RunningBlocks, leases: Sequence[Lea
 
 
 def make_actor(make_worker: Callable[[], Worker], place: Place) -> Any:
-    """Start an actor. Its calls are never retried by Ray: the driver leases blocks anew."""
+    """Create an actor. Ray does not retry its calls; the driver leases lost blocks again."""
     return (
         ray.remote(WorkerActor)
         .options(**place.options, max_restarts=-1, max_task_retries=0, max_concurrency=MAX_CALLS)

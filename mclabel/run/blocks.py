@@ -1,8 +1,9 @@
-"""Cuts a job's items into blocks, and compares the input with the plan of an earlier run.
+"""Splits a job's items into blocks, and compares the input with the plan of an earlier run.
 
-The plan (`mclabel.run.shards.plan`) is committed before anything is leased. A later input may add
-items, which get blocks of their own; changed and missing items are refused, or superseded where the
-user accepts that. An item is read when its block is leased, never kept.
+The plan (`mclabel.run.shards.plan`) assigns each item to a block, and is committed before any block
+is leased. A later input may add items, which get new blocks. Changed and missing items are refused,
+or superseded if the user accepts the changes. An item is read when its block is leased, and is not
+kept in memory.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from mclabel.run.shards.plan import (
     META_BYTES,
     PLAN_SCHEMA,
     block_id,
-    blocks_of,
     commit_part,
+    identity_digest,
     in_chunks,
     read_parts,
 )
@@ -42,18 +43,18 @@ from mclabel.run.shards.store import Store
 from mclabel.run.task import Block, Item, Items, Outputs
 
 MAX_PART_ROWS = 50_000
-"""Rows of a part of the plan, about: parts end where blocks end."""
+"""Approximate number of rows in a part of the plan. A part ends at the end of a block."""
 
 
 class SteadyItems:
-    """An input that has as many items each time it is gone through."""
+    """Items of an input, with a check that every iteration yields the same number of items."""
 
     def __init__(self, items: Items, word: str) -> None:
-        """Count them.
+        """Count the items.
 
         Args:
-            items: the input's items.
-            word: for an item.
+            items: items of the input.
+            word: noun for an item in messages.
         """
         self._items, self._word, self._count = items, word, len(items)
 
@@ -64,7 +65,7 @@ class SteadyItems:
         """Yield the items from the first.
 
         Raises:
-            DataError: there are more or fewer than there were at first.
+            DataError: the number of items differs from the first count.
         """
         count = 0
         for item in self._items:
@@ -74,18 +75,18 @@ class SteadyItems:
             yield item
         if count != self._count:
             now = f"now {count:,}" if count < self._count else "now more"
-            raise _unsteady(f"there were {self._count:,} {self._word}s at first, {now}")
+            raise _changing_input_error(f"there were {self._count:,} {self._word}s at first, {now}")
 
 
-def _unsteady(place: str) -> DataError:
+def _changing_input_error(place: str) -> DataError:
     return DataError(
-        f"{place}: the input has changed while it was read. Run the same command again when "
-        "nothing writes to it"
+        f"{place}: the input changed while it was read. Run the same command again when no other "
+        "program writes to the input"
     )
 
 
 class JobBlocks:
-    """The blocks of a job: those of the plan that hold items of its input."""
+    """Blocks of a job: the blocks of the plan that hold items of the job's input."""
 
     def __init__(
         self,
@@ -98,11 +99,11 @@ class JobBlocks:
         """Pair an input with its plan; use `plan_blocks`.
 
         Args:
-            items: the input's items.
-            outputs: the task's outputs.
-            plan: the run's plan.
-            places: place in the plan of each item of the input, in the input's order.
-            changes: changes of the input that the plan has taken up.
+            items: items of the input.
+            outputs: outputs of the task.
+            plan: index of the run's plan.
+            places: index of each input item in the plan, in the input's order.
+            changes: changes of the input that this call has added to the plan.
         """
         self._items, self._outputs, self._plan = items, outputs, plan
         numbers, counts = np.unique(plan.blocks[places], return_counts=True)
@@ -123,7 +124,7 @@ class JobBlocks:
         """Yield the blocks, each as soon as all of its items are read.
 
         Args:
-            wanted: whether to give a block, by its id.
+            wanted: function that returns whether to yield the block with a given id.
 
         Raises:
             DataError: the input changes while it is read.
@@ -131,14 +132,14 @@ class JobBlocks:
         plan = self._plan
         chosen = {n: count for n, count in self._counts.items() if wanted(plan.names[n])}
         word = self._outputs.words.item
-        # Items of blocks that are not complete yet, each with its position in the plan.
+        # Items of incomplete blocks by block number, each with its position in the plan.
         parts: dict[int, list[tuple[int, Item]]] = {}
         for chunk in in_chunks(self._items, CHUNK):
             places = plan.find(id_hashes(item.id for item in chunk))
             if len(unknown := np.flatnonzero(places < 0)):
-                raise _unsteady(f"{word} {chunk[unknown[0]].id[:60]!r}")
+                raise _changing_input_error(f"{word} {chunk[unknown[0]].id[:60]!r}")
             orders = plan.order[places]
-            for number, start, end in _runs(plan.blocks[places]):
+            for number, start, end in _adjacent_runs(plan.blocks[places]):
                 if number not in chosen:
                     continue
                 part = parts.setdefault(number, [])
@@ -148,7 +149,7 @@ class JobBlocks:
                     items = tuple(item for _, item in in_order)
                     yield Block(id=plan.names[number], items=items, priority=number)
         for part in parts.values():
-            raise _unsteady(f"{word} {part[0][1].id[:60]!r}")
+            raise _changing_input_error(f"{word} {part[0][1].id[:60]!r}")
 
 
 def plan_blocks(
@@ -161,22 +162,22 @@ def plan_blocks(
     accept_changes: bool = False,
     commit: bool = True,
 ) -> JobBlocks:
-    """Return the blocks of a job, by the plan of its run with what is new added.
+    """Compare the input with the run's plan, add new items to the plan, and return the blocks.
 
     Args:
-        store: the run's store; None plans as for a new run.
+        store: store of the run; None plans a new run without writing.
         items: the whole input, with distinct ids.
-        outputs: the task's outputs.
-        identity: identity of the configuration.
-        block_items: items in a new block.
-        accept_changes: run items anew that have changed, and supersede those that are gone.
-        commit: whether to write the plan; else it is as if it were written.
+        outputs: outputs of the task.
+        identity: identity of the configuration, which enters the ids of blocks.
+        block_items: number of items in a new block.
+        accept_changes: run changed items again, and supersede missing ones.
+        commit: True to write the plan; False only returns the blocks that would be planned.
 
     Raises:
-        ShardError: items changed or are gone, and that is not accepted; or the plan is damaged.
+        ShardError: items changed or are missing without `accept_changes`, or the plan is damaged.
         DataError: the input changes while it is read.
     """
-    how = blocks_of(identity)
+    how = identity_digest(identity)
     items = SteadyItems(items, outputs.words.item)
     taken_up = InputChanges()
     added: list[pa.Table] = []
@@ -195,16 +196,16 @@ def plan_blocks(
             if not accept_changes:
                 blocks = [plan.names[number] for number in plan.blocks[compared.gone].tolist()]
                 named = dict(zip(gone[:MAX_NAMED], blocks, strict=False))
-                shown = _shown_gone(store, outputs, items, compared, named)
-                raise _refusal(store, outputs, changes, shown)
+                shown = _describe_missing_items(store, outputs, items, compared, named)
+                raise _changed_input_error(store, outputs, changes, shown)
         new = _new_parts(items, plan, compared, gone, how, block_items)
         if commit and store is not None:
             numbered = enumerate(new, plan.num_parts + 1)
             if not all(commit_part(store, number, table) for number, table in numbered):
-                continue  # another driver plans, too: see what it wrote
+                continue  # another driver planned at the same time, so read its plan first
         else:
             added += new
-        # All that differed was added by this very input: contents need not be compared again.
+        # The parts were just added from this input, so contents need not be compared again.
         plan = PlanIndex.of([*(read_parts(store) if store is not None else ()), *added])
         taken_up = replace(taken_up, num_other_meta=changes.num_other_meta)
         return JobBlocks(items, outputs, plan, plan.places(items), taken_up)
@@ -218,7 +219,9 @@ def _new_parts(
     how: bytes,
     block_items: int,
 ) -> Iterator[pa.Table]:
-    """Yield parts to add to a plan: what they supersede, then new blocks in the input's order."""
+    """Yield the parts to add to a plan: first the superseded items, then the new blocks, in the
+    order of the input.
+    """
     superseded = np.concatenate([compared.gone, compared.places[compared.is_changed]])
     changed = [
         item.id for item, is_changed in zip(items, compared.is_changed, strict=True) if is_changed
@@ -238,8 +241,8 @@ def _new_parts(
     )
     while block := list(islice(new, block_items)):
         digests = [item_digests(item) for item, _ in block]
-        # An item that had a block before must not come back under the same name: there its
-        # result is superseded.
+        # An item that was planned before must not return in a block of the same id, because its
+        # result in that block is superseded. The generation makes the new id different.
         generation = number if any(was_planned for _, was_planned in block) else 0
         contents = [[item.id, c.hex()] for (item, _), (c, _) in zip(block, digests, strict=True)]
         name = block_id(how, contents, generation)
@@ -254,11 +257,11 @@ def _new_parts(
         yield pa.Table.from_pylist(rows, schema=PLAN_SCHEMA)
 
 
-def _runs(blocks: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of neighbours in one block: the block's number, start and end of the run."""
-    starts = np.flatnonzero(np.diff(blocks, prepend=-1))
-    ends = [*starts[1:].tolist(), len(blocks)]
-    return zip(blocks[starts].tolist(), starts.tolist(), ends, strict=True)
+def _adjacent_runs(block_numbers: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """Yield each run of adjacent items in the same block: block number, start and end index."""
+    starts = np.flatnonzero(np.diff(block_numbers, prepend=-1))
+    ends = [*starts[1:].tolist(), len(block_numbers)]
+    return zip(block_numbers[starts].tolist(), starts.tolist(), ends, strict=True)
 
 
 def _row(
@@ -273,14 +276,14 @@ def _row(
     }
 
 
-def _refusal(
+def _changed_input_error(
     store: Store, outputs: Outputs, changes: InputChanges, gone: Sequence[str]
 ) -> ShardError:
-    """Name the items that have changed or are gone.
+    """Return the error that lists the changed and missing items.
 
     Args:
-        store: the run's store.
-        outputs: the task's outputs.
+        store: store of the run.
+        outputs: outputs of the task.
         changes: changes of the input.
         gone: text to show for each of the first missing items.
     """
@@ -288,35 +291,37 @@ def _refusal(
     lines = []
     for count, state, names in (
         (changes.num_changed, f"changed ({words.content})", changes.changed),
-        (changes.num_gone, "no longer there", gone),
+        (changes.num_gone, "missing", gone),
     ):
         if count:
             shown = ", ".join(" ".join(name.split())[:200] for name in names)
             lines.append(f"  {count:,} {state}: {shown}" + (", …" if count > len(names) else ""))
     return ShardError(
         f"{store.location}: was begun with other {words.items}:\n" + "\n".join(lines) + "\n"
-        f"Restore them, choose another out=…, or pass --accept-changes: changed {words.items} are "
-        f"{words.done} again, and readers skip the old results of changed and missing ones (shards "
-        "are kept)"
+        f"Restore the {words.items}, choose another out=…, or pass --accept-changes. Then changed "
+        f"{words.items} are {words.done} again, and the old results of changed and missing "
+        f"{words.items} stay in the shards but are no longer read"
     )
 
 
-def _shown_gone(
+def _describe_missing_items(
     store: Store,
     outputs: Outputs,
     items: Items,
     compared: Comparison,
     gone: Mapping[str, str],
 ) -> list[str]:
-    """Return what to show of missing items: the beginning of a text that is on record, and
-    whether a new item has the same one, as where ids are hashes of text and gold.
+    """Describe missing items by id, by the beginning of a recorded text, and by a note.
+
+    The note says that a new item has the same text. That happens if ids are hashes of text and
+    gold, and the gold was changed.
 
     Args:
-        store: the run's store.
-        outputs: the task's outputs.
-        items: the input's items.
-        compared: the input with the plan.
-        gone: block of each item, by id.
+        store: store of the run.
+        outputs: outputs of the task.
+        items: items of the input.
+        compared: comparison of the input with the plan.
+        gone: id of the block of each missing item, by item id.
     """
     texts = outputs.texts(store, set(gone.values()))
     wanted = {texts[name] for name in gone if name in texts}

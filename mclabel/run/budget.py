@@ -1,7 +1,7 @@
-"""Records what a job has spent over all its runs, and tells when a limit is reached.
+"""Records the spending of a job over all its runs, and checks it against the budget's limits.
 
-`spent.json` in the output holds tokens, hours and speed, and is replaced now and then. A run begins
-with the sums of earlier runs; a kill loses what was counted since the last write.
+`spent.json` in the output holds tokens, hours and speed, and is rewritten periodically. A run
+starts with the sums of earlier runs. If a run is killed, the counts since the last write are lost.
 """
 
 from __future__ import annotations
@@ -20,43 +20,45 @@ from mclabel.run.tally import JobState
 
 FILE = "spent.json"
 LOCAL_S, REMOTE_S = 5.0, 60.0
-"""Seconds between two writes, into a folder and into an object store."""
+"""Seconds between two writes of the file, for a local folder and for an object store."""
 _SPACING_S = 1.0
+"""Minimum seconds between two measurements of speed."""
 _FULL = 0.5
-"""Share of the most live requests at any time from which on engines count as busy."""
+"""Engines count as busy if the number of live requests is at least this share of its maximum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """Sums over all runs of a job."""
+    """Spending of a job, summed over all its runs."""
 
     num_tokens: Count = 0
-    """Tokens, those that a kill has lost included."""
+    """Number of sampled tokens, including tokens whose results were lost when an engine died."""
     hours: Amount = 0.0
-    """Hours that the job ran, loading of engines included."""
+    """Hours that the job ran, including the loading of engines."""
     gpu_hours: Amount = 0.0
     busy_tokens: Count = 0
-    """Tokens while engines were busy: neither filling up nor running out of work."""
+    """Number of tokens sampled while engines were busy, neither filling up nor running out of
+    work."""
     busy_engine_s: Amount = 0.0
-    """Seconds that engines were busy, times engines."""
+    """Seconds that engines were busy, summed over engines."""
     num_engines: Count = 0
-    """The most engines that were loaded at a time."""
+    """Maximum number of engines that were loaded at the same time."""
 
     @property
     def tokens_per_engine_s(self) -> float | None:
-        """Speed of one busy engine; None if none was busy."""
+        """Tokens per second of one busy engine; None if no engine was busy."""
         return self.busy_tokens / self.busy_engine_s if self.busy_engine_s > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of a whole job; None is no limit."""
+    """Limits on the spending of a job over all its runs; None means no limit."""
 
     max_tokens: int | None = None
     max_hours: float | None = None
 
     def reached(self, spent: Spent) -> str | None:
-        """Return the limit that is reached, as a user writes it; None if none is."""
+        """Return the reached limit in the form `key=value`; None if no limit is reached."""
         if self.max_tokens is not None and spent.num_tokens >= self.max_tokens:
             return f"budget.max_tokens={self.max_tokens}"
         if self.max_hours is not None and spent.hours >= self.max_hours:
@@ -65,17 +67,17 @@ class Limits:
 
 
 class Ledger:
-    """Keeps `spent.json` of one run."""
+    """Measures the spending of one run of a job, and writes it to `spent.json`."""
 
     def __init__(self, store: Store, *, started: float) -> None:
-        """Read what the runs before this one have spent.
+        """Read the spending of earlier runs.
 
         Args:
-            store: the store of the job's output.
+            store: store of the job's output.
             started: clock reading at the start of the run, in seconds.
 
         Raises:
-            DamagedFile: the file is there, and mclabel has not written it.
+            DamagedFile: the file exists, but is not one that mclabel wrote.
         """
         self._store, self._started = store, started
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
@@ -84,14 +86,14 @@ class Ledger:
         self._written = started
         self._last: tuple[float, JobState] | None = None
         self._by_live: dict[int, list[float]] = defaultdict(lambda: [0, 0.0])
-        """Tokens and engine seconds, by about how many requests were live (in eighths of powers of
-        two)."""
+        """Tokens and engine seconds by level of load: 8 times the binary logarithm of the number of
+        live requests, rounded down."""
 
     def update(self, state: JobState, now: float) -> Spent:
-        """Record a state; what is spent by then.
+        """Record a state of the job, and return the spending so far.
 
         Args:
-            state: the job's state at the time `now`.
+            state: state of the job at the time `now`.
             now: clock reading in seconds.
         """
         before = self._before
@@ -101,20 +103,24 @@ class Ledger:
             hours=before.hours + (now - self._started) / 3600,
             gpu_hours=before.gpu_hours + state.gpu_hours,
         )
-        self._watch(state, now)
+        self._record_busy_time(state, now)
         if now - self._written >= self._every_s:
             self.write(now)
         return self.spent
 
     def write(self, now: float) -> None:
-        """Replace the file."""
+        """Write the spending so far to the file.
+
+        Args:
+            now: clock reading in seconds.
+        """
         spent = replace(self.spent, hours=self._before.hours + (now - self._started) / 3600)
         content = json.dumps(with_digest({"run": self._run, **asdict(spent)}), indent=1).encode()
         self._store.replace(FILE, io.BytesIO(content))
         self._written = now
 
-    def _watch(self, state: JobState, now: float) -> None:
-        """Record what was done since the last look, and add up the time when engines were busy."""
+    def _record_busy_time(self, state: JobState, now: float) -> None:
+        """Record the work since the last measurement, and update the sums of the busy time."""
         if self._last is not None and now - self._last[0] < _SPACING_S:
             return
         then, before = self._last or (now, state)
@@ -135,9 +141,9 @@ class Ledger:
 
 
 def read_spent(store: Store) -> Spent:
-    """Return what a job has spent so far.
+    """Read the spending of a job so far; zero if the job has not written `spent.json` yet.
 
     Raises:
-        DamagedFile: the file is there, and mclabel has not written it.
+        DamagedFile: the file exists, but is not one that mclabel wrote.
     """
     return read_record_file(store, FILE, Spent, ignore=("run",)) or Spent()

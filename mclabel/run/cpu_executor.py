@@ -1,8 +1,9 @@
-"""A thread beside the event loop for what computes: grading, and estimators' decisions.
+"""A thread that runs computations (grading, estimators' decisions) off the event loop.
 
-The loop carries the engine's completions; whatever holds it keeps the engine waiting. One
-thread and not more, since more would only contend for the interpreter. Functions are run many at a
-time, and their results handed to the loop together: a hand-over costs more than most of the work.
+The event loop passes requests to the engine, so blocking it keeps the engine waiting. There is only
+one thread, because several would compete for Python's interpreter lock. The thread runs many
+functions in a row and passes their results to the loop in one batch, because waking the loop costs
+more than most of these functions.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 TICK_S = 0.05
+"""Seconds between two measurements of an event loop's delay."""
 TURN_S = 0.005
-"""The executor works so long, or for one function that takes longer, between two hand-overs."""
+"""Seconds of work after which the executor passes its results to the loop. A function that takes
+longer is finished first."""
 
 
 class CpuExecutor:
-    """Runs functions one after the other, off the event loop. Serves one loop."""
+    """Runs functions one after the other in a thread, for one event loop."""
 
     def __init__(self) -> None:
-        """Begin with nothing to do."""
+        """Start with an empty queue."""
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="executor")
         self._due: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
         self._busy = False
@@ -38,29 +41,29 @@ class CpuExecutor:
         turn: asyncio.Future[T] = loop.create_future()
         self._due.append((turn, partial(work, *args, **kwargs)))
         if not self._busy:
-            self._pool.submit(self._work, loop)
+            self._pool.submit(self._run_queued, loop)
             self._busy = True
         return await turn
 
     def close(self) -> None:
-        """Drop what has not begun."""
+        """Drop the functions that have not started, and end the thread."""
         self._due.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run due functions in the thread until the turn is over."""
+    def _run_queued(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run queued functions in the thread for about `TURN_S` seconds."""
         done: list[tuple[asyncio.Future[Any], Any, Exception | None]] = []
         end = time.monotonic() + TURN_S
         while time.monotonic() < end:
             try:
                 turn, work = self._due.popleft()
-            except IndexError:  # all done, or dropped
+            except IndexError:  # the queue is empty, or was cleared
                 break
             if turn.cancelled():
                 continue
             try:
                 done.append((turn, work(), None))
-            except Exception as error:  # to whoever asked
+            except Exception as error:  # raised again in the caller of `run`
                 done.append((turn, None, error))
         loop.call_soon_threadsafe(self._hand_over, loop, done)
 
@@ -69,9 +72,12 @@ class CpuExecutor:
         loop: asyncio.AbstractEventLoop,
         done: list[tuple[asyncio.Future[Any], Any, Exception | None]],
     ) -> None:
-        """On the loop: give the results to those who wait, and go on while more is due."""
+        """Set the results of the waiting calls, and continue if functions are queued.
+
+        This method runs on the event loop.
+        """
         if self._due:
-            self._pool.submit(self._work, loop)
+            self._pool.submit(self._run_queued, loop)
         else:
             self._busy = False
         for turn, result, error in done:

@@ -1,7 +1,8 @@
-"""Fleets: one worker in this process without Ray, or workers in Ray actors, one engine each.
+"""Fleets: the workers of a job, each with one engine.
 
-Actors are started up to a limit, wait for room where there is none yet, and take blocks as soon
-as their engine is loaded (`ray_run`).
+`LocalFleet` is one worker in this process, without Ray. `RayFleet` runs its workers in Ray actors.
+Actors are created up to a limit, wait until the cluster has free resources, and take blocks as soon
+as their engine is loaded (`mclabel.run.ray_run`).
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from mclabel.engines.loading import current_stage
 from mclabel.run.leases import POLL_S, FleetProgress, LeaseBook, OnProgress
 from mclabel.run.ray_cluster import Place, connect, node_resources
 from mclabel.run.ray_run import RayRun
-from mclabel.run.running import STALL_S, Ended, RunningBlocks, Watch
+from mclabel.run.running import STALL_S, FinishedLease, RunningBlocks, Watch
 from mclabel.run.settings import RayConfig
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
 logger = logging.getLogger(__name__)
 
 _NO_OTHER = (
-    "It runs in the job's own process, so no other can take its place: end the job if it has not "
-    "ended by itself, and run the same command again; completed work is kept. With "
-    "ray.address=local an engine that stops is replaced"
+    "The engine runs in the job's own process, so it cannot be replaced. End the job if it does "
+    "not end by itself, and run the same command again; completed work is kept. With "
+    "ray.address=local a stopped engine is replaced"
 )
 
 
 class LocalFleet:
-    """One worker in this process, without Ray."""
+    """A fleet of one worker in this process, without Ray."""
 
     def __init__(
         self,
@@ -47,14 +48,19 @@ class LocalFleet:
         """Prepare a fleet; `run` loads the engine.
 
         Args:
-            make_worker: called for every load of the engine.
-            num_gpus: GPUs that the engine takes.
-            stall_s: seconds of silence under which the engine is never suspected to have stopped.
+            make_worker: function that creates a worker; called for every load of the engine.
+            num_gpus: number of GPUs that the engine uses.
+            stall_s: minimum seconds of silence before the engine is reported as silent.
         """
         self._make_worker, self._num_gpus, self._stall_s = make_worker, num_gpus, stall_s
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Yield the reports of all blocks; an engine that dies is loaded again."""
+        """Run all blocks, and yield their reports. An engine that dies is loaded again.
+
+        Args:
+            book: lease book with the blocks to run.
+            on_progress: called repeatedly with a snapshot of the fleet.
+        """
         self._engine_s, self._num_failures = 0.0, 0
         with asyncio.Runner() as runner:
             while not book.finished and not book.closed:
@@ -63,7 +69,9 @@ class LocalFleet:
     def _run_engine(
         self, runner: asyncio.Runner, book: LeaseBook, on_progress: OnProgress
     ) -> Iterator[BlockReport]:
-        """Until all is done, the book is closed, or the engine died."""
+        """Load an engine, and run blocks on it until all are done, the book is closed, or the
+        engine dies.
+        """
         worker = self._make_worker()
 
         def show_start() -> None:
@@ -77,7 +85,7 @@ class LocalFleet:
                 )
             )
 
-        if not runner.run(_loaded(worker, book, show_start)):
+        if not runner.run(_load_or_cancel(worker, book, show_start)):
             return
         loaded = time.monotonic()
         watch, was_silent, has_stopped = Watch(stall_s=self._stall_s), False, False
@@ -119,13 +127,13 @@ class LocalFleet:
             runner.run(worker.close())
 
 
-async def _loaded(worker: Worker, book: LeaseBook, show: Callable[[], None]) -> bool:
-    """Load the worker's engine; False if the book is closed meanwhile, which ends the load.
+async def _load_or_cancel(worker: Worker, book: LeaseBook, show: Callable[[], None]) -> bool:
+    """Load the worker's engine. If the book is closed meanwhile, cancel loading and return False.
 
     Args:
-        worker: not started.
-        book: the book of leases.
-        show: called while it loads.
+        worker: worker that is not started yet.
+        book: lease book of the job.
+        show: called repeatedly while the engine loads.
     """
     loading = asyncio.create_task(worker.start())
     while not loading.done() and not book.closed:
@@ -145,10 +153,15 @@ async def _loaded(worker: Worker, book: LeaseBook, show: Callable[[], None]) -> 
 async def run_blocks(
     worker: Worker, book: LeaseBook, on_progress: Callable[[WorkerProgress], None]
 ) -> AsyncGenerator[BlockReport]:
-    """Run all blocks of a book on one started worker; reports in the order they finish.
+    """Run all blocks of a lease book on one worker, and yield their reports as blocks finish.
+
+    Args:
+        worker: started worker.
+        book: lease book with the blocks to run.
+        on_progress: called repeatedly with a snapshot of the worker.
 
     Raises:
-        EngineDied: the worker's engine; its blocks are released to the book.
+        EngineDied: the worker's engine died; its running blocks are released to the book.
     """
     running = RunningBlocks(worker)
     num_ended = 0
@@ -158,15 +171,15 @@ async def run_blocks(
             running.begin(book.take(worker, progress.runner, num_ended=num_ended))
             if not running.unreported:
                 return
-            ended = await running.ended(POLL_S)
+            ended = await running.wait_for_ended(POLL_S)
             num_ended = len(ended)
             progress = await worker.progress()
             on_progress(progress)
-            for report in _record(ended, worker, book):
+            for report in _mark_done(ended, worker, book):
                 yield report
         failure = running.failure
         await running.stop()
-        for report in _record(running.take_ended(), worker, book):
+        for report in _mark_done(running.take_ended(), worker, book):
             yield report
         if isinstance(failure, EngineDied):
             for block_id in running.unreported:
@@ -177,10 +190,12 @@ async def run_blocks(
         await running.stop()
 
 
-def _record(ended: Iterable[Ended], worker: Worker, book: LeaseBook) -> Iterator[BlockReport]:
-    """Enter what has ended in the book; the reports of the blocks that were committed."""
+def _mark_done(
+    ended: Iterable[FinishedLease], worker: Worker, book: LeaseBook
+) -> Iterator[BlockReport]:
+    """Mark blocks as done in the book, and yield the reports of the committed ones."""
     for block_id, report in ended:
-        book.done(worker, block_id)
+        book.mark_done(worker, block_id)
         if report is not None:
             yield report
 
@@ -190,7 +205,7 @@ async def _next(reports: AsyncGenerator[BlockReport]) -> BlockReport | None:
 
 
 class RayFleet:
-    """Runs blocks in the actors of a Ray cluster."""
+    """A fleet of workers in the actors of a Ray cluster."""
 
     def __init__(
         self,
@@ -199,23 +214,28 @@ class RayFleet:
         *,
         resources: EngineResources = ONE_CPU,
     ) -> None:
-        """Prepare a fleet; `run` joins the cluster and starts actors.
+        """Prepare a fleet; `run` joins the cluster and creates actors.
 
         Args:
-            make_worker: called in each actor.
-            ray: the cluster, and how many engines run there.
-            resources: CPUs and GPUs that each engine takes.
+            make_worker: function that creates a worker; called in each actor.
+            ray: settings of the cluster and of the number of engines.
+            resources: CPUs and GPUs that each engine needs.
         """
         self._make_worker, self._ray, self._resources = make_worker, ray, resources
         self.stall_s, self.min_engines = ray.stall_s, ray.min_engines
         self.num_gpus = resources.total_gpus
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Yield the reports of all blocks; engines that die are replaced."""
+        """Run all blocks, and yield their reports. Engines that die are replaced.
+
+        Args:
+            book: lease book with the blocks to run.
+            on_progress: called repeatedly with a snapshot of the fleet.
+        """
         if book.closed:
             return
         connect(self._ray.address)
-        stop.install()  # ray.init has taken SIGTERM
+        stop.install()  # ray.init has replaced the handler of SIGTERM
         run = RayRun(self, book, on_progress)
         try:
             yield from run.reports()
@@ -223,27 +243,28 @@ class RayFleet:
             run.stop()
 
     def new_actor(self) -> tuple[Any, Place]:
-        """Ask the cluster for one more actor."""
+        """Create one more actor, and return it with its place in the cluster."""
         from mclabel.run.actor import make_actor
 
-        place = Place.of(self._resources)
+        place = Place.reserve(self._resources)
         return make_actor(self._make_worker, place), place
 
     def num_wanted(self) -> int:
-        """Return how many actors there should be now."""
+        """Return the number of actors that should exist now."""
         if self._ray.max_engines is not None:
             return self._ray.max_engines
         return max(self.min_engines, self._room())
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
-        """Return whether enough engines have room for work to begin.
+        """Return whether enough actors have been placed for work to begin.
 
         Args:
-            num_up: actors that have found room.
-            waited_s: seconds since the cluster was asked.
+            num_up: number of actors that the cluster has placed on a node.
+            waited_s: seconds since the actors were requested.
 
         Raises:
-            EngineError: there is none, and none will come, or it did not come in time.
+            EngineError: the cluster will never have enough resources, or did not provide them
+                within `ray.wait_s`.
         """
         if num_up >= self.min_engines:
             return True
@@ -257,10 +278,10 @@ class RayFleet:
             raise EngineError(
                 f"{self._resources}: room for "
                 f"{num_up} of ray.min_engines={self.min_engines} engines{after}. The nodes have: "
-                f"{nodes or 'nothing'}. Ask for less (ray.num_cpus, ray.num_gpus), or add nodes"
+                f"{nodes or 'nothing'}. Request less (ray.num_cpus, ray.num_gpus), or add nodes"
             )
         return False
 
     def _room(self) -> int:
-        """Return how many engines would fit the nodes if these were empty."""
+        """Return the number of engines that would fit on the nodes if the nodes were empty."""
         return self._resources.room(node_resources())

@@ -1,8 +1,9 @@
 """Forecasts the cost of a job from the sizes of its items and the costs of finished blocks.
 
-A block's cost is modelled as a base per item, an amount per character and one per squared length,
-fitted by weighted least squares without negative terms and scaled to the observed total (a ratio
-estimator, Cochran 1977, chapter 6).
+The cost of a block is modelled as a sum of three terms, proportional to the number of items, to
+their characters, and to their squared lengths. The coefficients are fitted by weighted
+non-negative least squares, and scaled to the observed total cost (a ratio estimator, Cochran 1977,
+chapter 6).
 """
 
 from __future__ import annotations
@@ -20,35 +21,39 @@ from scipy.special import ndtri, stdtrit
 Floats = NDArray[np.float64]
 
 RESAMPLES = 1000
+"""Number of bootstrap samples of an interval."""
 LEVEL = 0.95
+"""Coverage of intervals."""
 NUM_COEFFICIENTS = 3
 
 
 class CostModel:
-    """Fits cost to the sizes of blocks; of constant size itself, however many are added."""
+    """Model of a block's cost by its size. Its memory does not grow with the number of blocks."""
 
     def __init__(self) -> None:
         self._terms = np.zeros(_NUM_TERMS)
 
     def add(self, size: Size, cost: float) -> None:
-        """Record a block's cost, whose variance is taken to rise with the number of its items."""
-        self._terms += _terms(size, cost)
+        """Add a finished block to the fit. The variance of its cost is assumed to be proportional
+        to its number of items.
+        """
+        self._terms += _regression_terms(size, cost)
 
     def predict(self, size: Size) -> float | None:
-        """Return the expected cost of items of this size; None before any block."""
-        return _predicted(self._terms, _row(size)) if self._terms.any() else None
+        """Return the expected cost of items of a given size; None before any block was added."""
+        return _predict_cost(self._terms, _size_vector(size)) if self._terms.any() else None
 
 
 class Remainder:
-    """Forecasts what a running job has yet to spend, in tokens."""
+    """Forecasts the remaining tokens of a running job."""
 
     def __init__(self, *, num_items: int, size: Size | None = None) -> None:
-        """Begin with nothing done.
+        """Start without finished items.
 
         Args:
-            num_items: number of items that this run has to do.
-            size: size of all items of the job, of which these are a share like any other; None if
-                unknown.
+            num_items: number of items that this run has to process.
+            size: size of all items of the job. The items of this run are assumed to be as large on
+                average. None if unknown.
         """
         self._num_items, self._size = num_items, size
         self._committed, self._model = Size(), CostModel()
@@ -60,23 +65,25 @@ class Remainder:
         self._committed_tokens += num_tokens
         self._model.add(size, num_tokens)
 
-    def left(
+    def forecast_left(
         self, *, num_done: int, num_open: int, done_tokens: int, open_tokens: int
     ) -> float | None:
-        """Return the expected tokens; None before the first item is done.
+        """Return the expected number of remaining tokens; None before the first item is finished.
 
-        Of items that were begun together, those that end first cost little: their mean is too
-        low, while all tokens over the items that have ended (which would be right were costs
-        exponential) are too high where costs are alike. Until half of what is done is committed,
-        an item that is not begun is taken to cost the geometric mean of the two, later what the
-        fit to the blocks says. An item that is begun has a share of the mean cost left that falls
-        as more of those that are begun are done, and at least what the mean exceeds its cost by.
+        Of items that start together, the cheap ones finish first. So the mean cost of the finished
+        items is too low. All tokens so far divided by the number of finished items would be right
+        for exponentially distributed costs, but is too high for similar costs. The expected cost of
+        an item that has not started is the geometric mean of the two, as long as less than half of
+        the finished items are committed. Later it is the cost by the fit to the committed blocks.
+        For a started item, a share of the mean cost is expected to remain. The share falls as more
+        of the started items finish. At least the difference between the mean cost and the item's
+        cost so far is expected to remain.
 
         Args:
-            num_done: items done by this run, those of running blocks included.
-            num_open: items that are begun and not done.
-            done_tokens: tokens that the finished items have cost.
-            open_tokens: tokens that the running blocks have cost so far.
+            num_done: number of items that this run has finished, including items of running blocks.
+            num_open: number of items that have started but are not finished.
+            done_tokens: cost of the finished items in tokens.
+            open_tokens: cost of the running blocks so far in tokens.
         """
         if not num_done:
             return None
@@ -96,34 +103,35 @@ class Remainder:
 
 
 _AGEING = 0.25
-"""Rate at which the expected remaining cost of an open item falls with the number of finished
-items; 0 would be that of exponential costs. 0.25 was chosen on one recorded run
-(`tests/run/test_eta.py`)."""
+"""Exponent for the decrease of a started item's expected remaining cost: the share of started items
+that are not finished is raised to it. 0 would be right for exponentially distributed costs. 0.25
+was chosen on one recorded run (`tests/run/test_eta.py`)."""
 _RESIDUE = 0.25
-"""Share of an item's mean cost that at least is left of one that is not done, on average over those
-that are running: a forecast that was too low does not mean that nothing is left."""
+"""Minimum share of the mean cost that is expected to remain for a started item. It keeps the
+forecast above zero if items cost more than expected."""
 
 _NUM_TERMS = NUM_COEFFICIENTS * (NUM_COEFFICIENTS + 2) + 1
 
 
-def _row(size: Size) -> Floats:
+def _size_vector(size: Size) -> Floats:
     return np.array([size.num_items, size.num_chars, size.num_squares], dtype=np.float64)
 
 
-def _terms(size: Size, cost: float) -> Floats:
-    """Return a block's part of the fit's normal equations, and of the sums it is scaled to."""
-    row = _row(size)
+def _regression_terms(size: Size, cost: float) -> Floats:
+    """Return a block's summands of the fit's normal equations and of the totals for scaling."""
+    row = _size_vector(size)
     weighted = row / size.num_items
     return np.concatenate([np.outer(weighted, row).ravel(), weighted * cost, row, [cost]])
 
 
-def _predicted(terms: Floats, row: Floats) -> float:
+def _predict_cost(terms: Floats, row: Floats) -> float:
     from scipy.optimize import nnls  # at the top it would delay every command
 
     k = NUM_COEFFICIENTS
     gram, right = terms[: k * k].reshape(k, k), terms[k * k : k * k + k]
     sums, cost = terms[-k - 1 : -1], terms[-1]
-    # Least squares without the rows: a square root of their Gram matrix has the same solution.
+    # The rows of the blocks are not stored. A square root of their Gram matrix gives the same
+    # least-squares solution.
     scale = 1 / np.maximum(sums, 1e-300)
     values, vectors = np.linalg.eigh(gram * np.outer(scale, scale))
     roots = np.sqrt(np.maximum(values, 0))
@@ -136,38 +144,39 @@ def _predicted(terms: Floats, row: Floats) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """An expected amount, and where it lies with 95%."""
+    """An expected amount with its 95% interval."""
 
     expected: float
     low: float
     high: float
 
     def times(self, factor: float, plus: float = 0.0) -> Interval:
-        """This amount times a number, and another one on top."""
+        """Return the interval multiplied by `factor`, plus a constant."""
         ends = (self.expected, self.low, self.high)
         expected, low, high = (factor * end + plus for end in ends)
         return Interval(expected=expected, low=low, high=high)
 
 
 def predict(seen: Sequence[tuple[Size, float]], remaining: Size, *, seed: int = 0) -> Interval:
-    """Forecast the cost of unfinished items from finished blocks, with its interval.
+    """Forecast the cost of unfinished items, with a 95% interval, from finished blocks.
 
-    The interval is a bootstrap over blocks. It is widened to Student's t, for the coefficients that
-    are fitted to few blocks, and for the chance variation of few remaining items.
+    The interval is a bootstrap over blocks. It is widened by the ratio of Student's t to the normal
+    quantile, for the number of fitted coefficients, and for the random variation of few remaining
+    items.
 
     Args:
-        seen: size and cost of each block, at least one.
-        remaining: size of what is left.
-        seed: seed of the bootstrap.
+        seen: size and cost of each finished block, at least one.
+        remaining: size of the unfinished items.
+        seed: random seed of the bootstrap.
     """
-    count, row = len(seen), _row(remaining)
-    terms = np.stack([_terms(size, cost) for size, cost in seen])
-    expected = _predicted(terms.sum(0), row)
+    count, row = len(seen), _size_vector(remaining)
+    terms = np.stack([_regression_terms(size, cost) for size, cost in seen])
+    expected = _predict_cost(terms.sum(0), row)
     if count == 1:
         return Interval(expected=expected, low=0.0, high=float("inf"))
     rng = np.random.default_rng(seed)
     draws = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
-    totals = [_predicted(drawn, row) for drawn in draws @ terms]
+    totals = [_predict_cost(drawn, row) for drawn in draws @ terms]
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(totals, [tail, 1 - tail])
     wider = float(stdtrit(count - 1, 1 - tail) / ndtri(1 - tail))
@@ -182,12 +191,15 @@ def predict(seen: Sequence[tuple[Size, float]], remaining: Size, *, seed: int = 
 
 
 def pilot_blocks(sizes: Sequence[Size], count: int, *, seed: int) -> frozenset[int]:
-    """Choose a pilot stratified by length, so that long blocks are in it in proportion.
+    """Choose the blocks of a pilot, stratified by length, so that all lengths are represented.
 
     Args:
         sizes: size of each block of the job.
-        count: blocks of the pilot, at most all.
-        seed: seed of the choice within each part.
+        count: number of blocks to choose; at most all blocks are chosen.
+        seed: random seed of the choice within each stratum.
+
+    Returns:
+        Indices into `sizes`.
     """
     order = sorted(range(len(sizes)), key=lambda number: sizes[number].num_chars)
     count, rng = min(count, len(order)), random.Random(seed)
@@ -197,21 +209,21 @@ def pilot_blocks(sizes: Sequence[Size], count: int, *, seed: int) -> frozenset[i
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Sums over items (problems of a labelling job, solutions of a scoring job)."""
+    """Size of a set of items (problems of a labelling job, solutions of a scoring job)."""
 
     num_items: int = 0
     num_chars: int = 0
-    """Characters of their texts."""
+    """Number of characters of all items' texts."""
     num_squares: int = 0
-    """Characters of each text squared: where every step of a solution is rolled out to its end,
-    the cost rises with the square of its length."""
+    """Sum of the squared text lengths in characters. If every step of a solution is rolled out to
+    the end, the cost grows with the square of the length."""
 
     @classmethod
     def of_lengths(cls, lengths: Iterable[int]) -> Size:
         """Return the size of items.
 
         Args:
-            lengths: characters of each item's text.
+            lengths: number of characters of each item's text.
         """
         count = chars = squares = 0
         for length in lengths:

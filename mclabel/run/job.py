@@ -1,8 +1,8 @@
-"""The driver of a job: resumes it, leases blocks, keeps to the budget and reports.
+"""The driver of a job: it resumes the job, leases blocks, enforces the budget and reports.
 
-Blocks whose output exists are done; the others are run, with the work in their journals. Every
-driver keeps a sign of life in `drivers/ID.json`, so that a second driver on the same output warns.
-Each block is committed once, so two drivers do no harm but the same work twice.
+Blocks whose output exists are done. Other blocks are run, and reuse the work in their journals.
+Every driver keeps a heartbeat file `drivers/ID.json`, so that a second driver on the same output
+can warn. Each block is committed only once, so two drivers waste work but damage nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from types import TracebackType
 
-from mclabel.core.boundary import clipped
+from mclabel.core.boundary import clip_text
 from mclabel.core.errors import DamagedFile, ShardError
-from mclabel.core.stop import deferred
+from mclabel.core.stop import defer_stop
 from mclabel.engines.openai_batch_calls import FOLDER as BATCHES
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import FILE as SPENT
@@ -45,7 +45,7 @@ from mclabel.run.task import CommittedBlocks, Outputs
 logger = logging.getLogger(__name__)
 
 _MAX_NAMED = 3
-"""Foreign files that a warning names."""
+"""Maximum number of foreign files that a warning lists."""
 
 
 def run_job(
@@ -62,24 +62,24 @@ def run_job(
     rejects: Callable[[], Iterable[Reject]] = tuple,
     prepare: Callable[[], None] = lambda: None,
 ) -> JobReport:
-    """Run every item whose block the store does not hold yet.
+    """Run every block that the store does not hold yet.
 
     The job's spending, progress and rejects are written even if the job is stopped. Once a limit of
-    the budget is reached, no further block begins, and running blocks leave journals of their
-    finished work.
+    the budget is reached, no further block is started, and running blocks write their finished work
+    to journals.
 
     Args:
         blocks: all blocks of the job.
         outputs: outputs of the task that the fleet runs.
         fleet: workers that run the blocks.
-        store: the output's store, which was claimed for the job's configuration.
-        on_state: called often with the state of the job.
-        limits: limits of the budget, over all runs of the job.
-        should_stop: called often; once it returns true, no block begins and running blocks leave
-            journals of their finished work.
-        only: ids of the blocks to run; None runs all.
+        store: store of the output, which was claimed for the job's configuration.
+        on_state: called every few seconds or more often with the state of the job.
+        limits: limits of the budget, over all runs of the job; None for no limits.
+        should_stop: function that is polled during the job. Once it returns True, no further block
+            is started, and running blocks write their finished work to journals.
+        only: ids of the blocks to run; None runs all blocks.
         size: size of all items, for the forecast; None makes no forecast.
-        rejects: returns the rows of the input that cannot be used as items.
+        rejects: function that returns the rows of the input that cannot be used as items.
         prepare: called before the fleet receives work; not called if no work is left.
 
     Raises:
@@ -116,7 +116,7 @@ def run_job(
                 num_plan_parts=blocks.num_plan_parts,
                 files=tuple(name for name in single_files if store.read(name) is not None),
             )
-    finally:  # last, so that no log says that all is done before the record does
+    finally:  # last, so that the log never reports the end before `finished.json` exists
         log.close(num_blocks_left=num_left)
     stopped_by = limits.reached(ledger.spent) if report.num_blocks_left else None
     return replace(report, num_rejected=num_rejected, stopped_by=stopped_by)
@@ -139,7 +139,7 @@ def _run_blocks(
         committed = outputs.committed(store)
         _warn_of_foreign(store, committed)
         journaled = journaled_blocks(store)
-        for block_id in journaled & committed.blocks:  # left by an attempt that came too late
+        for block_id in journaled & committed.blocks:  # left by an attempt that lost the commit
             delete_journal(store, block_id)
 
         todo, num_items_todo = set[str](), 0
@@ -169,16 +169,16 @@ def _run_blocks(
             wanted = blocks.blocks(lambda block_id: block_id in todo)
             book = LeaseBook(wanted, num_blocks=len(todo), journaled=journaled, words=outputs.words)
             if not book.finished:
-                with deferred(book.close), frozen_heap():
+                with defer_stop(book.close), frozen_heap():
                     for report in fleet.run(book, on_progress):
                         tally.add(report)
             stopped = book.closed and not book.finished
         result = replace(tally.report(), changes=blocks.changes)
-        if stopped or only is not None:  # journals of other blocks are still of use
-            now = outputs.committed(store).blocks  # a last commit may go unreported
+        if stopped or only is not None:  # journals of unfinished blocks are still needed
+            now = outputs.committed(store).blocks  # the last commits may not have been reported
             num_left = sum(block_id not in now for block_id, _ in blocks.sizes())
             return replace(result, num_blocks_left=num_left)
-        if not sign.others():
+        if not sign.find_other_drivers():
             outputs.sweep(store)
             for block_id in journaled_blocks(store):
                 delete_journal(store, block_id)
@@ -188,13 +188,13 @@ def _run_blocks(
 
 
 def _warn_of_foreign(store: Store, committed: CommittedBlocks) -> None:
-    """Warn of files among the outputs that are not outputs."""
+    """Log a warning if the output folder holds files that do not belong to the run."""
     foreign = committed.foreign
     if foreign:
         shown = ", ".join(foreign[:_MAX_NAMED]) + (", …" if len(foreign) > _MAX_NAMED else "")
         logger.warning(
-            "%s: %d files in %s/ belong to no block of this run and are not read (%s). Move them "
-            "away",
+            "%s: %d files in %s/ do not belong to any block of this run and are not read (%s). "
+            "Move them away",
             store.location,
             len(foreign),
             foreign[0].partition("/")[0],
@@ -202,17 +202,14 @@ def _warn_of_foreign(store: Store, committed: CommittedBlocks) -> None:
         )
 
 
-# Keeps Python's garbage collector off what a process held before a job began.
-
-
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Exclude the present objects from garbage collection inside the context.
+    """Exclude all existing objects from garbage collection inside the context.
 
-    A job makes and drops millions of items, and libraries' own objects are many: going through
-    those again and again is a third of the time of leasing blocks. Where somebody else has frozen
-    the heap, nothing is done. Nothing is collected before, as that takes longer than a small job:
-    what was garbage already is kept until the end.
+    A job creates and drops millions of items. Each collection would also traverse the many objects
+    of libraries, which takes a third of the time for leasing blocks. If the heap is frozen already,
+    nothing is done. No collection is run first, because it takes longer than a small job. So
+    existing garbage is kept until the end of the context.
     """
     if gc.get_freeze_count():
         yield
@@ -226,32 +223,38 @@ def frozen_heap() -> Iterator[None]:
 
 FOLDER = "drivers"
 BEAT_S = 20.0
+"""Seconds between two writes of a driver's heartbeat file."""
 STALE_S = 70.0
+"""Age in seconds from which a heartbeat file counts as left by a dead driver."""
 
 
 class DriverSign:
-    """The sign of this driver in the output, kept while the context lasts.
+    """Heartbeat file of this driver in the output, kept during the context.
 
-    It holds the driver's process, node and start, and is written again every `BEAT_S`. While
-    another driver is alive, none removes leftovers; the signs decide nothing else. A killed driver
-    leaves its sign: it counts as dead at once on the same node, elsewhere after `STALE_S` by the
-    store's clock.
+    The file holds the driver's process, node and start time, and is rewritten every `BEAT_S`
+    seconds. A driver removes leftover files only if no other driver is alive. The heartbeats have
+    no other effect. A killed driver leaves its file behind. Drivers on the same node see at once
+    that the process is gone. Drivers on other nodes treat the file as stale after `STALE_S` seconds
+    by the store's clock.
     """
 
     def __init__(self, store: Store) -> None:
-        """Prepare a sign, which is written when the context begins.
+        """Prepare a heartbeat, which is written when the context begins.
 
         Args:
-            store: the output's store.
+            store: store of the output.
         """
         self._store = store
-        self._beats = Store(store.location, retry_s=BEAT_S / 2)  # the next beat is another try
+        # Writes are retried only briefly, because the next heartbeat is another attempt.
+        self._beats = Store(store.location, retry_s=BEAT_S / 2)
         self._name = f"{FOLDER}/{uuid.uuid4().hex}.json"
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         content = {"process": os.getpid(), "node": platform.node(), "since": since}
         self._content = json.dumps(with_digest(content)).encode()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="driver-sign", daemon=True)
+        self._thread = threading.Thread(
+            target=self._beat_until_over, name="driver-sign", daemon=True
+        )
 
     def __enter__(self) -> DriverSign:
         self._store.create(self._name, self._content)
@@ -265,15 +268,16 @@ class DriverSign:
         trace: TracebackType | None,
     ) -> None:
         self._over.set()
-        self._thread.join()  # a write under way would make the sign anew, or be cut off by the exit
+        # A write still in progress would create the file again, or be cut off by the exit.
+        self._thread.join()
         fails = isinstance(error, ShardError) and not isinstance(error, DamagedFile)
-        if not fails:  # a store that fails need not be asked again
+        if not fails:  # a failing store would fail again
             self._store.delete(self._name)
 
-    def others(self) -> list[str]:
-        """Remove the signs of dead drivers, and describe the other drivers that are alive."""
+    def find_other_drivers(self) -> list[str]:
+        """Remove the heartbeats of dead drivers, and describe the other drivers that are alive."""
         self._store.replace(self._name, io.BytesIO(self._content))
-        times = self._store.times(FOLDER)
+        times = self._store.modified_times(FOLDER)
         now = times.get(self._name)
         signs = []
         for name in sorted(times.keys() - {self._name}):
@@ -287,29 +291,29 @@ class DriverSign:
         return signs
 
     def warn(self) -> None:
-        """Warn if another driver works on the output."""
-        if others := self.others():
+        """Log a warning if another driver works on the output."""
+        if others := self.find_other_drivers():
             logger.warning(
-                "%s: another process runs a job on this output: %s. Nothing is lost or written "
-                "twice, but both do the same work: stop one of them",
+                "%s: another process runs a job on this output: %s. No result is lost or written "
+                "twice, but both processes do the same work. Stop one of them",
                 self._store.location,
                 "; ".join(others),
             )
 
-    def _live(self) -> None:
+    def _beat_until_over(self) -> None:
         while not self._over.wait(BEAT_S):
             try:
                 self._beats.replace(self._name, io.BytesIO(self._content))
             except ShardError as error:
-                logger.info("the sign of this driver could not be written: %s", error)
+                logger.info("the heartbeat of this driver could not be written: %s", error)
 
 
 def _is_dead(content: bytes) -> bool:
-    """Return whether a driver of this node is gone."""
+    """Return whether a heartbeat belongs to a process of this node that has ended."""
     try:
         sign, check = read_object(content)
         if check != "sound" or sign["node"] != platform.node():
-            return False  # its owner is unknown or cannot be seen from here: its age decides
+            return False  # the process cannot be checked from this node, so the file's age decides
         os.kill(int(sign["process"]), 0)
     except (ProcessLookupError, ValueError, KeyError, TypeError, OverflowError):
         return True
@@ -319,10 +323,10 @@ def _is_dead(content: bytes) -> bool:
 
 
 def _describe(content: bytes) -> str:
-    """Describe the process of a sign; a sign that cannot be read tells only that there is one."""
+    """Describe the process that wrote a heartbeat."""
     try:
         sign, _ = read_object(content)
         words = f"process {sign['process']} on {sign['node']}, since {sign['since']}"
     except (ValueError, KeyError, TypeError):
-        return "a process whose sign cannot be read"
-    return clipped(words)
+        return "a process whose heartbeat file cannot be read"
+    return clip_text(words)

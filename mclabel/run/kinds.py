@@ -1,4 +1,4 @@
-"""Kinds of the folders that the report and the viewer read."""
+"""Finds the output folders that reports and viewers read, and determines their kinds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mclabel.core.seeds import content_id
 from mclabel.run.shards.digest import read_object
 from mclabel.run.shards.manifest import MANIFEST, flat
 from mclabel.run.shards.opinions import holds_opinions, no_labels
-from mclabel.run.shards.store import Store, damaged
+from mclabel.run.shards.store import Store, damaged_file_error
 
 RunKind = Literal["labels", "best_of_n", "prm", "rl"]
 BEST_OF_N, TRAINING, REINFORCED = "best_of_n.json", "train.json", "rl.json"
 MAX_ID = 64
-"""Characters of a run's id."""
+"""Maximum number of characters in a run's id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,22 +29,24 @@ class Run:
     location: str
     """Folder or object store URL."""
     name: str
-    """Shortest end of the path that distinguishes the runs."""
+    """Shortest end of the path that no other shown run has."""
 
     @cached_property
     def store(self) -> Store:
-        """The files under it."""
+        """Store of the run's files."""
         return Store(self.location)
 
 
 def find_runs(places: Sequence[str]) -> list[Run]:
-    """Return the runs at these places, in order; a folder that holds runs stands for them.
+    """Return the runs at the given places, in order.
+
+    A folder whose subfolders are runs is replaced by these runs.
 
     Args:
         places: outputs of `mclabel label`, `eval best-of-n`, `train`, `rl` or `quickstart`.
 
     Raises:
-        ShardError: a place is missing, or no run.
+        ShardError: a place is missing, or does not hold a run.
     """
     kinds: dict[str, RunKind] = {}
     for place in places:
@@ -57,14 +59,15 @@ def find_runs(places: Sequence[str]) -> list[Run]:
 
 
 def is_finished_prm(run: Run) -> bool:
-    """Return whether a run is a training whose PRM can be loaded."""
+    """Return whether a run is a PRM training that has finished, so that the PRM can be loaded."""
     return run.kind == "prm" and (Path(run.location) / "model" / "prm.json").is_file()
 
 
 def run_identity(run: Run) -> str:
-    """Return what a run is known by wherever its folder lies: the id in its manifest.
+    """Return an identifier of a run that stays the same when the folder is moved.
 
-    Without one that mclabel could have written, the folder.
+    It is the id in the run's manifest. If the manifest has no valid id, the identifier is a hash of
+    the folder's location.
     """
     manifest = read_json(run.store, MANIFEST)
     given = None if manifest is None else manifest.get("id")
@@ -74,10 +77,14 @@ def run_identity(run: Run) -> str:
 
 
 def read_json(store: Store, name: str) -> dict[str, Any] | None:
-    """Return a JSON object beside the shards, None if there is none.
+    """Read a JSON file beside the shards of a run; return None if the file does not exist.
+
+    Args:
+        store: store of the run.
+        name: path of the file, relative to the run.
 
     Raises:
-        DamagedFile: it is no JSON object, or not the one that was written.
+        DamagedFile: the file is not a JSON object, or has changed since it was written.
     """
     raw = store.read(name)
     if raw is None:
@@ -85,15 +92,21 @@ def read_json(store: Store, name: str) -> dict[str, Any] | None:
     try:
         content, check = read_object(raw)
     except ValueError as error:
-        raise damaged(store, name, f"damaged: not valid JSON ({error})") from error
+        raise damaged_file_error(store, name, f"damaged: not valid JSON ({error})") from error
     if check == "damaged":
-        raise damaged(store, name)
+        raise damaged_file_error(store, name)
     return content
 
 
 def is_code(config: Mapping[str, Any]) -> bool:
-    """Return whether a run's steps are statements of code, by its flat or nested configuration."""
-    return flat(config).get("split.by") in ("code", "function")
+    """Return whether a run's solutions are programs.
+
+    Args:
+        config: the run's configuration, flat or nested.
+    """
+    settings = flat(config)
+    by = settings.get("split.by")
+    return by in ("code", "function") or settings.get("checker.kind") == "code"
 
 
 def _runs_at(place: str) -> list[tuple[str, RunKind]]:
@@ -103,8 +116,8 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
     if not folder.is_dir():
         fault = "is a file, must be a folder" if folder.exists() else "no such folder"
         raise ShardError(f"{place}: {fault}. Give the `out` of a job, e.g. runs/quickstart")
-    kind = _kind(folder)
-    if kind == "labels" and holds_opinions(Store(place)):  # which reports and viewers do not show
+    kind = _find_run_kind(folder)
+    if kind == "labels" and holds_opinions(Store(place)):  # reports do not show opinions
         raise no_labels(Store(place))
     if kind is not None:
         return [(str(folder), kind)]
@@ -112,20 +125,20 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
         (str(child), kind)
         for child in sorted(folder.iterdir())
         if child.is_dir()
-        and (kind := _kind(child)) is not None
+        and (kind := _find_run_kind(child)) is not None
         and not (kind == "labels" and holds_opinions(Store(str(child))))
     ]
     if not inside:
         raise ShardError(
-            f"{place}: is not a run: it holds neither {MANIFEST} nor labels/*.parquet, "
-            f"{BEST_OF_N} or {TRAINING}, nor folders that do. Give the `out` of `mclabel label`, "
+            f"{place}: is not a run. Neither the folder nor its subfolders hold {MANIFEST}, "
+            f"labels/*.parquet, {BEST_OF_N} or {TRAINING}. Give the `out` of `mclabel label`, "
             "`mclabel eval best-of-n`, `mclabel train`, `mclabel rl` or `mclabel quickstart`"
         )
     order: dict[RunKind, int] = {"labels": 0, "best_of_n": 1, "prm": 2, "rl": 3}
     return sorted(inside, key=lambda run: order[run[1]])
 
 
-def _kind(folder: Path) -> RunKind | None:
+def _find_run_kind(folder: Path) -> RunKind | None:
     if (folder / MANIFEST).is_file() or any((folder / "labels").glob("*.parquet")):
         return "labels"
     if (folder / BEST_OF_N).is_file():
@@ -136,7 +149,7 @@ def _kind(folder: Path) -> RunKind | None:
 
 
 def _short_names(locations: Sequence[str]) -> dict[str, str]:
-    """Return as many last parts of each path as no other path ends in."""
+    """Return, for each location, the shortest end of its path that no other location has."""
     parts = {location: Path(location).absolute().parts for location in locations}
     if any("://" in location for location in locations):
         parts = {location: tuple(location.split("/")) for location in locations}

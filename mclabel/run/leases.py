@@ -1,8 +1,9 @@
-"""The lease book of a job: which worker runs which block, and which blocks remain.
+"""The lease book of a job, which records the block that each worker runs and the blocks left.
 
-Blocks are taken from a stream on demand, so a job of any length costs the same memory. A fleet
-(`fleets`) runs the leases and returns one report per block. A block whose worker died goes to
-another worker, which replays its journal; the commit rule keeps a late attempt from writing twice.
+Blocks are read from a stream on demand, so memory does not grow with the length of a job. A fleet
+(`mclabel.run.fleets`) runs the leases and returns one report per block. If a worker dies, its block
+goes to another worker, which replays the block's journal. If the first attempt commits late, the
+commit rule still stores only one result.
 """
 
 from __future__ import annotations
@@ -19,42 +20,45 @@ from mclabel.run.task import ANY_WORDS, Block, RunnerState, TaskWords
 from mclabel.run.worker import BlockReport, WorkerProgress
 
 MIN_LEASES, MAX_LEASES = 2, 64
-"""Concurrent blocks of a worker: with two, the next block's items run while the last ones end."""
+"""Minimum and maximum number of concurrent blocks per worker. With two blocks, items of the next
+block keep the engine busy while the last items of a block finish."""
 MAX_SET_ASIDE_IN_A_ROW = 3
-"""Items that kill engines, with nothing done between: then the engines are at fault."""
-LOGS = "With Ray, the engine's log is in its folder on the engine's node (session_latest/logs)"
+"""Number of items in a row that may kill engines before the job fails. If no block finishes in
+between, the engines are assumed to be at fault."""
+LOGS = "With Ray, the engine's log is in Ray's folder on the engine's node (session_latest/logs)"
 
 
 def num_more_leases(num_running: int, engine: RunnerState, *, num_ended: int = 0) -> int:
-    """Return how many more blocks to lease a worker.
+    """Return the number of additional blocks to lease to a worker.
 
-    Enough for as many requests to wait as are worked on. A task that asks for little at a time
-    needs many blocks for that; the engine works on the earliest ones first. And, where blocks end
-    faster than the worker is asked, twice as many as end until then.
+    The aim is that as many requests wait as the engine processes at a time. If each item makes few
+    concurrent requests, this takes many blocks; the engine works on the earliest blocks first. If
+    blocks finish quickly, a worker gets at least twice as many blocks as finish between two
+    exchanges.
 
     Args:
-        num_running: blocks that it runs.
-        engine: the engine's state when it was last asked.
-        num_ended: blocks that have ended since it was asked before.
+        num_running: number of blocks that the worker runs.
+        engine: state of the worker's engine at the last exchange.
+        num_ended: number of blocks that have ended since the exchange before.
     """
     pace = min(2 * num_ended, MAX_LEASES) - num_running
-    return max(0, pace, _num_short(num_running, engine))
+    return max(0, pace, _num_missing_blocks(num_running, engine))
 
 
-def _num_short(num_running: int, engine: RunnerState) -> int:
-    """Return how many more blocks would meet the engine's demand."""
+def _num_missing_blocks(num_running: int, engine: RunnerState) -> int:
+    """Return the number of additional blocks that would keep enough requests waiting."""
     demand, wanted = engine.num_live + engine.num_waiting, 2 * engine.max_live
     if num_running < MIN_LEASES:
         return MIN_LEASES - num_running
     if demand >= wanted:
         return 0
     more = math.ceil(num_running * (wanted / demand - 1)) if demand else num_running
-    # At most twice as many before looking again.
+    # Blocks are at most doubled before the next exchange.
     return min(more, num_running, MAX_LEASES - num_running)
 
 
 class LeaseBook:
-    """Blocks of a job, each leased until it is done."""
+    """Record of a job's unfinished blocks and of the workers to which they are leased."""
 
     def __init__(
         self,
@@ -68,9 +72,9 @@ class LeaseBook:
 
         Args:
             blocks: blocks to run, with distinct ids.
-            num_blocks: approximate number of the blocks.
-            journaled: ids of blocks that earlier runs have left journals of.
-            words: names that messages use for the task's items.
+            num_blocks: approximate number of blocks.
+            journaled: ids of blocks for which earlier runs have left journals.
+            words: words for the task's items in messages.
         """
         self._blocks = iter(blocks)
         self._num_left = num_blocks
@@ -82,14 +86,14 @@ class LeaseBook:
         self._ahead: Block | None = None
         self._suspects: dict[str, Suspect] = {}
         self._due_alone: deque[str] = deque()
-        """Suspects that wait for an engine of their own."""
+        """Ids of suspect blocks that wait until they can run alone on an engine."""
         self._examiner: Hashable | None = None
-        """The worker that is given no more, so that it can run the next suspect alone."""
+        """Worker that receives no further blocks, so that it becomes free for the next suspect."""
         self._examining: set[Hashable] = set()
-        """Workers that run a suspect alone."""
+        """Workers that run a suspect block alone."""
         self._num_set_aside_in_a_row = 0
         self.closed = False
-        """True if no more blocks are leased: the job is to stop."""
+        """True if the job is stopping, so that no more blocks are leased."""
 
     @property
     def finished(self) -> bool:
@@ -101,24 +105,24 @@ class LeaseBook:
 
     @property
     def num_unfinished(self) -> int:
-        """Blocks that are not done, about."""
+        """Approximate number of blocks that are not done."""
         waiting = len(self._released) + len(self._due_alone)
         return self._num_left + waiting + len(self._running)
 
     def close(self) -> None:
-        """Lease no more blocks. From a signal's handler."""
+        """Lease no more blocks. This method may be called from a signal handler."""
         self.closed = True
 
     def take(
         self, worker: Hashable, engine: RunnerState, *, num_workers: int = 1, num_ended: int = 0
     ) -> list[Lease]:
-        """Lease a worker what keeps its engine full, or one block that is to be alone on it.
+        """Lease enough blocks to fill a worker's engine, or one suspect block that runs alone.
 
         Args:
-            worker: the worker that asks.
-            engine: state of the worker's engine when it was last asked.
+            worker: worker that receives the leases.
+            engine: state of the worker's engine at the last exchange.
             num_workers: number of workers that are ready; they share the last blocks.
-            num_ended: blocks that have ended on the worker since it was asked before.
+            num_ended: number of blocks that have ended on the worker since the exchange before.
         """
         if self.closed or worker in self._examining:
             return []
@@ -127,8 +131,7 @@ class LeaseBook:
             self._examiner = worker
             return [] if num_running else [self._lease_alone(worker)]
         more = num_more_leases(num_running, engine, num_ended=num_ended)
-        # Each worker gets an even share of the unfinished blocks, running ones included, however
-        # often it asks.
+        # Each worker holds at most an even share of the unfinished blocks, including running ones.
         share = max(1, math.ceil(self.num_unfinished / num_workers))
         count = min(more, share - num_running)
         leases: list[Lease] = []
@@ -141,41 +144,41 @@ class LeaseBook:
             return [self._lease_alone(worker)]
         return leases
 
-    def done(self, worker: Hashable, block_id: str) -> None:
-        """Record that a worker has done what it was leased of a block."""
+    def mark_done(self, worker: Hashable, block_id: str) -> None:
+        """Record that a worker has finished its lease of a block, the whole block or one item."""
         self._remove(worker, block_id)
         self._num_set_aside_in_a_row = 0
         suspect = self._suspects.get(block_id)
-        if suspect is not None and not suspect.passed():
+        if suspect is not None and not suspect.record_survival():
             self._due_alone.appendleft(block_id)
             return
         self._suspects.pop(block_id, None)
         self._losses.pop(block_id, None)
 
     def release(self, worker: Hashable, block_id: str, reason: str, *, counts: bool = True) -> None:
-        """Record that a worker died under a block: it is leased anew, before all others.
+        """Record that a worker died while it ran a block. The block is leased again before others.
 
         Args:
-            worker: the worker that ran the block.
+            worker: worker that ran the block.
             block_id: id of the block.
-            reason: why the worker died.
-            counts: False where the block cannot have been the cause.
+            reason: reason why the worker died.
+            counts: False if the block cannot be the cause of the death.
 
         Raises:
-            EngineError: engines die whatever they are given.
+            EngineError: engines keep dying, whatever they run.
         """
         block = self._remove(worker, block_id)
         if worker == self._examiner:
             self._examiner = None
         suspect = self._suspects.get(block_id)
         if suspect is not None:
-            if counts and suspect.failed(reason):
+            if counts and suspect.record_death(reason):
                 self._num_set_aside_in_a_row += 1
                 if self._num_set_aside_in_a_row >= MAX_SET_ASIDE_IN_A_ROW:
                     raise EngineError(
-                        f"engines died twice under each of {self._num_set_aside_in_a_row} "
-                        f"{self._words.items} in a row and completed nothing in between: the last "
-                        f"in block {block_id}; the last time: {reason}. {LOGS}"
+                        f"engines died twice on each of {self._num_set_aside_in_a_row} "
+                        f"{self._words.items} in a row and completed nothing in between. The last "
+                        f"death was in block {block_id}: {reason}. {LOGS}"
                     )
             self._due_alone.appendleft(block_id)
             return
@@ -210,36 +213,36 @@ class LeaseBook:
 
 
 POLL_S = 0.25
-"""Between two snapshots of a fleet."""
+"""Seconds between two snapshots of a fleet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetProgress:
-    """A snapshot of a fleet."""
+    """Snapshot of a fleet's progress."""
 
     workers: Sequence[WorkerProgress]
-    """Snapshots of the engines that are loaded."""
+    """Snapshots of the workers whose engine is loaded."""
     num_starting: int = 0
-    """Engines that wait for room, or load."""
+    """Number of engines that are loading or waiting for free resources."""
     stage: str | None = None
-    """Current stage of an engine that loads, and its seconds; None if none is known to load."""
+    """Current stage of a loading engine and its duration; None if no engine is known to load."""
     num_failures: int = 0
-    """Engines lost so far."""
+    """Number of engines lost so far."""
     num_silent: int = 0
-    """Loaded engines that have given no sign of life for too long."""
+    """Number of loaded engines that have shown no activity for too long."""
     gpu_hours: float = 0.0
-    """Hours of the engines' GPUs, since each engine was loaded."""
+    """GPU hours of all engines, each counted from the end of loading."""
 
 
 OnProgress = Callable[[FleetProgress], None]
 
 
 class Fleet(Protocol):
-    """Runs blocks on one or more workers."""
+    """Protocol of a fleet, which runs blocks on one or more workers."""
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Yield the reports of all blocks, in the order they finish; until the book is closed.
+        """Run blocks until all are done or the book is closed, and yield reports as blocks finish.
 
         Raises:
-            EngineError: engines cannot be loaded, or die whatever they are given.
+            EngineError: engines cannot be loaded, or keep dying.
         """

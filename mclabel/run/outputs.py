@@ -1,7 +1,7 @@
-"""Checks, before any work, that a job can write its output and that no other output is there.
+"""Checks before any work that a job can write its output, and that no other output is in the way.
 
-A file in place of a folder, or a folder without permission, would otherwise cost hours of work. The
-output of one job inside another's would leave neither whole.
+Otherwise a file in place of a folder, or a missing permission, could cost hours of work. Two jobs
+that write into the same folder could damage each other's output.
 """
 
 from __future__ import annotations
@@ -17,77 +17,83 @@ from mclabel.core.errors import ConfigError, ShardError
 
 
 def check_places(out: str, kind: Kind, *, key: str = "out=") -> None:
-    """Refuse an output in which a folder or a file could not be written, or that holds another.
+    """Check that an output can be written to a folder, and that no other output is there.
 
-    A file is written into it, or into the folder above that is there, and deleted: some places are
-    refused by nothing but that.
+    A trial file is written to the folder, or to its nearest existing parent, and deleted again.
+    Some faults, such as a read-only file system, show only then.
 
     Args:
-        out: folder, which may be missing; of a run, also a URL, of which nothing is checked.
+        out: output folder, which may be missing. A run may also have a URL, which is not checked.
         kind: kind of output to write.
-        key: the user's key for it, for messages.
+        key: key or option that set the folder, for messages.
 
     Raises:
-        ShardError: names everything that stands in the way.
-        ConfigError: it is a URL, or nothing can be written there.
+        ShardError: files or folders are in the way; the message lists all of them.
+        ConfigError: `out` is a URL although the output is not a run, or cannot be written.
     """
     if kind is RUN and "://" in out:
         return
-    _local(out, key, "folder")
+    _local_path(out, key, "folder")
     check_free(out, kind, key)
     if kind in _WITH_FOLDERS:
-        _check_known(Path(out), out, kind, key)
+        _refuse_foreign_files(Path(out), out, kind, key)
     check_writable(out, folders=kind.folders, files=kind.all_files)
     _try_to_write(Path(out), out, key, make=False)
 
 
 def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str] = ()) -> None:
-    """Refuse a folder in which a folder or a file could not be written.
+    """Check that subfolders and files can be written to a folder.
+
+    Args:
+        out: output folder, which may be missing.
+        folders: names of subfolders to write to.
+        files: names of files to write.
 
     Raises:
-        ShardError: names everything that stands in the way.
+        ShardError: files or folders are in the way; the message lists all of them.
     """
-    faults = list(_faults(Path(out), folders, files))
+    faults = list(_folder_faults(Path(out), folders, files))
     if faults:
-        raise ShardError("\n".join(faults) + ". Move that away, or choose another out=…")
+        raise ShardError("\n".join(faults) + ". Correct this, or choose another out=…")
 
 
 def output_folder(place: str, key: str) -> Path:
-    """Return a local folder for results. Make it if it is missing.
+    """Return a local folder for results; create the folder if it is missing.
 
     Args:
         place: path that the user gave.
-        key: how, for messages: `-o` or `out=`.
+        key: key or option that set the path, for messages, such as `-o` or `out=`.
 
     Raises:
-        ConfigError: it is a URL or a file, or nothing can be written there.
+        ConfigError: the path is a URL or a file, or the folder cannot be written.
     """
-    folder = _local(place, key, "folder")
+    folder = _local_path(place, key, "folder")
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{key}{place}: is a file, must be a folder")
+        raise ConfigError(f"{key}{place}: is a file, must be a folder. Give another path")
     _try_to_write(folder, place, key, make=True)
     return folder
 
 
 def output_file(place: str, key: str) -> Path:
-    """Return a local file for results, which may exist. Make its folder if it is missing.
+    """Return the path of a local file for results; create its folder if it is missing.
 
     Args:
-        place: path that the user gave.
-        key: how, for messages.
+        place: path that the user gave; the file may exist.
+        key: key or option that set the path, for messages.
 
     Raises:
-        ConfigError: it is a URL or a folder, or nothing can be written there.
+        ConfigError: the path is a URL or a folder, or the file cannot be written.
+        ShardError: the file belongs to a run or a training.
     """
-    path = _local(place, key, "file")
+    path = _local_path(place, key, "file")
     if path.is_dir():
-        raise ConfigError(f"{key}{place}: is a folder, must be a file")
+        raise ConfigError(f"{key}{place}: is a folder, must be a file. Give another path")
     check_file_free(path, key)
     _try_to_write(path.parent, place, key, make=True)
     return path
 
 
-def _faults(root: Path, folders: Iterable[str], files: Iterable[str]) -> Iterator[str]:
+def _folder_faults(root: Path, folders: Iterable[str], files: Iterable[str]) -> Iterator[str]:
     whole = root.absolute()
     above = next(path for path in (whole, *whole.parents) if os.path.exists(path))
     if not above.is_dir():
@@ -97,7 +103,7 @@ def _faults(root: Path, folders: Iterable[str], files: Iterable[str]) -> Iterato
         yield f"{above}: is not writable"
     for folder in (root / name for name in folders):
         is_folder = os.path.isdir(folder)
-        if os.path.lexists(folder) and not is_folder:  # a link to nothing is in the way, too
+        if os.path.lexists(folder) and not is_folder:  # also true for a broken link
             yield f"{folder}: is a file, must be a folder"
         elif is_folder and not _writable(folder):
             yield f"{folder}: is not writable"
@@ -110,9 +116,9 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _local(place: str, key: str, noun: str) -> Path:
+def _local_path(place: str, key: str, noun: str) -> Path:
     if not place or "://" in place:
-        raise ConfigError(f"{key}{place or repr(place)}: must be a local {noun}: give its path")
+        raise ConfigError(f"{key}{place or repr(place)}: must be a local {noun}. Give its path")
     return Path(place)
 
 
@@ -133,38 +139,37 @@ def _try_to_write(folder: Path, place: str, key: str, *, make: bool) -> None:
 
 
 _DEPTH = 3
-"""Folders above an output that may be another output."""
+"""Number of parent folders that are checked for being another output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of output."""
+    """A kind of output: the names of the files and folders that a command writes."""
 
     noun: str
     """Noun phrase for messages."""
     marks: tuple[str, ...]
-    """Patterns of names; one that is there says that a folder is of this kind."""
+    """Glob patterns of file names. A folder with a matching file is an output of this kind."""
     manifest: str | None = None
-    """File that says so of a folder whose subfolders are its own."""
+    """Name of the manifest file; None for kinds of output without a manifest."""
     folders: tuple[str, ...] = ()
-    """Subfolders that are its own, and are written to."""
+    """Names of the subfolders that the command writes to."""
     files: tuple[str, ...] = ()
-    """Files beside its manifest that are its own."""
+    """Names of the files that the command writes beside the manifest."""
 
     @property
     def all_files(self) -> tuple[str, ...]:
-        """Its files, its manifest among them."""
+        """Names of all files that the command writes, including the manifest."""
         return (*([] if self.manifest is None else [self.manifest]), *self.files)
 
 
 RUN = Kind(
     noun="a run of labels, opinions or a search",
     marks=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
-           "trees/*.parquet", "merged/labels/*.parquet"),
+           "trees/*.parquet"),
     manifest="run.json",
     folders=("labels", "rollouts", "trees", "opinions", "priors", "journals", "batches",
-             "rejects", "drivers", "plan", "compacted", "merged", "merged/labels",
-             "merged/rollouts", ".partial"),
+             "rejects", "drivers", "plan", ".partial"),
     files=("rejects.jsonl", "spent.json", "progress.jsonl", "finished.json"),
 )  # fmt: skip
 TRAINING = Kind(
@@ -186,12 +191,6 @@ BEST_OF_N = Kind(
     marks=("best_of_n.json", "samples/run.json"),
     folders=("samples", "scores"),
     files=("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json"),
-)
-SEARCH_EVAL = Kind(
-    noun="a comparison of `mclabel eval search`",
-    marks=("search.json", "best_of_n/run.json", "oracle/*/run.json"),
-    folders=("oracle",),
-    files=("search.json", "search.png", "search.svg", "provenance.json"),
 )
 QUICKSTART = Kind(
     noun="the results of `mclabel quickstart`",
@@ -219,26 +218,28 @@ _THEIRS = (
     Kind(noun="a git repository", marks=(".git",)),
 )
 KINDS = (
-    *(RUN, TRAINING, REINFORCED, BEST_OF_N, SEARCH_EVAL),
+    *(RUN, TRAINING, REINFORCED, BEST_OF_N),
     *(QUICKSTART, EXPORT, FIGURES, ANNOTATIONS),
 )
 _WITH_FOLDERS = (RUN, TRAINING, REINFORCED)
 _BESIDE = (".*", "*.log", "*.out", "*.err", "*.txt", "*.yaml", "*.yml", "lost+found")
-"""Logs and configurations of a job that were there first, and what a new disk holds."""
+"""Patterns of files that may be in a new output folder: logs and configurations of the job, and the
+folder `lost+found` of a new file system."""
 _MAX_NAMED = 3
+"""Maximum number of foreign files that a message lists."""
 
 
 def check_free(out: str, kind: Kind, key: str = "out=") -> None:
-    """Refuse a folder that holds something else than a kind of output, or is part of one.
+    """Refuse a folder that holds another kind of output, or lies inside another output.
 
     Args:
-        out: folder, which may be missing. Of a URL nothing is asked: only runs are written to
-            one, and their manifests are compared.
-        kind: kind of output to write there.
-        key: the user's key for it, for messages.
+        out: output folder, which may be missing. URLs are not checked here, because only runs are
+            written to URLs, and their manifests are compared later.
+        kind: kind of output to write to the folder.
+        key: key or option that set the folder, for messages.
 
     Raises:
-        ShardError: says what is there.
+        ShardError: another output is in the way.
     """
     if "://" in out:
         return
@@ -252,10 +253,16 @@ def check_free(out: str, kind: Kind, key: str = "out=") -> None:
     _check_outside(root, out, key)
 
 
-def _check_known(root: Path, out: str, kind: Kind, key: str) -> None:
-    """Refuse a folder that was not begun and holds files that no run writes.
+def _refuse_foreign_files(root: Path, out: str, kind: Kind, key: str) -> None:
+    """Refuse a folder that is not a run yet and holds foreign files.
 
-    Hidden files are left alone, and so are `_BESIDE`, which people keep beside what a job writes.
+    Hidden files and files that match `_BESIDE` are allowed.
+
+    Args:
+        root: output folder.
+        out: path of the folder as the user gave it.
+        kind: kind of output to write to the folder.
+        key: key or option that set the folder, for messages.
     """
     if not root.is_dir() or _mark_of(root, kind) is not None:
         return
@@ -270,19 +277,19 @@ def _check_known(root: Path, out: str, kind: Kind, key: str) -> None:
         more = f" and {len(foreign) - _MAX_NAMED:,} more" if len(foreign) > _MAX_NAMED else ""
         raise ShardError(
             f"{key}{out}: holds {shown}{more}, and this command would write {kind.noun} among "
-            f"them. Give a new folder, such as {Path(out) / 'run'}"
+            f"these files. Give a new folder, such as {Path(out) / 'run'}"
         )
 
 
 def check_file_free(path: Path, key: str) -> None:
-    """Refuse to write a file over one of a run or a training, or into its folders.
+    """Refuse to overwrite a file of a run or a training, or to write into its folders.
 
     Args:
-        path: path of the file, which may exist.
-        key: the user's key for it, for messages.
+        path: path of the file to write; the file may exist.
+        key: key or option that set the path, for messages.
 
     Raises:
-        ShardError: says of which output it is.
+        ShardError: the file belongs to another output.
     """
     for kind in _WITH_FOLDERS:
         there = (path.parent / str(kind.manifest)).is_file()
@@ -292,7 +299,7 @@ def check_file_free(path: Path, key: str) -> None:
 
 
 def _mark_of(root: Path, kind: Kind) -> str | None:
-    """Return the first file that shows that a folder is of a kind."""
+    """Return the first file that marks a folder as a kind of output; None if there is none."""
     if not root.is_dir():
         return None
     for pattern in kind.marks:
@@ -302,12 +309,12 @@ def _mark_of(root: Path, kind: Kind) -> str | None:
 
 
 def _check_outside(path: Path, given: str, key: str) -> None:
-    """Refuse what lies in a folder that belongs to a run or a training above it."""
+    """Refuse a path that lies inside a folder of a run or a training."""
     whole = path.absolute()
     for above in list(whole.parents)[:_DEPTH]:
         for kind in _WITH_FOLDERS:
             inside = whole.relative_to(above).parts[0] in kind.folders
             if inside and (above / str(kind.manifest)).is_file():
                 raise ShardError(
-                    f"{key}{given}: is part of {kind.noun} in {above}. Give a place outside of it"
+                    f"{key}{given}: is part of {kind.noun} in {above}. Give a path outside of it"
                 )

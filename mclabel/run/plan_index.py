@@ -1,6 +1,7 @@
-"""A run's plan in memory: which item belongs to which block, and how an input differs from it.
+"""In-memory index of a run's plan: the block of each item, and comparison with an input.
 
-Of each item 28 bytes are kept: hashes of its id and contents, and the number of its block.
+The index keeps about 40 bytes per item: hashes of its id and contents, the number of its block, and
+its position in the plan.
 """
 
 from __future__ import annotations
@@ -20,40 +21,48 @@ from mclabel.run.shards.store import Store
 from mclabel.run.task import Item, Items
 
 CHUNK = 4096
-"""Items that are looked up together."""
+"""Number of items that are looked up in one batch."""
 MAX_NAMED = 5
-"""Items that a message names."""
+"""Maximum number of items that a message lists."""
 
 Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputChanges:
-    """Differences between the input and the input with which the run was begun."""
+    """Differences between a job's input and the input that its plan records."""
 
     num_added: int = 0
+    """Number of items that the plan does not have."""
     num_changed: int = 0
-    """Items with another content (a problem's text, gold or given solution)."""
+    """Number of items with changed content (a problem's text, gold or given solution)."""
     num_gone: int = 0
+    """Number of planned items that the input lacks."""
     num_other_meta: int = 0
-    """Items of which only other columns differ; their results keep the former ones."""
+    """Number of items in which only columns without effect on the result differ. Their results keep
+    the old values of these columns."""
     changed: tuple[str, ...] = ()
     """Ids of the first changed items."""
 
 
 class PlanIndex:
-    """Every item that a plan has ever had, by a hash of its id, with its latest state."""
+    """Latest state of every item in a plan, including superseded items.
+
+    The arrays have one entry per item, sorted by the hash of the item's id.
+    """
 
     def __init__(self) -> None:
-        """Begin with no items."""
+        """Start with an empty index."""
         self.ids: Hashes = np.empty(0, np.uint64)
-        """Sorted hashes of ids."""
+        """Sorted hashes of the items' ids."""
         self.contents: Hashes = np.empty(0, np.uint64)
+        """First eight bytes of the digest of each item's content."""
         self.metas: Hashes = np.empty(0, np.uint64)
+        """First eight bytes of the digest of each item's extras."""
         self.blocks: NDArray[np.int64] = np.empty(0, np.int64)
-        """Number of the block; -1 where the item was superseded and not planned anew."""
+        """Number of each item's block; -1 if the item was superseded and not planned again."""
         self.order: NDArray[np.int64] = np.empty(0, np.int64)
-        """Position in the plan."""
+        """Row number of each item in the plan, over all parts, from 0."""
         self.names: list[str] = []
         """Ids of the blocks, by number."""
         self.num_parts = 0
@@ -76,14 +85,14 @@ class PlanIndex:
         return plan
 
     def find(self, ids: Hashes) -> NDArray[np.int64]:
-        """Return the places of items by the hashes of their ids; -1 where there is none."""
+        """Return the indices of items in the arrays by the hashes of their ids; -1 if missing."""
         if not len(self.ids):
             return np.full(len(ids), -1, np.int64)
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.where(self.ids[places] == ids, places, -1)
 
     def places(self, items: Items) -> NDArray[np.int64]:
-        """Return the places of the items of a whole input; -1 where there is none."""
+        """Return the indices of all items of an input in the arrays; -1 if missing."""
         places = [
             self.find(id_hashes(item.id for item in chunk)) for chunk in in_chunks(items, CHUNK)
         ]
@@ -104,21 +113,27 @@ class PlanIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """An input beside a plan."""
+    """Comparison of an input with a plan."""
 
     places: NDArray[np.int64]
-    """Place in the plan of each item of the input; -1 for a new one."""
+    """Index of each input item in the plan index; -1 if the plan has never had the item."""
     is_new: NDArray[np.bool_]
-    """True if each item of the input has no block yet."""
+    """For each input item, True if the item has no block yet."""
     is_changed: NDArray[np.bool_]
+    """For each input item, True if its content differs from the planned content."""
     gone: NDArray[np.int64]
-    """Places of items of the plan that the input lacks, in the order of the plan."""
+    """Indices of planned items that the input lacks, in the order of the plan."""
     changes: InputChanges
-    """The differences in numbers."""
+    """Counts of the differences."""
 
     @classmethod
     def of(cls, items: Items, plan: PlanIndex) -> Self:
-        """Build the index from the parts of a plan."""
+        """Compare an input with a plan.
+
+        Args:
+            items: items of the input.
+            plan: index of the plan.
+        """
         if not plan.num_parts:
             count = len(items)
             return cls(
@@ -133,13 +148,13 @@ class Comparison:
         for chunk in in_chunks(items, CHUNK):
             places = plan.find(id_hashes(item.id for item in chunk))
             digests = [item_digests(item) for item in chunk]
-            content = _numbers([content for content, _ in digests])
+            content = _digest_numbers([content for content, _ in digests])
             here = np.maximum(places, 0)
             is_changed = (places >= 0) & (plan.blocks[here] >= 0) & (plan.contents[here] != content)
             first += [chunk[i].id for i in np.flatnonzero(is_changed)[: MAX_NAMED - len(first)]]
             places_of.append(places)
             changed_of.append(is_changed)
-            other_of.append(_numbers([meta for _, meta in digests]) != plan.metas[here])
+            other_of.append(_digest_numbers([meta for _, meta in digests]) != plan.metas[here])
         places, is_changed, is_other = map(np.concatenate, (places_of, changed_of, other_of))
         is_new = (places < 0) | (plan.blocks[np.maximum(places, 0)] < 0)
         is_gone = plan.blocks >= 0
@@ -161,7 +176,7 @@ class Comparison:
 
 
 def planned_ids(store: Store, hashes: Hashes) -> list[str]:
-    """Return the ids of items of a run's plan by their hashes, in the order of the hashes."""
+    """Look up the ids of planned items by the hashes of the ids, and return them in that order."""
     names: dict[int, str] = {}
     for part in read_parts(store):
         part_hashes = id_hashes(part.column("item_id").to_pylist())
@@ -172,16 +187,16 @@ def planned_ids(store: Store, hashes: Hashes) -> list[str]:
 
 
 def item_digests(item: Item) -> tuple[bytes, bytes]:
-    """Return the digests of an item's content, and of its extras."""
-    return _digest(item.content(), CONTENT_BYTES), _digest(item.extras(), META_BYTES)
+    """Return the digest of an item's content and the digest of its extras."""
+    return _digest_texts(item.content(), CONTENT_BYTES), _digest_texts(item.extras(), META_BYTES)
 
 
 def id_hashes(ids: Iterable[str]) -> Hashes:
-    """Hash items' ids by Python's keyed SipHash: the hashes hold in this process alone."""
+    """Hash items' ids by Python's keyed SipHash. The hashes are valid only in this process."""
     return np.fromiter(map(hash, ids), np.int64).view(np.uint64)
 
 
-def _digest(texts: Iterable[str], size: int) -> bytes:
+def _digest_texts(texts: Iterable[str], size: int) -> bytes:
     whole = hashlib.blake2b(digest_size=size)
     for text in texts:
         content = text.encode()
@@ -190,7 +205,7 @@ def _digest(texts: Iterable[str], size: int) -> bytes:
     return whole.digest()
 
 
-def _numbers(digests: Sequence[bytes]) -> Hashes:
+def _digest_numbers(digests: Sequence[bytes]) -> Hashes:
     """Return the first eight bytes of each digest."""
     return np.frombuffer(b"".join(digest[:8] for digest in digests), ">u8").astype(np.uint64)
 

@@ -1,4 +1,4 @@
-"""A job's progress: rates from its states, as JSON lines beside the output and Ray's metrics."""
+"""Computes a job's rates from its states, and writes them to a JSON-lines log and Ray's metrics."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_FILE = "progress.jsonl"
 LOCAL_S, REMOTE_S = 10.0, 60.0
-"""Between two lines; a line costs an object store the whole file again."""
+"""Seconds between two lines, for a local folder and for an object store. In an object store the
+whole file is rewritten for each line."""
 
 
 class ProgressLog:
-    """Writes `progress.jsonl`, and metrics where this process is connected to Ray."""
+    """Writes `progress.jsonl`, and Ray metrics if this process is connected to Ray."""
 
     def __init__(self, store: Store) -> None:
-        """Begin a log, or go on with one that is there.
+        """Start a log, or continue an existing one.
 
         Args:
-            store: the store of the run's output.
+            store: store of the run's output.
         """
         self._store = store
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
@@ -40,10 +41,10 @@ class ProgressLog:
         self._metrics: _RayMetrics | None = None
 
     def __call__(self, state: JobState) -> None:
-        """Record a state of the job."""
+        """Record a state of the job; write a line if the last one is old enough."""
         now = time.monotonic()
         row = progress_row(state, self._meter.update(state, now), now - self._started)
-        if self._metrics is None and _connected():
+        if self._metrics is None and _is_connected():
             self._metrics = _RayMetrics(row, totals(state), run=self._store.location)
         if self._metrics is not None:
             self._metrics.record(row)
@@ -52,10 +53,10 @@ class ProgressLog:
             self._write()
 
     def close(self, *, num_blocks_left: int | None = None) -> None:
-        """Write the last state once more, as the last line of this start.
+        """Write the last state again, marked as the end of this start of the job.
 
         Args:
-            num_blocks_left: blocks that are not committed; None where the job failed.
+            num_blocks_left: number of blocks that are not committed; None if the job failed.
         """
         if self._last is not None:
             self._write(ended=True, num_blocks_left=num_blocks_left)
@@ -68,16 +69,16 @@ class ProgressLog:
 
 
 def job_starts(store: Store) -> list[dict[str, Any]]:
-    """Return the last line of every start of a job; none if the run has no log.
+    """Return the last log line of every start of a job; empty if the run has no log.
 
     Args:
-        store: the store of the run's output.
+        store: store of the run's output.
     """
     read = list(log_lines(store.read(PROGRESS_FILE) or b""))
     lines = [line for line in read if line is not None]
     if len(lines) < len(read):
         logger.warning(
-            "%s/%s: %d of %d lines are damaged or cut off, and left out",
+            "%s/%s: %d of %d lines are damaged or truncated and are ignored",
             store.location,
             PROGRESS_FILE,
             len(read) - len(lines),
@@ -91,7 +92,7 @@ def job_starts(store: Store) -> list[dict[str, Any]]:
 
 
 class _RayMetrics:
-    """Gauges and counters `mclabel_*` of one job."""
+    """Ray gauges and counters `mclabel_*` of one job."""
 
     def __init__(self, row: Mapping[str, Any], totals: Collection[str], *, run: str) -> None:
         from ray.util.metrics import Counter, Gauge
@@ -116,52 +117,54 @@ class _RayMetrics:
                 self._counted[name] = row[name]
 
 
-def _connected() -> bool:
+def _is_connected() -> bool:
     import sys
 
-    ray = sys.modules.get("ray")  # not imported for a job without Ray
+    ray = sys.modules.get("ray")  # a job without Ray does not import Ray
     is_initialized = getattr(ray, "is_initialized", None)  # None while vLLM's thread imports Ray
     return is_initialized is not None and bool(is_initialized())
 
 
 WINDOW_S = 60.0
-"""Rates are those of the last minute."""
+"""Seconds over which rates are averaged."""
 _SPACING_S = 1.0
+"""Minimum seconds between two states that are kept for rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobRates:
-    """Speed of a job; None before there is anything to measure."""
+    """Speed of a job. A rate is None until it can be measured."""
 
     items_per_s: float | None = None
     tokens_per_s: float | None = None
     counters_per_s: Mapping[str, float] = field(default_factory=dict)
-    """Increase per second of the counters whose rate the task shows; empty before there is anything
-    to measure."""
+    """Increase per second of the counters whose rate the task shows; empty until it can be
+    measured."""
     slots_used: float | None = None
-    """Mean share of the engines' slots that had a request, since the first engine was loaded."""
+    """Mean share of the engines' slots that had a request, since the first engine was loaded; in
+    [0, 1]. A slot is one request that an engine can process at a time."""
     eta_s: float | None = None
-    """Seconds until all items are done: the tokens that are left, as forecast, at the speed of an
-    engine in the last minute, times the engines there are. None before there is a forecast."""
+    """Expected seconds until all items are done: the forecast of remaining tokens, divided by the
+    number of engines and by an engine's speed in the last minute. None without a forecast."""
 
 
 class Meter:
-    """Turns states into rates."""
+    """Computes a job's rates from its successive states."""
 
     def __init__(self) -> None:
-        """Begin without a state."""
+        """Start without states."""
         self._states: deque[tuple[float, float, JobState]] = deque()
-        """Clock readings, seconds of engines until then, and states."""
+        """Recent states, each with its clock reading and the engine seconds until then."""
         self._last: tuple[float, JobState] | None = None
         self._engine_s = 0.0
         self._live_s = self._slot_s = 0.0
-        """Seconds of slots that had a request, and of all slots."""
+        """Slot seconds with a request, and slot seconds in total."""
 
     def update(self, state: JobState, now: float) -> JobRates:
-        """Return the rates at a state.
+        """Record a state, and return the rates up to it.
 
         Args:
-            state: the job's state at the time `now`.
+            state: state of the job at the time `now`.
             now: clock reading in seconds.
         """
         if self._last is not None:
@@ -169,7 +172,7 @@ class Meter:
             self._engine_s += (now - then) * before.num_workers
             self._live_s += (now - then) * before.num_live
             self._slot_s += (now - then) * before.num_slots
-            # Speed measured while no engine was loaded, or on another run, predicts nothing here.
+            # Speed that was measured without a loaded engine, or in another run, is not used.
             if state.num_tokens < before.num_tokens or not before.num_workers:
                 self._states.clear()
         self._last = (now, state)
@@ -198,9 +201,14 @@ class Meter:
 
 
 def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str, Any]:
-    """Return one line of `progress.jsonl`, which also goes to Prometheus.
+    """Return the content of one line of `progress.jsonl`, which is also exported to Prometheus.
 
-    Items go by the task's own name for them: `num_problems_done` of a labelling job.
+    Keys use the task's word for items, such as `num_problems_done` for a labelling job.
+
+    Args:
+        state: state of the job.
+        rates: rates up to the state.
+        elapsed_s: seconds since this start of the job.
     """
     items = state.words.items
     shown = {
@@ -239,6 +247,6 @@ def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str
 
 
 def totals(state: JobState) -> frozenset[str]:
-    """Return the names in a progress row of figures that only rise."""
+    """Return the keys of a progress row whose values never decrease."""
     generic = ("num_blocks_done", "num_tokens", "num_replayed", "num_failures", "gpu_hours")
     return frozenset((*generic, f"num_{state.words.items}_done", *state.counters))

@@ -1,4 +1,4 @@
-"""A Ray cluster: to join it, what its nodes have, which are about to go, and places for actors."""
+"""Access to a Ray cluster: connection, node resources, draining nodes, and places for actors."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from mclabel.core.errors import EngineError
 from mclabel.engines.devices import EngineResources
 
 CONNECT_S = 5.0
+"""Maximum seconds to wait for a cluster's port to accept a connection."""
 
 
 def connect(address: str) -> None:
-    """Connect this process to Ray, or start one.
+    """Connect this process to a Ray cluster, or start Ray on this machine.
+
+    Args:
+        address: value of `ray.address`: `local`, `auto` or HOST:PORT.
 
     Raises:
-        EngineError: nothing answers there, or it does not let us in.
+        EngineError: the cluster cannot be reached, or rejects the connection.
     """
     if address == "local":
-        ask_for_tokens()
+        enable_token_authentication()
     import ray
 
     if ray.is_initialized():
         return
-    # Ray would run engines at low priority even where the machine is theirs, and would hide
-    # GPUs from actors that ask for none, with a warning that it will stop doing so.
+    # By default Ray runs engines at low priority, even on a dedicated machine. It also hides GPUs
+    # from actors that request none, and warns that this will change.
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     host, _, port = address.rpartition(":")
-    with explained(address):
-        if port.isdigit():  # Ray itself would try for a minute
+    with explain_ray_errors(address):
+        if port.isdigit():  # fail fast: Ray itself would try for a minute
             socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
         ray.init(
             address=address,
@@ -46,14 +50,14 @@ def connect(address: str) -> None:
 
 
 @contextmanager
-def explained(address: str) -> Iterator[None]:
-    """Say what to do where `ray.init` fails.
+def explain_ray_errors(address: str) -> Iterator[None]:
+    """Convert an error of `ray.init` inside the context into an `EngineError` with a remedy.
 
     Args:
-        address: the address that `ray.init` is given.
+        address: address that is passed to `ray.init`.
 
     Raises:
-        EngineError: it failed.
+        EngineError: `ray.init` failed.
     """
     from ray.exceptions import AuthenticationError, RayError
 
@@ -73,24 +77,24 @@ def explained(address: str) -> Iterator[None]:
         if type(error) is not Exception:
             raise
         raise EngineError(  # Ray gives a node 30 s to start
-            f"ray.address={address!r}: Ray did not start: {error} The machine may be too busy: run "
-            "the same command again when it is less so. A job of one process needs no Ray: "
-            "ray.address=none"
+            f"ray.address={address!r}: Ray did not start: {error} The machine may be too busy. Run "
+            "the same command again when the machine is less busy. To run the job in one process "
+            "without Ray, set ray.address=none"
         ) from error
 
 
-def ask_for_tokens() -> None:
-    """Ask for token authentication in a cluster that this process starts, unless the user chose.
+def enable_token_authentication() -> None:
+    """Enable token authentication for a Ray cluster that this process starts.
 
-    Without a choice Ray takes tokens, too, and warns that one may decline. It reads the variable
-    when it is imported.
+    Nothing is done if the user has set `RAY_AUTH_MODE`. Without the variable Ray uses tokens as
+    well, but prints a warning. Ray reads the variable when it is imported.
     """
     imported = sys.modules.get("ray")
     if "RAY_AUTH_MODE" in os.environ or (imported is not None and imported.is_initialized()):
         return
     os.environ["RAY_AUTH_MODE"] = "token"
     if imported is not None:
-        # As ray.init does: there is no public way.
+        # `ray.init` does the same; there is no public interface.
         from ray._raylet import Config  # type: ignore[attr-defined]
 
         Config.initialize("")
@@ -98,36 +102,36 @@ def ask_for_tokens() -> None:
 
 TOKEN_ADVICE = (
     "Ray protects a cluster with a token unless it was started with RAY_AUTH_MODE=disabled. `ray "
-    "get-auth-token` on the head node prints the token: write it to a file here, and set "
-    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the file's name"
+    "get-auth-token` on the head node prints the token. Write the token to a file on this machine, "
+    "and set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the path of the file"
 )
-"""Remedy where a cluster refuses the token of this process, or its lack of one."""
+"""Advice in messages about a cluster that requires another token, or any token."""
 
 
 def node_resources() -> list[Mapping[str, float]]:
-    """Return what each living node has."""
+    """Return the resources of each node that is alive, by resource name."""
     import ray
 
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def draining_nodes() -> Collection[str]:
-    """Return the ids of the nodes that Ray will take away."""
-    from ray._private.state import state  # as ray.train does: there is no public way
+    """Return the ids of the nodes that Ray is about to remove from the cluster."""
+    from ray._private.state import state  # as ray.train does; there is no public interface
 
     return set(state.get_draining_nodes())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Resources of one actor: its options, and its placement group if it needs one."""
+    """Reserved resources of one actor: its Ray options, and its placement group if it has one."""
 
     options: Mapping[str, Any]
     group: Any = None
 
     @classmethod
-    def of(cls, resources: EngineResources) -> Place:
-        """Ask the cluster for a place. A group's bundles lie on as few nodes as have room."""
+    def reserve(cls, resources: EngineResources) -> Place:
+        """Request resources from the cluster. The bundles of a group are packed on few nodes."""
         options: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
         if not resources.bundles:
             return cls(options=options)
@@ -143,7 +147,7 @@ class Place:
         return cls(options=options, group=group)
 
     def give_back(self) -> None:
-        """Return the group's bundles to the cluster; what still runs in them ends."""
+        """Remove the placement group, which ends all processes that still run in it."""
         if self.group is not None:
             from ray.util.placement_group import remove_placement_group
 

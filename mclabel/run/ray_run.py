@@ -1,7 +1,7 @@
-"""One run over the actors of a cluster: what they are leased, what they answer, and their losses.
+"""Runs the blocks of a job on the actors of a Ray cluster, and replaces actors that are lost.
 
-Every call is awaited through one queue of events, so that the cost of an event does not grow with
-the number of blocks that are running.
+The replies of all remote calls arrive in one queue of events. So the cost of handling an event does
+not grow with the number of running blocks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from mclabel.core.components import outside_components
+from mclabel.core.components import used_third_party_components
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.run.leases import LOGS, POLL_S, FleetProgress, LeaseBook, OnProgress
 from mclabel.run.ray_cluster import Place, draining_nodes
-from mclabel.run.running import Ended, Lease, Watch, user_error
+from mclabel.run.running import FinishedLease, Lease, Watch, user_error
 from mclabel.run.task import RunnerState
 from mclabel.run.worker import BlockReport, WorkerProgress
 
@@ -29,46 +29,51 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_FAILED_LOADS = 3
+"""Number of consecutive failed loads after which the job fails."""
 LOOK_S = 2.0
-"""Between two looks at the cluster: for room, and for nodes that are about to go."""
+"""Seconds between two checks of the cluster for free resources and draining nodes."""
 _ENDED = (
-    "The process ended without a word, as it does when memory runs out: let the engine take less. "
+    "The process ended without an error message, as happens when memory runs out. Configure the "
+    "engine to use less memory. "
 )
 LAST_ANSWERS_S = 2.0
-"""For the last answers of ended engines to arrive."""
+"""Seconds to wait for the last replies of engines that were asked to end."""
 LAST_S = 20.0
-"""For the engines when a job is stopped: to commit what is whole, write journals and end."""
+"""Seconds for the engines of a stopped job to commit finished blocks, write journals and end."""
 
 _Kind = Literal["node", "load", "stage", "exchange"]
 
 
 class Actors(Protocol):
-    """Source of a run's actors."""
+    """Protocol of a fleet that creates the actors of a run."""
 
     stall_s: float
+    """Minimum seconds of silence before an engine is reported as silent."""
     min_engines: int
+    """Number of engines that must be loaded before work starts."""
     num_gpus: float
+    """Number of GPUs per engine."""
 
     def new_actor(self) -> tuple[Any, Place]:
-        """Ask the cluster for one more actor."""
+        """Create one more actor, and return it with its place in the cluster."""
 
     def num_wanted(self) -> int:
-        """Return how many actors there should be now."""
+        """Return the number of actors that should exist now."""
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
-        """Return whether enough engines have room for work to begin."""
+        """Return whether enough actors have been placed for work to begin."""
 
 
 class RayRun:
-    """One run over a fleet's actors."""
+    """One run of a job's blocks on the actors of a fleet."""
 
     def __init__(self, fleet: Actors, book: LeaseBook, on_progress: OnProgress) -> None:
-        """Begin a run without any actor.
+        """Start a run without actors.
 
         Args:
-            fleet: gives the actors.
-            book: the book of leases.
-            on_progress: called a few times a second.
+            fleet: fleet that creates the actors.
+            book: lease book of the job.
+            on_progress: called a few times a second with a snapshot of the fleet.
         """
         self._fleet, self._book, self._on_progress = fleet, book, on_progress
         self._events: queue.SimpleQueue[tuple[_Kind, EngineActor, Any]] = queue.SimpleQueue()
@@ -81,14 +86,14 @@ class RayRun:
         self._ended = False
 
     def reports(self) -> Iterator[BlockReport]:
-        """Yield the reports of all blocks, or of those that are done when the book is closed."""
+        """Run blocks until all are done or the book is closed, and yield their reports."""
         while not self._book.finished and not self._book.closed:
-            self._look()
+            self._check_cluster()
             with suppress(queue.Empty):
-                yield from self._handle(*self._events.get(timeout=POLL_S))
-            self._watch()
-            self._show()
-        self._end()
+                yield from self._handle_reply(*self._events.get(timeout=POLL_S))
+            self._watch_engines()
+            self._report_progress()
+        self._ask_engines_to_end()
         until = time.monotonic() + LAST_ANSWERS_S
         while any(e.exchanging and e.blocks for e in self._engines) and time.monotonic() < until:
             with suppress(queue.Empty):
@@ -96,19 +101,19 @@ class RayRun:
                 if kind == "exchange":
                     engine.exchanging = False
                     if future.exception() is None:
-                        yield from self._record(engine, future.result().ended)
+                        yield from self._mark_done(engine, future.result().ended)
 
     def stop(self) -> None:
-        """End the actors; blocks that are running leave their journals."""
+        """End the actors. Running blocks write their journals first."""
         import ray
 
-        self._end()
+        self._ask_engines_to_end()
         for engine in self._engines:
             ray.kill(engine.actor)
             engine.place.give_back()
 
-    def _end(self) -> None:
-        """Let the engines commit what is whole, write journals and end; once."""
+    def _ask_engines_to_end(self) -> None:
+        """Ask the engines once to commit finished blocks, write their journals and end."""
         import ray
 
         if not self._ended:
@@ -118,15 +123,20 @@ class RayRun:
             if refs:
                 ray.wait(refs, num_returns=len(refs), timeout=LAST_S)
 
-    def _handle(self, kind: _Kind, engine: EngineActor, future: Any) -> list[BlockReport]:
-        """Take an actor's answer.
+    def _handle_reply(self, kind: _Kind, engine: EngineActor, future: Any) -> list[BlockReport]:
+        """Handle the reply of an actor to a remote call.
+
+        Args:
+            kind: name of the called method.
+            engine: actor that was called.
+            future: finished future of the call.
 
         Returns:
-            Reports of the blocks that have ended by it.
+            Reports of the committed blocks that the reply contains.
         """
         from ray.exceptions import RayError
 
-        if engine not in self._engines:  # left to its node
+        if engine not in self._engines:  # the actor was abandoned and replaced
             return []
         error = future.exception()
         if error is not None and not isinstance(error, RayError):
@@ -134,21 +144,21 @@ class RayRun:
         if kind == "exchange":
             engine.exchanging = False
             if error is not None:
-                self._lost(engine, error)
+                self._handle_loss(engine, error)
                 return []
             answer: Exchange = future.result()
             engine.progress = answer.progress
             assert engine.watch is not None
             engine.watch.record(answer.progress)
-            reports = self._record(engine, answer.ended)
+            reports = self._mark_done(engine, answer.ended)
             self._exchange(engine, num_ended=len(answer.ended), failed=answer.failed)
             return reports
         if kind == "stage":
             engine.asking = False
-            if error is None:  # else the load itself says why
+            if error is None:  # otherwise the failed load reports the error itself
                 engine.stage = future.result()
         elif error is not None:
-            self._not_loaded(kind, engine, error)
+            self._handle_failed_load(kind, engine, error)
         elif kind == "node":
             engine.node = future.result()
             engine.num_loads += 1
@@ -163,20 +173,22 @@ class RayRun:
             self._exchange(engine)
         return []
 
-    def _record(self, engine: EngineActor, ended: Iterable[Ended]) -> list[BlockReport]:
-        """Enter what has ended in the book; the reports of the blocks that were committed."""
+    def _mark_done(self, engine: EngineActor, ended: Iterable[FinishedLease]) -> list[BlockReport]:
+        """Mark blocks as done in the book, and return the reports of the committed ones."""
         for block_id, _ in ended:
             engine.blocks.remove(block_id)
-            self._book.done(engine, block_id)
+            self._book.mark_done(engine, block_id)
         return [report for _, report in ended if report is not None]
 
-    def _look(self) -> None:
-        """Now and then: for room to add engines, and for nodes that are about to go."""
+    def _check_cluster(self) -> None:
+        """Every `LOOK_S` seconds: add engines if there is room, and drain engines on nodes that
+        will be removed.
+        """
         now = time.monotonic()
         if now - self._looked < LOOK_S:
             return
         self._looked = now
-        # None that would find no block: an engine takes minutes to load.
+        # No engine is added that would get no block, because loading an engine takes minutes.
         useful = max(self._fleet.min_engines, self._book.num_unfinished)
         while len(self._engines) < min(self._fleet.num_wanted(), useful):
             engine = EngineActor(*self._fleet.new_actor())
@@ -196,7 +208,7 @@ class RayRun:
                 engine.actor.drain.remote()
 
     def _exchange(self, engine: EngineActor, *, num_ended: int = 0, failed: bool = False) -> None:
-        """Lease an engine what it should have, and ask what has ended."""
+        """Lease blocks to an engine, and start the next exchange with it."""
         leases: list[Lease] = []
         last = engine.progress
         is_draining = engine.is_draining or (last is not None and last.draining)
@@ -211,12 +223,15 @@ class RayRun:
         self._call("exchange", engine, engine.num_loads, leases)
 
     def _call(self, kind: _Kind, engine: EngineActor, *arguments: Any) -> None:
-        """Call the actor; its answer becomes an event."""
+        """Call a method of the actor; the reply is put into the queue of events."""
         future = getattr(engine.actor, kind).remote(*arguments).future()
         future.add_done_callback(lambda f: self._events.put((kind, engine, f)))
 
-    def _lost(self, engine: EngineActor, error: Exception) -> None:
-        """Handle an actor that did not answer, or whose work failed: its blocks go to others."""
+    def _handle_loss(self, engine: EngineActor, error: Exception) -> None:
+        """Handle a failed exchange: release the engine's blocks to other engines.
+
+        An error of the job's code or configuration is raised instead.
+        """
         from ray.exceptions import RayActorError, RayTaskError
 
         from mclabel.run.actor import NotLoaded
@@ -224,53 +239,53 @@ class RayRun:
         cause = user_error(error)
         restarted = isinstance(getattr(error, "cause", None), NotLoaded)
         if isinstance(error, RayTaskError) and not restarted and not isinstance(cause, EngineDied):
-            raise cause or error from error  # the code failed, and would again
+            raise cause or error from error  # the code failed, and would fail again
         preempted = isinstance(error, RayActorError) and error.preempted
         blameless = restarted or preempted or engine.is_draining
-        who = _who_may_have() if isinstance(error, RayActorError) and not preempted else ""
+        who = _third_party_hint() if isinstance(error, RayActorError) and not preempted else ""
         why = engine.why or f"{who}{cause or error}"
-        self._down(engine)
+        self._record_loss(engine)
         self._release(engine, why, counts=not blameless)
 
     def _release(self, engine: EngineActor, why: str, *, counts: bool) -> None:
-        """Let other engines have the blocks of one that is lost."""
+        """Release the blocks of a lost engine, so that other engines run them."""
         blocks, engine.blocks = engine.blocks, []
         for block_id in blocks:
             self._book.release(engine, block_id, why, counts=counts)
 
-    def _down(self, engine: EngineActor) -> None:
-        """Load an engine again that is gone, where Ray restarts its process."""
+    def _record_loss(self, engine: EngineActor) -> None:
+        """Record that an engine was lost, and prepare to load it again after Ray restarts it."""
         assert engine.loaded_at is not None
-        logger.warning("an engine was lost; its blocks go to others")
+        logger.warning("an engine was lost; other engines run its blocks")
         self._num_failures += 1
         self._engine_s += time.monotonic() - engine.loaded_at
         engine.loaded_at = engine.progress = engine.node = None
         engine.watch = engine.why = engine.stage = None
         engine.ask_again = True
 
-    def _not_loaded(self, kind: _Kind, engine: EngineActor, error: Exception) -> None:
-        """Handle an actor that did not come up, or whose engine did not load."""
+    def _handle_failed_load(self, kind: _Kind, engine: EngineActor, error: Exception) -> None:
+        """Handle an actor that did not start, or whose engine did not load."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
         engine.node = None
         engine.ask_again = True
         if kind == "node" and isinstance(error, ActorUnavailableError):
-            return  # it is being restarted
+            return  # Ray is restarting the actor
         if isinstance(error, RayTaskError) and (cause := user_error(error)):
             raise cause from error
         self._failed_loads += 1
         if self._failed_loads >= MAX_FAILED_LOADS:
-            hint = "" if isinstance(error, RayTaskError) else f"{_ENDED}{_who_may_have()}"
+            hint = "" if isinstance(error, RayTaskError) else f"{_ENDED}{_third_party_hint()}"
             raise EngineError(
-                f"the engine failed to load {self._failed_loads} times; the last time: "
+                f"the engine failed to load {self._failed_loads} times. The last error: "
                 f"{error} {hint}{LOGS}"
             ) from error
-        if isinstance(error, ActorDiedError):  # for good: Ray restarts it no more
+        if isinstance(error, ActorDiedError):  # Ray will not restart this actor any more
             engine.place.give_back()
             engine.actor, engine.place = self._fleet.new_actor()
 
-    def _watch(self) -> None:
-        """Report engines that are silent for too long, and replace those that stay so."""
+    def _watch_engines(self) -> None:
+        """Log engines that are silent for too long, and replace engines that do not recover."""
         now = time.monotonic()
         if now - self._watched < POLL_S:
             return
@@ -279,12 +294,12 @@ class RayRun:
             if engine.watch is not None and engine.watch_over(engine.watch, now):
                 why = str(engine.why)
                 engine.place.give_back()
-                self._down(engine)
+                self._record_loss(engine)
                 self._engines[number] = fresh = EngineActor(*self._fleet.new_actor())
                 self._call("node", fresh)
                 self._release(engine, why, counts=True)
 
-    def _show(self) -> None:
+    def _report_progress(self) -> None:
         now = time.monotonic()
         if now - self._shown < POLL_S:
             return
@@ -308,67 +323,73 @@ class RayRun:
         )
 
 
-def _who_may_have() -> str:
-    """Name the components that may have ended a process of this job, if any may."""
-    if not (names := outside_components()):
+def _third_party_hint() -> str:
+    """Return a hint at third-party components that may have ended a process; empty if none ran."""
+    if not (names := used_third_party_components()):
         return ""
     return f"It ran {', '.join(names)} from outside mclabel, which may have called os._exit. "
 
 
 ABANDON_S = 5.0
-"""For the process of a stopped engine to end itself, before Ray is asked to kill it."""
+"""Seconds for the process of a stopped engine to end by itself before Ray is asked to kill it."""
 KILL_S = 60.0
-"""For Ray to kill it. A process that survives even that, as one does that waits for a dead file
-system, is left to its node, and another actor takes its place."""
+"""Seconds for Ray to kill the process. A process may survive that, for example if it waits for a
+dead file system. It is then left alone, and a new actor replaces it."""
 
 
 @dataclass(eq=False)
 class EngineActor:
-    """An actor as the driver sees it."""
+    """The driver's record of one actor and its engine."""
 
     actor: Any
+    """Ray handle of the actor."""
     place: Place
+    """Reserved resources of the actor."""
     node: str | None = None
-    """Id of its node; None before it was placed."""
+    """Id of the actor's node; None until the actor is placed."""
     loaded_at: float | None = None
-    """Clock reading when it was loaded; None while it waits, loads, or is down."""
+    """Clock reading when the engine was loaded; None while the actor waits, loads, or is down."""
     progress: WorkerProgress | None = None
+    """Latest snapshot of the actor's worker; None before the first exchange."""
     watch: Watch | None = None
-    """Watch of its silence, from its loading on."""
+    """Measurement of the engine's silence; None while the engine is not loaded."""
     blocks: list[str] = field(default_factory=list)
+    """Ids of the blocks that are leased to the actor."""
     is_draining: bool = False
-    """True if its node is about to go. Blocks lost on it then do not count against their items."""
+    """True if the actor's node is about to be removed. Engine deaths then do not count against the
+    blocks that were running."""
     ask_again: bool = False
-    """True to ask for its node again, as the last call was not answered."""
+    """True if the actor's node must be requested again, because the last call failed."""
     stage: str | None = None
-    """Its stage and seconds while it loads, by its last answer."""
+    """Stage of loading and its duration, from the actor's last reply; None if not loading."""
     asking: bool = False
-    """True if it is being asked for its stage."""
+    """True while a call for the actor's stage is in progress."""
     num_loads: int = 0
-    """Begun so far."""
+    """Number of loads that were started so far."""
     exchanging: bool = False
-    """True if an exchange is under way."""
+    """True while an exchange is in progress."""
     why: str | None = None
-    """Why it is being ended, where it has stopped."""
+    """Reason why the actor is being ended; None if it is not."""
     _ended_at: float = 0.0
     _is_killed: bool = False
 
     @property
     def is_silent(self) -> bool:
-        """Return whether it has given no sign of work for too long."""
+        """Return whether the engine has shown no activity for too long."""
         return self.watch is not None and self.watch.is_silent
 
     def watch_over(self, watch: Watch, now: float) -> bool:
-        """Report a silence that is too long, then end the process, by harder and harder means.
+        """Log a silence that is too long; end the process of a stopped engine.
 
-        Once the process is gone, the exchange under way fails, and Ray starts the actor anew.
+        The process is first asked to end, and is killed by Ray if it does not. Once the process is
+        gone, the exchange in progress fails, and Ray restarts the actor.
 
         Args:
-            watch: the watch of this engine.
+            watch: watch of this engine.
             now: clock reading in seconds.
 
         Returns:
-            Whether the process has survived all means, so that another actor is needed.
+            Whether the process has survived all attempts, so that a new actor is needed.
         """
         import ray
 

@@ -1,4 +1,4 @@
-"""The output of a job, and the one recipe by which a task is run into it, where its engines run."""
+"""The output of a job, and `run_task`, which runs a task and writes to the output."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mclabel.run.outputs import RUN, Kind, check_places
 from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import (
     Semantic,
-    amend_claim,
     changed_fields,
     claim,
     other_configuration,
     read_claim,
+    replace_configuration,
 )
-from mclabel.run.shards.manifest_faults import check_made_for, lost_id
+from mclabel.run.shards.manifest_faults import check_made_for, lost_run_id
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
@@ -38,43 +38,48 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """The output of a job: what it belongs to, and what is there. Its manifest is read once.
+    """Output of a job with its manifest, which is read once.
 
-    Nothing is written before `claim`, so that bad input leaves no file.
+    Nothing is written before `claim`, so that bad input leaves no files behind.
     """
 
     def __init__(self, out: str, kind: Kind) -> None:
-        """Look at an output; use `look`."""
+        """Read the manifest of an output. Call `look` instead, which also checks the output.
+
+        Args:
+            out: folder, which may be missing, or URL.
+            kind: kind of output to write.
+        """
         self.out, self._name = out, str(kind.manifest)
         self.store: Store | None = Store(out) if "://" in out or Path(out).is_dir() else None
-        """The output's store; None where there is nothing yet."""
+        """Store of the output; None if the folder does not exist yet."""
         self._manifest = None if self.store is None else read_claim(self.store, self._name)
         self._semantic = Semantic.of({})
         self._is_amended = False
 
     @classmethod
     def look(cls, out: str, kind: Kind = RUN) -> Run:
-        """See what an output holds.
+        """Check an output, and read its manifest.
 
         Args:
             out: folder, which may be missing, or URL.
-            kind: kind of output to write there.
+            kind: kind of output to write.
 
         Raises:
-            ShardError: it holds something else, or cannot be written.
-            ConfigError: nothing can be written there.
+            ShardError: the folder holds another kind of output, or files are in the way.
+            ConfigError: the folder cannot be written.
         """
         check_places(out, kind)
         return cls(out, kind)
 
     @property
     def was_begun(self) -> bool:
-        """Return whether a job has claimed it already."""
+        """Return whether a job has already claimed the output."""
         return self._manifest is not None
 
     @property
     def recorded(self) -> Mapping[str, Any]:
-        """The configuration that it was claimed for; empty before."""
+        """Configuration in the manifest; empty if the output is not claimed yet."""
         return {} if self._manifest is None else self._manifest["config"]
 
     def check(
@@ -82,14 +87,15 @@ class Run:
         semantic: Semantic,
         may_change: Callable[[Store, Sequence[str]], bool] = lambda store, changed: False,
     ) -> None:
-        """Refuse an output of another configuration; else it is known as one of this.
+        """Refuse an output of another configuration, and remember the job's configuration.
 
         Args:
-            semantic: the job's semantic configuration.
-            may_change: returns whether the output may take over new values of the changed keys.
+            semantic: semantic configuration of the job.
+            may_change: function that receives the store and the changed keys, and returns whether
+                the manifest may be updated to the new values.
 
         Raises:
-            ShardError: its manifest, its plan or its shards are of another one.
+            ShardError: the manifest, the plan or the shards belong to another configuration.
         """
         self._semantic = semantic
         if self.store is None:
@@ -101,35 +107,36 @@ class Run:
         check_made_for(self.store, self._manifest, semantic)
 
     def stamp(self, **provenance: Any) -> dict[str, Any]:
-        """Return the metadata of every shard: the configuration, and what is kept beside it."""
+        """Return the metadata of every shard: the configuration, and the given provenance."""
         return {**provenance, **self._semantic.stamp()}
 
     def claim(self, provenance: Mapping[str, Any]) -> Store:
-        """Write the manifest, if there is none yet.
+        """Create the output, and write its manifest if it is missing or must be updated.
 
         Args:
-            provenance: versions and the like, kept beside the configuration and not compared.
+            provenance: versions and similar facts, which are stored beside the configuration but
+                not compared.
 
         Returns:
-            The store, which is there now.
+            The store of the output.
 
         Raises:
-            ShardError: another job was faster.
+            ShardError: another job claimed the output first.
         """
         store = Store(self.out, create=True)
         if self._manifest is None:
             lost = None
             if store.names("plan"):
-                lost = lost_id(store)
+                lost = lost_run_id(store)
                 logger.warning(
-                    "%s: %s was missing. It is written again: the plan there is of this "
-                    "configuration",
+                    "%s: %s was missing. It is written again, because the existing plan belongs to "
+                    "this configuration",
                     store.location,
                     self._name,
                 )
             claim(store, self._name, self._semantic, provenance, run=lost)
         elif self._is_amended:
-            amend_claim(store, self._name, self._manifest, self._semantic)
+            replace_configuration(store, self._name, self._manifest, self._semantic)
         self.store = store
         return store
 
@@ -142,7 +149,7 @@ class Run:
         accept_changes: bool = False,
         commit: bool = False,
     ) -> JobBlocks:
-        """Return the blocks of a job, as they would be planned; see `plan_blocks`."""
+        """Return the blocks of a job; see `plan_blocks`."""
         return plan_blocks(
             self.store,
             items,
@@ -155,11 +162,11 @@ class Run:
 
 
 class Inputs(Protocol):
-    """The input of a job."""
+    """Protocol of a job's input."""
 
     @property
     def items(self) -> Items:
-        """The items to process."""
+        """Items to process."""
 
     @property
     def size(self) -> Size:
@@ -170,11 +177,11 @@ class Inputs(Protocol):
 
 
 class JobConfig(Protocol):
-    """The part of a configuration that all jobs share."""
+    """Protocol of a job's configuration: the settings that all jobs share."""
 
     @property
     def ray(self) -> RayConfig:
-        """Cluster on which the engines run."""
+        """Settings of the cluster on which the engines run."""
 
     @property
     def budget(self) -> BudgetConfig:
@@ -182,7 +189,7 @@ class JobConfig(Protocol):
 
     @property
     def strict(self) -> bool:
-        """Return whether an item that is left out is an error."""
+        """Return whether the job fails if an item cannot be processed."""
 
 
 def run_task(
@@ -200,28 +207,28 @@ def run_task(
     should_stop: Callable[[], bool] = lambda: False,
     prepare: Callable[[], None] = lambda: None,
 ) -> JobReport:
-    """Run a task on the items of an input: claim the output, plan it, and run what is missing.
+    """Claim an output, plan the blocks of an input, and run a task on the missing blocks.
 
     Args:
-        task: the work to do with each item.
-        run: the output, which was checked for the job's configuration.
-        inputs: the job's input.
-        config: the job's configuration.
-        resources: returns the needs of a worker; called only if there is work, as it may import
-            torch.
-        block_items: items in a new block.
+        task: task that processes each item.
+        run: output, which was checked for the job's configuration.
+        inputs: input of the job.
+        config: configuration of the job.
+        resources: function that returns the resources of one worker. It is called only if there is
+            work, because it may import torch.
+        block_items: number of items in a new block.
         journal_s: seconds between two writes of the journals.
-        on_state: called often with the state of the job.
-        accept_changes: run items anew that have changed since the run was begun, and leave out
-            what is gone; else either is refused.
-        choose: ids of the blocks to run now; None runs all.
-        should_stop: asked often; no block is begun once it is true, and those under way leave
-            their journals.
-        prepare: called before the fleet is given work; not at all where none is left.
+        on_state: called every few seconds or more often with the state of the job.
+        accept_changes: run items again that changed since the run started, and drop items that
+            were removed. If False, such changes are an error.
+        choose: function that returns the ids of the blocks to run now; None runs all blocks.
+        should_stop: function that is polled during the job. Once it returns True, no further block
+            is started, and running blocks write their finished work to journals.
+        prepare: called before the fleet receives work; not called if no work is left.
 
     Raises:
         ShardError: items have changed, or the store fails.
-        DataError: if strict, an item is left out.
+        DataError: `strict` is set, and an item cannot be processed.
         EngineError: engines cannot be loaded or kept alive.
     """
     store = run.claim(task.provenance)
@@ -234,7 +241,7 @@ def run_task(
     )
     if config.strict:
         _check_none_left_out(store, task.outputs)
-    worker = partial(Worker, task, out=from_anywhere(run.out), journal_s=journal_s)
+    worker = partial(Worker, task, out=absolute_location(run.out), journal_s=journal_s)
     report = run_job(
         blocks,
         task.outputs,
@@ -258,23 +265,23 @@ def _check_none_left_out(store: Store, outputs: Outputs) -> None:
         name = f"row {left_out.row}" if left_out.problem_id is None else left_out.problem_id
         raise DataError(
             f"{store.location}: {outputs.words.item} {name} was left out: {left_out.detail}. "
-            "Choose another out=…, or go on without strict"
+            "Choose another out=…, or continue without strict"
         )
 
 
 @dataclass(frozen=True)
 class JobFleet:
-    """The workers of a job: one in this process, or those of a cluster."""
+    """Fleet of a job: one worker in this process, or workers on a cluster."""
 
     ray: RayConfig
-    """Cluster on which the workers run."""
+    """Settings of the cluster; with `address: none` the worker runs in this process."""
     resources: Callable[[], EngineResources]
-    """Returns the needs of each worker; called only when there is work."""
+    """Function that returns the resources of one worker; called only if there is work."""
     make_worker: Callable[[], Worker]
-    """Called in the process of each worker."""
+    """Function that creates a worker; called in each worker's process."""
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Yield reports of all blocks; see `Fleet`."""
+        """Run all blocks, and yield their reports; see `Fleet`."""
         ray, resources = self.ray, self.resources()
         fleet: Fleet = RayFleet(self.make_worker, ray, resources=resources)
         if ray.address == "none":
@@ -283,6 +290,6 @@ class JobFleet:
         return fleet.run(book, on_progress)
 
 
-def from_anywhere(place: str) -> str:
-    """Return the absolute path of a folder or file, which workers find; a URL as it is."""
+def absolute_location(place: str) -> str:
+    """Return a path as an absolute path, which other processes can use; return a URL unchanged."""
     return place if "://" in place else str(Path(place).absolute())

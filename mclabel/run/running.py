@@ -1,7 +1,7 @@
-"""The blocks that run on one worker, in an actor or in this process.
+"""Handles the blocks that run on one worker, in an actor or in this process.
 
-`RunningBlocks` runs them concurrently and reports those that have ended; `Suspect` finds the item
-under which engines die; `Watch` measures the silence of an engine.
+`RunningBlocks` runs blocks concurrently and reports the ones that have ended. `Suspect` finds the
+item that kills engines. `Watch` measures the silence of an engine.
 """
 
 from __future__ import annotations
@@ -11,31 +11,33 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mclabel.core.errors import EngineDied, EngineError, MclabelError, RejectReason, bounded
+from mclabel.core.errors import EngineDied, EngineError, MclabelError, RejectReason, bound_detail
 from mclabel.run.task import Block, TaskWords
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
 GATHER_S = 0.05
-"""Seconds from the first block that ends to its report, while others are running."""
+"""Seconds to wait after a block ends for further blocks, so that they are reported together."""
 RAMP_S = 0.1
-"""Maximum seconds from new leases to a report: the engine may need as many again."""
+"""Maximum seconds from new leases to the next report. The report comes early because the engine may
+have room for more blocks."""
 
-Ended = tuple[str, BlockReport | None]
-"""Id of a block of which all that was leased is done, and the report if it was committed."""
+FinishedLease = tuple[str, BlockReport | None]
+"""A finished lease: the block's id, and its report. The report is None if only one item was tried.
+"""
 
 
 class RunningBlocks:
-    """Runs the leases of a worker, on its event loop.
+    """Runs the leases of a worker on the worker's event loop.
 
-    Blocks that have ended are reported together, after a moment in which others may end, so that
-    blocks of a few milliseconds cost no message each.
+    After a block ends, the report waits a moment for further blocks. So many blocks of a few
+    milliseconds share one message to the driver.
     """
 
     def __init__(self, worker: Worker) -> None:
-        """Begin without any block.
+        """Start without blocks.
 
         Args:
-            worker: started.
+            worker: started worker.
         """
         self._worker = worker
         self._tasks: dict[asyncio.Task[BlockReport | None], str] = {}
@@ -48,7 +50,7 @@ class RunningBlocks:
 
     @property
     def failure(self) -> BaseException | None:
-        """Error of a failed block, if any: that the engine died only if there is no other error."""
+        """Error of a failed block; None if no block failed. Other errors precede `EngineDied`."""
         errors = [error for task in self._tasks if (error := _error(task)) is not None]
         return next((e for e in errors if not isinstance(e, EngineDied)), next(iter(errors), None))
 
@@ -58,11 +60,12 @@ class RunningBlocks:
             self._has_new = True
             self._tasks[asyncio.create_task(self._run(lease))] = lease.block.id
 
-    async def ended(self, wait_s: float) -> list[Ended]:
-        """Return the blocks that have ended well since the last report, in the order of leases.
+    async def wait_for_ended(self, wait_s: float) -> list[FinishedLease]:
+        """Return the blocks that ended without error since the last report, in order of lease.
 
         Args:
-            wait_s: seconds to wait for the first one; with new leases less.
+            wait_s: maximum seconds to wait for the first block. After new leases `RAMP_S` is used
+                instead.
         """
         if self._has_new:
             wait_s, self._has_new = RAMP_S, False
@@ -75,8 +78,8 @@ class RunningBlocks:
             await asyncio.sleep(GATHER_S)
         return self.take_ended()
 
-    def take_ended(self) -> list[Ended]:
-        """Return the blocks that have ended well by now and were not reported."""
+    def take_ended(self) -> list[FinishedLease]:
+        """Return the blocks that ended without error and were not reported, without waiting."""
         ended = [
             task
             for task in self._tasks
@@ -85,7 +88,7 @@ class RunningBlocks:
         return [(self._tasks.pop(task), task.result()) for task in ended]
 
     async def stop(self) -> None:
-        """End the blocks that are running: each writes its journal, and a commit is finished."""
+        """Cancel the running blocks. Each writes its journal; a commit in progress is finished."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -105,9 +108,9 @@ def _error(task: asyncio.Task[BlockReport | None]) -> BaseException | None:
 
 
 def user_error(error: BaseException | None) -> MclabelError | None:
-    """Return the error with a message for the user inside one of Ray or of a task group."""
+    """Return the `MclabelError` inside an error of Ray or of a task group; None without one."""
     while error is not None:
-        # Ray's own is of the same class as its cause, and its text is the whole traceback.
+        # Ray's error is also an instance of the cause's class, but its text is a whole traceback.
         inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
         inner = inner or getattr(error, "cause", None)
         if inner is None and isinstance(error, MclabelError):
@@ -117,62 +120,66 @@ def user_error(error: BaseException | None) -> MclabelError | None:
 
 
 MAX_SHARED_LOSSES = 2
-"""Engine deaths under a block that shares the engine with other blocks. After these the block is
-leased alone."""
+"""Number of engine deaths while a block shares the engine with other blocks, after which the block
+is leased alone."""
 MAX_DEATHS = 2
-"""Engines that may die under an item: alone, or once with its block."""
+"""Number of engine deaths after which an item is set aside. Deaths while the item ran alone count,
+and one death while its block ran alone."""
 MAX_WHOLE_LOSSES = 5
-"""Engine deaths under a block that is leased alone, although its items succeed one by one. After
-these the job fails."""
+"""Number of engine deaths while a block runs alone, after which the job fails. This happens if the
+items of the block succeed one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """A block that a worker is to run."""
+    """A block that is leased to a worker."""
 
     block: Block
     replay: bool
     """True if earlier attempts may have left journals."""
     only: str | None = None
-    """Id of the one item to try, whose work goes to the journal; None runs and commits all."""
+    """Id of the only item to try. Its work is written to the journal and not committed. None runs
+    and commits the whole block."""
     set_aside: Mapping[str, RejectReason] = field(default_factory=dict)
-    """Items that are left out, by id."""
+    """Reasons of items that are left out, by item id."""
 
 
 class Suspect:
-    """A block that has lost its engine beside others too often.
+    """A block that is suspected of killing engines, because engines died too often while it ran.
 
-    An engine that dies takes all its blocks with it, and mostly none of them is to blame: a first
-    loss changes nothing for a block. After a second one the block is leased alone. If the engine
-    dies again, its items are tried one by one, each alone, on what the journals hold. An item that
-    has killed two engines is set aside, and the block is committed without it. The death of the
-    whole block counts for the first item that kills an engine alone, so a block with one such item
-    costs four engines. Trials write journals, so nothing is done twice.
+    All running blocks are lost when an engine dies, and usually none of them is the cause. So a
+    first death has no consequences for a block. After a second death the block is leased alone. If
+    the engine dies again, the block's items are tried one by one, each alone, and reuse the work in
+    the journals. An item that has killed two engines is set aside, and the block is committed
+    without it. The death of the engine that ran the block alone counts for the first item that
+    kills an engine by itself. So a block with one such item costs four engines. Trials write
+    journals, so no work is repeated.
 
-    Counts are in the driver's memory and begin anew after a restart. The metadata of the block's
-    shard records the items that were set aside (`mclabel.run.shards.rejects`).
+    The counts are kept in the driver's memory, and start from zero after a restart. The metadata of
+    the block's shard records the items that were set aside (`mclabel.run.shards.rejects`).
     """
 
     def __init__(self, block: Block, words: TaskWords) -> None:
-        """Begin to examine a block.
+        """Start to examine a block.
 
         Args:
-            block: the block, which is leased alone from now on.
-            words: names that messages use for the task's items.
+            block: suspected block, which is leased alone from now on.
+            words: words for the task's items in messages.
         """
         self._block, self._words = block, words
         self._set_aside: dict[str, RejectReason] = {}
         self._untried: deque[str] = deque()
         self._deaths = self._whole_losses = 0
         self._unexplained = 0
-        """1 after a death of the whole block for which no item has been set aside yet."""
+        """1 if an engine died while the whole block ran alone, and no item was set aside for this
+        death yet; else 0."""
 
     def lease(self) -> Lease:
-        """Return the next lease, which runs alone on its engine."""
+        """Return the next lease of the block, which must run alone on its engine."""
         only = self._untried[0] if self._untried else None
         return Lease(block=self._block, replay=True, only=only, set_aside=dict(self._set_aside))
 
-    def passed(self) -> bool:
+    def record_survival(self) -> bool:
         """Record that the engine survived the last lease.
 
         Returns:
@@ -184,23 +191,23 @@ class Suspect:
         self._deaths = 0
         return False
 
-    def failed(self, reason: str) -> bool:
+    def record_death(self, reason: str) -> bool:
         """Record that the engine died during the last lease.
 
         Returns:
-            Whether an item was set aside for it.
+            Whether an item was set aside.
 
         Raises:
-            EngineError: engines die under the block, but under none of its items.
+            EngineError: engines die while the block runs, but not while its items run one by one.
         """
         if not self._untried:
             self._whole_losses += 1
             if self._whole_losses >= MAX_WHOLE_LOSSES:
                 raise EngineError(
-                    f"block {self._block.id} made its engine die {self._whole_losses} times with "
-                    f"nothing else running on it, though its {self._words.items} succeed one by "
-                    f"one; the last time: {reason}. Make blocks smaller "
-                    f"({self._words.block_setting}), or give engines more memory"
+                    f"block {self._block.id} made its engine die {self._whole_losses} times while "
+                    f"it ran alone, although its {self._words.items} succeed one by one. The last "
+                    f"error: {reason}. Make blocks smaller ({self._words.block_setting}), or give "
+                    "engines more memory"
                 )
             self._untried.extend(
                 item.id for item in self._block.items if item.id not in self._set_aside
@@ -210,40 +217,43 @@ class Suspect:
         self._deaths += 1
         if self._deaths + self._unexplained < MAX_DEATHS:
             return False
-        self._set_aside[self._untried.popleft()] = RejectReason("kills_engine", bounded(reason))
+        self._set_aside[self._untried.popleft()] = RejectReason(
+            "kills_engine", bound_detail(reason)
+        )
         self._deaths = self._unexplained = 0
         return True
 
 
 STALL_S = 120.0
-"""Silence under which no engine is suspected."""
+"""Default minimum seconds of silence before an engine is reported as silent."""
 PACE = 5.0
-"""Times the longest pause of late that a silence must last to be remarkable."""
+"""Factor on the engine's longest recent pause; a shorter silence is not reported."""
 FIRST = 5.0
-"""Times the floor for the first sign after loading, of which no pace is known."""
+"""Factor on the minimum silence before the engine's first activity, when its pace is unknown."""
 PATIENCE = 2.0
-"""Times the remarkable silence after which the engine is replaced."""
+"""Factor on the reported silence after which the engine is replaced."""
 WINDOW_S = 600.0
-"""Time within which pauses count, by the watch's own clock."""
+"""Seconds for which a pause counts as recent, by the watch's own clock."""
 MAX_TICK_S = 2.0
-"""Counted between two ticks at most: a driver that was itself held up could receive nothing."""
+"""Maximum seconds that count between two ticks. If the driver itself was delayed for longer, it
+could not receive any activity."""
 
 
 class Watch:
-    """Measures the silence of one engine, from its loading on.
+    """Measures the silence of one engine since it was loaded.
 
-    An engine stops without an error when its process is stopped, a kernel hangs, or a file system
-    does not answer. Only its silence shows that, and the tolerable silence depends on the engine: a
-    large model on a CPU needs seconds for a token. So an engine is measured by its own longest
-    pause within the last minutes. An engine without requests is not silent. Signs of life are the
-    counts that rise as an engine works (`RunnerState`).
+    An engine may stop without an error, for example if its process is stopped, a GPU kernel hangs,
+    or a file system does not respond. Only its silence shows this. The tolerable silence depends on
+    the engine, since a large model on a CPU needs seconds per token. So a silence is compared with
+    the engine's own longest pause within the last minutes. An engine without requests is not
+    silent. Activity is any increase of the counts in `RunnerState`.
     """
 
     def __init__(self, *, stall_s: float = STALL_S) -> None:
-        """Begin to watch an engine that has just been loaded.
+        """Start to watch an engine that has just been loaded.
 
         Args:
-            stall_s: seconds of silence under which the engine is never suspected.
+            stall_s: minimum seconds of silence before the engine is reported as silent.
         """
         self._stall_s = stall_s
         self._clock_s = 0.0
@@ -252,9 +262,10 @@ class Watch:
         self._has_begun = False
         self._is_steady = True
         self._pauses: deque[tuple[float, float]] = deque()
-        """End and length of pauses in seconds, each shorter than the one before."""
+        """End time and length of recent pauses in seconds. Only pauses that no later pause exceeds
+        are kept, so the first one is the longest."""
         self.silent_s = 0.0
-        """Seconds since the last sign of life."""
+        """Seconds since the last activity."""
 
     def tick(self, now: float) -> None:
         """Advance the clock.
@@ -268,7 +279,7 @@ class Watch:
         self.silent_s += passed
 
     def record(self, progress: WorkerProgress) -> None:
-        """Record a snapshot of the engine's worker; only new work ends a silence."""
+        """Record a snapshot of the engine's worker. Activity or an idle engine ends a silence."""
         engine = progress.runner
         signs = (engine.num_tokens, engine.num_signs, *engine.counters.values())
         is_idle = engine.num_live == 0 and engine.num_waiting == 0
@@ -283,7 +294,7 @@ class Watch:
 
     @property
     def limit_s(self) -> float:
-        """Return the seconds of silence after which the engine is assumed to have stopped."""
+        """Seconds of silence after which the engine is reported as silent."""
         if not self._has_begun:
             return FIRST * self._stall_s
         longest = self._pauses[0][1] if self._pauses else 0.0
@@ -291,15 +302,15 @@ class Watch:
 
     @property
     def is_silent(self) -> bool:
-        """Return whether the silence is remarkable."""
+        """Return whether the silence has reached `limit_s`."""
         return self.silent_s >= self.limit_s
 
     @property
     def has_stopped(self) -> bool:
-        """Return whether the engine is to be replaced.
+        """Return whether the engine must be replaced.
 
-        Never one that gives signs only when a request has ended: its silence may be a long request,
-        and its requests have time limits of their own.
+        An engine that shows activity only at the end of a request is never replaced. Its silence
+        may be a long request, and its requests have their own time limits.
         """
         return self._is_steady and self.silent_s >= PATIENCE * self.limit_s
 

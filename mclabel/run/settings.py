@@ -1,4 +1,4 @@
-"""Settings of a job: where its engines run, and what it may cost."""
+"""Settings that all jobs share: the machines of the engines, and the budget."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class RayConfig(Settings):
     """Machines and resources on which the engines run."""
 
     address: Annotated[str, _OWN_CLUSTER] = "local"
-    """`local` starts Ray here, `auto` or HOST:PORT (command line only) joins a cluster, `none`
-    runs in this process."""
+    """Address of the Ray cluster. `local` starts Ray on this machine. `auto` or HOST:PORT (command
+    line only) joins a running cluster. `none` runs one engine in this process without Ray."""
     min_engines: int = Field(1, ge=1, le=MAX_COUNT)
-    """Engines that must be running before work begins."""
+    """Number of engines that must be loaded before work starts."""
     max_engines: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Maximum number of engines; null uses the whole cluster."""
+    """Maximum number of engines; null starts as many as fit on the cluster."""
     wait_s: float = Field(300, ge=0, le=MAX_SECONDS)
     """Seconds to wait for `min_engines` before the job fails."""
     stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, le=MAX_SECONDS)
-    """Seconds without a token before an engine is reported as silent; after twice that time it
-    is replaced."""
+    """Minimum seconds without a token before an engine is reported as silent. An engine that stays
+    silent for twice that time is replaced. The time is longer for slow engines."""
     num_cpus: float | None = Field(None, ge=0, le=MAX_COUNT)
-    """CPUs reserved for each engine; null takes its default."""
+    """Number of CPUs reserved for each engine; null uses the engine's default."""
     num_gpus: float | None = Field(None, ge=0, le=MAX_COUNT)
-    """GPUs reserved for each engine; null takes its default."""
+    """Number of GPUs reserved for each engine; null uses the engine's default."""
 
     @rule
-    def _ordered(self) -> str | None:
+    def _check_engine_range(self) -> str | None:
         if self.max_engines is not None and self.max_engines < self.min_engines:
             return (
                 f"ray.max_engines={self.max_engines}: must be >= "
@@ -54,12 +54,12 @@ class RayConfig(Settings):
 
 
 class BudgetConfig(Settings):
-    """Limits on the cost of a job, and prices. Limits apply to all runs of a job together."""
+    """Limits on the spending of a job, and prices. Limits apply to all runs of a job together."""
 
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
-    """Limit on sampled tokens over all runs of the job."""
+    """Maximum number of sampled tokens over all runs of the job; null for no limit."""
     max_hours: float | None = Field(None, gt=0, le=MAX_AMOUNT)
-    """Limit on hours over all runs of the job."""
+    """Maximum running time in hours over all runs of the job; null for no limit."""
     price_per_gpu_hour: float | None = Field(None, gt=0, le=MAX_AMOUNT)
     """Price of a GPU for one hour, for the forecast."""
     price_per_million_tokens: float | None = Field(None, gt=0, le=MAX_AMOUNT)

@@ -1,4 +1,4 @@
-"""Progress of a job: its state while it runs, its report at the end, and the sums behind both."""
+"""Computes the progress of a job: its state while it runs, and its report at the end."""
 
 from __future__ import annotations
 
@@ -17,47 +17,52 @@ from mclabel.run.worker import BlockReport, WorkerProgress
 class JobState:
     """State of a running job, for progress displays.
 
-    Tokens and counters are those of this run, including work of engines that died.
+    Tokens and counters cover this run only, and include the work of engines that died.
     """
 
     words: TaskWords
+    """Words that describe the task's items."""
     num_blocks: int
+    """Number of blocks of the job."""
     num_blocks_done: int
-    """Blocks that are committed, those of earlier runs included."""
+    """Number of committed blocks, including those of earlier runs."""
     num_items: int
+    """Number of items to run now and of items that earlier runs have committed."""
     num_items_done: int
-    """Items that are done, those of blocks that are not committed yet included."""
+    """Number of finished items, including items of blocks that are not committed yet."""
     num_items_resumed: int
-    """Items that earlier runs have committed."""
+    """Number of items that earlier runs have committed."""
     num_replayed: int = 0
-    """Entries taken from journals of earlier attempts."""
+    """Number of entries that were taken from the journals of earlier attempts."""
     num_tokens: int = 0
     """Cost of the engines' work so far, in the task's unit."""
     num_live: int = 0
-    """Requests that the engines are working on."""
+    """Number of requests that the engines are processing."""
     num_slots: int = 0
-    """Requests that the loaded engines can work on at a time; 0 if no engine reports it."""
+    """Number of requests that the loaded engines can process at a time; 0 if no engine reports it.
+    """
     num_waiting: int = 0
-    """Requests that wait for the engines."""
+    """Number of requests that wait for the engines."""
     loop_lag_s: float = 0.0
-    """The longest time that something held an engine's event loop, since the last state."""
+    """Longest time in seconds for which an engine's event loop was blocked since the last state."""
     num_workers: int = 0
-    """Engines that are loaded."""
+    """Number of loaded engines."""
     num_starting: int = 0
-    """Engines that wait for room, or load."""
+    """Number of engines that are loading or waiting for free resources."""
     stage: str | None = None
-    """Current stage of an engine that loads, and its seconds; None if none is known to load."""
+    """Current stage of a loading engine and its duration; None if no engine is known to load."""
     num_failures: int = 0
-    """Engines lost."""
+    """Number of engines that were lost."""
     num_silent: int = 0
-    """Engines that have given no sign of life for too long."""
+    """Number of engines that have shown no activity for too long."""
     gpu_hours: float = 0.0
     num_tokens_left: float | None = None
-    """Forecast of the remaining tokens, from finished blocks; None before any is done."""
+    """Forecast of the remaining tokens; None before the first item is finished."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
-    """Sums of the task's own counters over all engines, by name; None if no engine reports one."""
+    """Sums of the task's own counters over all engines, by name; None if no engine reports a
+    counter."""
     gauges: Mapping[str, float | None] = field(default_factory=dict)
-    """Readings of the moment, means over the engines, and figures derived from the counters."""
+    """Means of the engines' current readings by name, and figures derived from the counters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,27 +70,30 @@ class JobReport:
     """Result of one run of a job."""
 
     num_blocks: int
+    """Number of blocks of the job."""
     num_blocks_resumed: int
-    """Blocks that were found committed at the start."""
+    """Number of blocks that were already committed at the start."""
     num_items: int
-    """Items done by this run."""
+    """Number of items in the blocks that this run committed."""
     num_tokens: int
+    """Cost of these blocks, in the task's unit."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Sums of the task's named counts over the blocks of this run."""
     changes: InputChanges = field(default_factory=InputChanges)
-    """Differences between the input and the input with which the run was begun."""
+    """Differences between the job's input and the input that its plan recorded before."""
     num_blocks_left: int = 0
-    """Blocks that are not committed, where the run was stopped before all were."""
+    """Number of blocks that are not committed because the run was stopped early."""
     num_tokens_left: float | None = None
-    """Forecast of the remaining tokens, from the blocks of this run; None without any."""
+    """Forecast of the remaining tokens; None if this run finished no item."""
     stopped_by: str | None = None
-    """The limit of the budget that was reached before all blocks were done."""
+    """Limit of the budget that stopped the run early, as `key=value`; None if no limit did."""
     num_rejected: int = 0
-    """Rows and items of the whole job without a result; `rejects.jsonl` names the reasons."""
+    """Number of rows and items of the whole job without a result; `rejects.jsonl` gives the
+    reasons."""
 
 
 class Tally:
-    """Adds up what workers and blocks report, over all incarnations of workers."""
+    """Adds up the reports of blocks and the snapshots of workers, including workers that died."""
 
     def __init__(
         self,
@@ -97,13 +105,13 @@ class Tally:
         num_items_resumed: int,
         size: Size | None,
     ) -> None:
-        """Begin a run.
+        """Start the tally of one run.
 
         Args:
-            outputs: the task's outputs.
+            outputs: outputs of the task.
             num_blocks: number of the job's blocks.
             num_blocks_resumed: number of blocks that earlier runs have committed.
-            num_items: number of items to run now and of those that are committed.
+            num_items: number of items to run now and of items that are committed already.
             num_items_resumed: number of items that earlier runs have committed.
             size: size of all items of the job, for the forecast; None makes no forecast.
         """
@@ -117,7 +125,7 @@ class Tally:
         self._counts: Counter[str] = Counter()
 
     def add(self, report: BlockReport) -> None:
-        """Add a block that has ended."""
+        """Add the report of a finished block."""
         self._num_reports += 1
         self._num_done += report.num_items
         self._num_tokens += report.num_tokens
@@ -125,7 +133,7 @@ class Tally:
         self._remainder.commit(report.size, report.num_tokens)
 
     def report(self) -> JobReport:
-        """Return what the run did."""
+        """Return the report of the run so far."""
         return JobReport(
             num_blocks=self._num_blocks,
             num_blocks_resumed=self._num_blocks_resumed,
@@ -137,13 +145,13 @@ class Tally:
         )
 
     def state(self, fleet: FleetProgress) -> JobState:
-        """Return the state of the job at a snapshot of its fleet."""
+        """Return the state of the job, given a snapshot of its fleet."""
         self._workers |= {worker.worker: worker for worker in fleet.workers}
         every, now = self._workers.values(), fleet.workers
         self._loaded = now
         done = max(self._num_done, sum(worker.num_items for worker in now))
         words = self._outputs.words
-        counters = _sums(words.counters, (worker.runner.counters for worker in every))
+        counters = _sum_counters(words.counters, (worker.runner.counters for worker in every))
         return JobState(
             words=words,
             num_blocks=self._num_blocks,
@@ -166,15 +174,15 @@ class Tally:
             num_tokens_left=self._tokens_left(),
             counters=counters,
             gauges={
-                **_means(words.gauges, (worker.runner.gauges for worker in now)),
+                **_mean_gauges(words.gauges, (worker.runner.gauges for worker in now)),
                 **self._outputs.derived(counters),
             },
         )
 
     def _tokens_left(self) -> float | None:
-        """Forecast for the items that are not committed, less what was spent on them."""
+        """Return the forecast of the remaining tokens; see `Remainder.forecast_left`."""
         every = self._workers.values()
-        return self._remainder.left(
+        return self._remainder.forecast_left(
             num_done=sum(worker.num_items for worker in every),
             num_open=sum(worker.num_open for worker in self._loaded),
             done_tokens=sum(worker.num_done_tokens for worker in every),
@@ -182,10 +190,10 @@ class Tally:
         )
 
 
-def _sums(
+def _sum_counters(
     start: Mapping[str, int | None], counters: Iterable[Mapping[str, int | None]]
 ) -> dict[str, int | None]:
-    """Return the sum of each counter over those that report it, and its start where none does."""
+    """Return the sum of each counter over the workers; its value in `start` if none reports it."""
     sums = dict(start)
     for worker_counters in counters:
         for name, count in worker_counters.items():
@@ -194,10 +202,10 @@ def _sums(
     return sums
 
 
-def _means(
+def _mean_gauges(
     names: Iterable[str], gauges: Iterable[Mapping[str, float | None]]
 ) -> dict[str, float | None]:
-    """Return the mean of each gauge over those that report it; None where none does."""
+    """Return the mean of each gauge over the workers that report it; None if none does."""
     readings: dict[str, list[float]] = {name: [] for name in names}
     for worker_gauges in gauges:
         for name, reading in worker_gauges.items():

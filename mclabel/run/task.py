@@ -1,8 +1,8 @@
-"""The protocols of a task: work that a job does with each of its items, exactly once.
+"""Protocols of a task, the work that a job does exactly once with each of its items.
 
-`Task` is frozen and picklable, and makes a `Runner` on every worker, on which many items run side
-by side. `Outputs` reads what finished blocks left in the store. `mclabel.labeling.task` labels
-problems, `mclabel.judge.task` judges solutions.
+A `Task` is frozen and picklable. It creates a `Runner` on every worker, which processes many items
+concurrently. `Outputs` reads the results of finished blocks from the store. For example,
+`mclabel.labeling.task` labels problems, and `mclabel.judge.task` judges solutions.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class Item(Protocol):
-    """One thing that a task works on. Frozen and picklable."""
+    """Protocol of an item, such as a problem, that a task processes. Frozen and picklable."""
 
     @property
     def id(self) -> str:
-        """Unique in the job's input."""
+        """Id of the item, unique in the job's input."""
 
     @property
     def num_chars(self) -> int:
-        """Length of the text from which the item's cost is forecast."""
+        """Length in characters of the text from which the item's cost is forecast."""
 
     def content(self) -> Sequence[str]:
-        """Return the texts that the result depends on: with other texts it is another item."""
+        """Return the texts on which the result depends. If they change, the item is run again."""
 
     def extras(self) -> Sequence[str]:
-        """Return the texts that are carried along and may change without another result."""
+        """Return the texts that are stored with the result but do not affect it."""
 
 
 class Items(Protocol):
-    """Items that can be gone through again and again, with distinct ids."""
+    """Items with distinct ids, over which a job may iterate repeatedly."""
 
     def __len__(self) -> int: ...
 
@@ -49,13 +49,13 @@ class Items(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """The unit of work: items that are run and committed together."""
+    """The unit of work: a group of items that are run and committed together."""
 
     id: str
     """Hash of the items' contents and of the job's identity."""
     items: tuple[Any, ...]
     priority: int
-    """Position in the job; engines work on earlier blocks first."""
+    """Position of the block in the job; engines work on earlier blocks first."""
 
     @property
     def size(self) -> Size:
@@ -64,7 +64,7 @@ class Block:
 
 
 class Result(Protocol):
-    """Result of a runner for one item."""
+    """Protocol of a runner's result for one item."""
 
     @property
     def num_tokens(self) -> int:
@@ -72,32 +72,33 @@ class Result(Protocol):
 
     @property
     def set_aside(self) -> RejectReason | None:
-        """Why the item has no result, if it has none; it is then named in `rejects.jsonl`."""
+        """Reason why the item has no result, which `rejects.jsonl` lists; None if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One attempt at a block, as its items see it."""
+    """One attempt to run a block."""
 
     block: Block
     journal: BlockJournal
-    """Holds what earlier attempts at the block have done, and receives what this one does."""
+    """Journal with the work of earlier attempts at the block, which also stores the work of this
+    attempt."""
     is_trial: bool = False
-    """True if one item is run alone, to see whether the engine survives it. Its result is not
+    """True if a single item is run to test whether the engine survives it. Its result is not
     committed, but its journal is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedBlock:
-    """A block of which every item is done, to be committed."""
+    """A block that can be committed, because every item is done."""
 
     block: Block
     attempt: str
-    """Unique to this attempt at the block."""
+    """Unique id of this attempt at the block."""
     results: Sequence[tuple[Any, Any]]
     """Each item that was run, with its result, in the order of the block."""
     set_aside: Mapping[str, RejectReason]
-    """Items without a result, by id, those that were not run among them."""
+    """Reasons of items without a result, by item id, including items that were not run."""
     num_tokens: int
     """Cost of all results."""
 
@@ -107,133 +108,139 @@ class Commit:
     """Outcome of committing a block."""
 
     won: bool
-    """False: another attempt had committed the block before, and its result stands."""
+    """True if this attempt's result was stored; False if another attempt committed the block
+    first."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Named counts of what the block holds, for the report of the job."""
+    """Counts of the block's contents by name, such as `num_solutions`, for the job's report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerState:
     """Current state of a runner, and its work since it was loaded.
 
-    Whatever rises in `num_tokens`, `num_signs` or a counter is a sign of life: a runner that has
-    work and gives none for too long is taken to have stopped (`mclabel.run.running`).
+    Any increase of `num_tokens`, `num_signs` or a counter is activity. A runner that has work but
+    shows no activity for too long is assumed to have stopped (`mclabel.run.running`).
     """
 
     num_live: int = 0
-    """Requests that the engine is working on."""
+    """Number of requests that the engine is processing."""
     max_live: int = 0
-    """Requests that it can work on at a time; 0 for no bound."""
+    """Number of requests that the engine can process at a time; 0 for no limit."""
     num_waiting: int = 0
-    """Requests that wait for it."""
+    """Number of requests that wait for the engine."""
     num_tokens: int = 0
-    """The unit of cost: tokens sampled, or read where nothing is sampled."""
+    """Cost of the work so far: sampled tokens, or tokens read if the task samples none."""
     num_signs: int = 0
-    """Signs of life that are not counted as work."""
+    """Number of signs of activity that do not count as work."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
-    """Counts that only rise, by name; None if the engine does not report one."""
+    """Counts that never decrease, by name; None if the engine does not report a counter."""
     gauges: Mapping[str, float | None] = field(default_factory=dict)
-    """Readings of the moment, by name, of which a job shows the mean over its workers."""
+    """Current readings by name. A job shows their mean over its workers."""
     is_steady: bool = True
-    """True if there are signs of life all the while, and not only when a request has ended. A
-    runner without them is reported when it is silent, and not replaced."""
+    """True if the runner shows activity continuously; False if only at the end of a request. A
+    runner of the second kind is reported when it is silent, but not replaced."""
 
 
 class Runner(Protocol[ItemT_contra, ResultT_co]):
-    """A task on one worker. All but `commit` and `state` is called on one event loop."""
+    """Protocol of a runner, which processes a task's items on one worker.
+
+    All methods except `commit` and `state` are called on one event loop.
+    """
 
     async def start(self) -> None:
         """Load the engine or model.
 
         Raises:
-            EngineError: it cannot be loaded; says why and what to do.
+            EngineError: the engine cannot be loaded; the message gives the cause and the remedy.
         """
 
     async def begin(self, attempt: Attempt) -> None:
-        """Prepare for the items of a block, before the first of them is run."""
+        """Prepare for the items of a block; called before the first item is run."""
 
     async def run(self, item: ItemT_contra, attempt: Attempt) -> ResultT_co:
-        """Do the task with one item. Called for many items at a time.
+        """Process one item. This method is called for many items concurrently.
 
-        It may be cancelled at any await: what is to survive that goes into the attempt's journal.
+        It may be cancelled at any await. Work that must survive a cancellation is written to the
+        attempt's journal.
 
         Raises:
-            EngineDied: the engine is gone; the item is run again on another one.
-            MclabelError: anything else stops the job.
+            EngineDied: the engine died; the item is run again on another engine.
+            MclabelError: the job cannot continue.
         """
 
     def commit(self, finished: FinishedBlock) -> Commit:
-        """Write the result of a block so that of several attempts one wins as a whole.
+        """Write the result of a block atomically, so that only one of several attempts is stored.
 
-        Called in a thread, and in no case cut short by a stop of the job.
+        This method is called in a thread, and is never interrupted by a stop of the job.
         """
 
     def state(self) -> RunnerState:
-        """Return the runner's state; callable from any thread, also before `start`."""
+        """Return the runner's state. Any thread may call this method, also before `start`."""
 
     async def close(self) -> None:
         """Free the engine or model."""
 
 
 class Task(Protocol):
-    """Work that a job does with its items. Frozen and picklable."""
+    """Protocol of a task, the work that a job does with its items. Frozen and picklable."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Metadata of every shard; the manifest has it, too."""
+        """Metadata that every shard and the manifest store."""
 
     @property
     def outputs(self) -> Outputs:
         """Reader of the finished blocks in a store."""
 
     def runner(self, store: Store) -> Runner[Any, Any]:
-        """Make the runner of the task on the worker that calls this.
+        """Create a runner of the task; called on each worker.
 
         Args:
-            store: the store of the job's output.
+            store: store of the job's output.
         """
 
     def read_entry(self, line: Line) -> JournalEntry:
-        """Read a line that a runner of the task has written to a journal.
+        """Parse a journal line that a runner of the task has written.
 
         Raises:
-            ValueError, LookupError, TypeError, AttributeError: the line has another form.
+            ValueError, LookupError, TypeError, AttributeError: the line has an unexpected form.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskWords:
-    """Words with which messages and progress describe a task and its counters."""
+    """Words and names with which messages and progress displays describe a task."""
 
     item: str
-    """One item, such as `problem`."""
+    """Noun for one item, such as `problem`."""
     items: str
-    """Several, such as `problems`."""
+    """Plural noun for items, such as `problems`."""
     content: str
     """Parts of an item on which its result depends, such as `text or gold`."""
     done: str
     """Past participle for the work on an item, such as `labelled`."""
     block_setting: str
-    """The setting that says how many items a block has."""
-    same_text: str = "its text is there under another id"
-    """Note on a missing item when a new one begins with the same text."""
+    """Configuration key that sets the number of items per block."""
+    same_text: str = "the same text is recorded under another id"
+    """Note on a missing item if a new item has the same text."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
-    """The task's own counters by name (`num_…`), with what they are before any engine is loaded:
-    0, or None for one that not every engine reports."""
+    """Names of the task's own counters (`num_…`), with their values before any engine is loaded: 0,
+    or None for a counter that not every engine reports."""
     gauges: tuple[str, ...] = ()
-    """Names of its gauges."""
+    """Names of the task's gauges."""
     rates: Mapping[str, str] = field(default_factory=dict)
-    """Counters of which progress shows how much they rise each second, and what that is called."""
+    """Counters whose increase per second is shown, by name, with the label to show."""
     shown_counters: Mapping[str, str] = field(default_factory=dict)
-    """Counters that a display of progress shows, and what they are called there."""
+    """Counters that a progress display shows, by name, with the label to show."""
     shown_shares: Mapping[str, str] = field(default_factory=dict)
-    """Gauges and derived figures that it shows as percentages, and what they are called there."""
+    """Gauges and derived figures that a progress display shows as percentages, by name, with the
+    label to show."""
 
 
 ANY_WORDS = TaskWords(
     item="item", items="items", content="content", done="done", block_setting="block_items"
 )
-"""Words for a task that is not known."""
+"""General words, for use without a particular task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,33 +248,33 @@ class CommittedBlocks:
     """Committed blocks of a job in a store."""
 
     blocks: Set[str]
-    """Ids of the blocks that are done."""
+    """Ids of the committed blocks."""
     foreign: Sequence[str] = ()
-    """Files among the outputs that belong to no block of the job."""
+    """Names of files in the output folder that do not belong to any block of the job."""
 
 
 class Outputs(Protocol):
-    """Reader of a task's finished blocks in a store."""
+    """Protocol of the reader of a task's finished blocks in a store."""
 
     @property
     def words(self) -> TaskWords:
         """Words for the task's items in messages."""
 
     def committed(self, store: Store) -> CommittedBlocks:
-        """Return the blocks that are done.
+        """Return the committed blocks.
 
         Raises:
-            DamagedFile: names outputs that are damaged, and the remedy.
+            DamagedFile: an output is damaged; the message gives the remedy.
         """
 
     def sweep(self, store: Store) -> None:
-        """Remove what attempts have left that did not win; called while none is under way."""
+        """Remove the files of attempts that lost the commit; called when no attempt is running."""
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
-        """Yield the items that committed blocks have no result for, by id."""
+        """Yield the items of committed blocks that have no result, by id."""
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
-        """Return the texts of the items of some committed blocks, by id, for messages."""
+        """Return the texts of the items of committed blocks, by item id, for messages."""
 
     def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
-        """Return the figures that progress shows beside the counters, computed from their sums."""
+        """Return figures computed from the sums of the counters, which progress displays show."""

@@ -1,8 +1,8 @@
-"""Marks that record which files of a training are complete: of each checkpoint and at its end.
+"""Completion marks of a training, one for each checkpoint and one for the finished training.
 
-Each mark (`checkpoints/checkpoint-N/complete`, `finished.json`) is a JSON object with its digest,
-the `id` of the manifest and the SHA-256 of every file that it covers, so that damaged, lost or
-foreign files are noticed before anything is trained on them.
+Each mark (`checkpoints/checkpoint-N/complete`, `finished.json`) is a JSON object with its own
+digest, the `id` of the training's manifest, and the SHA-256 of every file that it covers. So
+damaged, lost or foreign files are detected before a training resumes from them.
 """
 
 from __future__ import annotations
@@ -27,36 +27,39 @@ CLAIMS = ("train.json", "rl.json")
 """Manifests of trainings."""
 CHECKPOINTS, COMPLETE, MODEL = "checkpoints", "complete", "model"
 BEST = "best.safetensors"
-"""The best weights so far, among the checkpoints."""
+"""File with the best weights so far, in the folder of checkpoints."""
 CARD = "README.md"
-"""The model's card, which its owner may edit."""
+"""Model card, which the user may edit."""
 _FINAL = ("log.jsonl", f"{CHECKPOINTS}/{BEST}", f"{CHECKPOINTS}/{CARD}")
-"""Single files, where they are there; TRL writes a card beside the checkpoints."""
+"""Files besides the model that the final mark covers if they exist. TRL writes a model card into
+the folder of checkpoints."""
 _FOLDERS = ("measured",)
+"""Folders besides the model that the final mark covers."""
 _PARTIAL = ".partial"
 _STEP = re.compile(r"checkpoint-(\d{1,18})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A file that is not what was written."""
+    """A file that is missing, or differs from the file that the training wrote."""
 
     name: str
-    """Relative to the folder that was checked."""
+    """Path of the file, relative to the checked folder."""
     text: str
+    """Description of the fault."""
 
 
 def step_of(folder: Path) -> int | None:
-    """Return a checkpoint's number of optimizer steps, by its name; None for another folder."""
+    """Return the number of optimizer steps in a checkpoint's name; None for other folders."""
     match = _STEP.fullmatch(folder.name)
     return None if match is None else int(match[1])
 
 
 def mark_checkpoint(folder: Path) -> None:
-    """Mark a checkpoint as whole, once all of its files are written.
+    """Mark a checkpoint as complete; call this after all of its files are written.
 
     Raises:
-        OSError: no space, no permission.
+        OSError: the mark cannot be written.
     """
     files = {str(path.relative_to(folder)): path for path in _files(folder)}
     content = {
@@ -68,24 +71,24 @@ def mark_checkpoint(folder: Path) -> None:
 
 
 def checkpoint_faults(folder: Path) -> Iterator[Fault]:
-    """Yield the faults of a checkpoint that is marked as whole; read every file of it."""
-    files = yield from _faults(folder, COMPLETE, folder.parent.parent, step=step_of(folder))
+    """Read every file of a checkpoint that is marked as complete, and yield the faults."""
+    files = yield from _mark_faults(folder, COMPLETE, folder.parent.parent, step=step_of(folder))
     if files is not None:
         for path in _files(folder):
             if (name := str(path.relative_to(folder))) not in {*files, COMPLETE}:
-                fault = "is none of the files that were written with the others"
+                fault = "does not belong to the checkpoint"
                 yield Fault(name=name, text=fault)
 
 
 def mark_finished(out: Path, model: Path) -> None:
-    """Record what a training has come to, before its model is put in its place.
+    """Write the final mark of a training, before its model is moved to its final folder.
 
     Args:
         out: folder of the training's output.
-        model: folder in which the model lies now.
+        model: folder that holds the model now.
 
     Raises:
-        OSError: no space, no permission.
+        OSError: the mark cannot be written.
     """
     files = {f"{MODEL}/{path.relative_to(model)}": path for path in _files(model)}
     files |= {name: out / name for name in _FINAL if (out / name).is_file()}
@@ -99,15 +102,15 @@ def mark_finished(out: Path, model: Path) -> None:
 
 
 def finished_faults(out: Path) -> Iterator[Fault]:
-    """Yield the faults of a training's files when its model is there; read every one."""
-    yield from _faults(out, FINISHED, out)
+    """Read every file of a finished training, and yield the faults."""
+    yield from _mark_faults(out, FINISHED, out)
 
 
 def check_finished(out: Path) -> None:
-    """Refuse a training's model that is not what the training has written.
+    """Check that a training's model is unchanged.
 
     Raises:
-        DataError: names the file, and what to do.
+        DataError: a file of the model is missing or has changed.
     """
     card = f"{MODEL}/{CARD}"
     for fault in finished_faults(out):
@@ -116,14 +119,14 @@ def check_finished(out: Path) -> None:
 
 
 def model_remedy(out: Path) -> str:
-    """Tell what to do about a model that is not what its training wrote."""
+    """Return the remedy for a model that differs from the model that its training wrote."""
     return (
         f"If {out / MODEL} was put there by this training, delete it and run the same command "
-        "again: the last checkpoint is trained on. Else choose another out=…"
+        "again, which resumes from the last checkpoint. Otherwise choose another out=…"
     )
 
 
-def _faults(
+def _mark_faults(
     root: Path, name: str, out: Path, *, step: int | None = None
 ) -> Generator[Fault, None, Mapping[str, str] | None]:
     """Yield the faults of a mark, and of the files that it lists.
@@ -135,9 +138,9 @@ def _faults(
         step: optimizer step that the mark must belong to; None for the whole training.
 
     Returns:
-        The files and their digests; None where the mark cannot be read.
+        The listed files with their digests; None if the mark cannot be read.
     """
-    record = _record(root, name)
+    record = _read_mark(root, name)
     if isinstance(record, Fault):
         yield record
         return None
@@ -147,11 +150,11 @@ def _faults(
         yield Fault(name=name, text=f"belongs to the checkpoint of step {record.get('step')}")
     elif None not in (run, record["run"]) and record["run"] != run:
         yield Fault(name=name, text=f"belongs to another training than {' or '.join(CLAIMS)}")
-    yield from _differing(root, files)
+    yield from _file_faults(root, files)
     return files
 
 
-def _differing(root: Path, files: Mapping[str, str]) -> Iterator[Fault]:
+def _file_faults(root: Path, files: Mapping[str, str]) -> Iterator[Fault]:
     for name, digest in files.items():
         path = root / name
         check_plain(path, DataError)
@@ -161,8 +164,8 @@ def _differing(root: Path, files: Mapping[str, str]) -> Iterator[Fault]:
             yield Fault(name=name, text="damaged: its content has changed since it was written")
 
 
-def _record(root: Path, name: str) -> dict[str, Any] | Fault:
-    """Return the content of a mark, or its fault."""
+def _read_mark(root: Path, name: str) -> dict[str, Any] | Fault:
+    """Return the content of a mark, or the fault of the mark."""
     check_plain(root / name, DataError)
     if not (root / name).is_file():
         return Fault(name=name, text="missing")
@@ -173,9 +176,9 @@ def _record(root: Path, name: str) -> dict[str, Any] | Fault:
             {"", ".", ".."} & set(path.split("/")) for path in files
         )
         if not inside or "run" not in content:
-            raise ValueError("it must name files inside its folder, and a run")
+            raise ValueError("the mark must name a run, and only files inside its folder")
     except (ValueError, KeyError) as error:
-        return Fault(name=name, text=f"damaged, or not what mclabel wrote ({error})")
+        return Fault(name=name, text=f"damaged, or not written by mclabel ({error})")
     if check != "sound":
         return Fault(name=name, text="damaged: its content has changed since it was written")
     return content
@@ -187,7 +190,7 @@ def _write(folder: Path, name: str, content: Mapping[str, Any]) -> None:
 
 
 def _run_id(out: Path) -> str | None:
-    """Return the `id` of a training's manifest; None without a sound one."""
+    """Return the `id` in a training's manifest; None if the manifest is missing or damaged."""
     for name in CLAIMS:
         if (out / name).is_file():
             try:
@@ -199,7 +202,7 @@ def _run_id(out: Path) -> str | None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return all files under a folder, less those that were not finished."""
+    """Return all files under a folder, except files that were only partly written."""
     return sorted(
         path
         for path in folder.rglob("*")

@@ -1,4 +1,4 @@
-"""One engine at work: runs the items of blocks and commits them. The same in an actor and here."""
+"""Runs the items of blocks on one engine and commits the blocks, in a Ray actor or locally."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mclabel.core.errors import RejectReason, ShardError
-from mclabel.engines.loading import starting
+from mclabel.engines.loading import mark_start
 from mclabel.run.cpu_executor import LoopLag
 from mclabel.run.forecast import Size
 from mclabel.run.shards.journal import BlockJournal
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 JOURNAL_S = 60.0
-"""Between two flushes of the journals: what a kill costs of an engine's work."""
+"""Seconds between two flushes of the journals. A killed engine loses at most this time of work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,47 +32,49 @@ class BlockReport:
     """Result of one attempt at a block."""
 
     committed: bool
-    """False: another attempt had committed the block before."""
+    """True if this attempt's result was stored; False if another attempt committed the block
+    first."""
     num_items: int
     num_tokens: int
     """Cost of all items, including work taken from a journal."""
     size: Size
     """Amount of text of the items."""
     counts: Mapping[str, int]
-    """Named counts of what the block holds, from the task."""
+    """Counts of the block's contents by name, such as `num_solutions`, which the task defines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerProgress:
-    """A snapshot of a worker. Numbers count from when it was made."""
+    """A snapshot of a worker. All numbers count from the creation of the worker."""
 
     worker: str
-    """Unique to this incarnation of the worker."""
+    """Unique id of the worker; a restarted worker has a new id."""
     num_items: int = 0
-    """Items that are done, committed or not."""
+    """Number of finished items, committed or not."""
     num_open: int = 0
-    """Items that are begun and not done."""
+    """Number of items that have started but are not finished."""
     num_done_tokens: int = 0
-    """Cost of these items, including work taken from journals."""
+    """Cost of the finished items, including work taken from journals."""
     num_open_tokens: int = 0
-    """Tokens that the running blocks have cost so far, including items that are not done."""
+    """Cost of the running blocks so far in tokens, including unfinished items."""
     num_replayed: int = 0
-    """Entries taken from journals."""
+    """Number of entries taken from journals."""
     loop_lag_s: float = 0.0
-    """The longest time since the last snapshot that something held the event loop."""
+    """Longest time in seconds for which the event loop was blocked since the last snapshot."""
     draining: bool = False
-    """True if the worker's node is about to go, so that it is given no more blocks."""
+    """True if the worker's node is about to be removed, so that it receives no more blocks."""
     runner: RunnerState
+    """State of the worker's runner and engine."""
 
 
 class Worker:
     """Runs blocks of one task and commits them to one store."""
 
     def __init__(self, task: Task, *, out: str, journal_s: float = JOURNAL_S) -> None:
-        """Make a worker, whose engine `start` loads.
+        """Create a worker; `start` loads its engine.
 
         Args:
-            task: the work to do with every item.
+            task: task that processes every item.
             out: location of the run's store.
             journal_s: seconds between two flushes of the journals.
         """
@@ -86,11 +88,11 @@ class Worker:
         self._num_items = self._num_open = self._num_replayed = 0
         self._num_done_tokens = self._num_ended_tokens = self._num_replayed_tokens = 0
         self.draining = False
-        """True if the node is about to go."""
+        """True if the worker's node is about to be removed."""
 
     async def start(self) -> None:
-        """Load the engine."""
-        with starting(self._store):
+        """Load the engine, and start the periodic flushes of the journals."""
+        with mark_start(self._store):
             await self._runner.start()
         create = asyncio.get_running_loop().create_task
         self._background = [
@@ -108,13 +110,13 @@ class Worker:
         """Run the items of a block and commit it.
 
         Args:
-            block: the block to run.
-            replay: whether earlier attempts may have left journals.
-            set_aside: items to leave out, by id.
+            block: block to run.
+            replay: True if earlier attempts may have left journals.
+            set_aside: reasons of the items to leave out, by item id.
         """
         left_out = dict(set_aside or {})
         items = [item for item in block.items if item.id not in left_out]
-        async with self._attempt(block, replay=replay) as attempt:
+        async with self._open_attempt(block, replay=replay) as attempt:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._run(item, attempt)) for item in items]
             results = [task.result() for task in tasks]
@@ -128,30 +130,35 @@ class Worker:
                 set_aside=left_out,
                 num_tokens=sum(result.num_tokens for result in results),
             )
-            report = await _finish(asyncio.to_thread(self._commit, finished))
+            report = await _finish_uncancelled(asyncio.to_thread(self._commit, finished))
             self._num_ended_tokens += report.num_tokens
             if replay or attempt.journal.num_files:
                 await asyncio.to_thread(attempt.journal.delete)
         return report
 
     async def try_item(self, block: Block, item_id: str) -> None:
-        """Run one item of a block into its journal, to see whether the engine survives it."""
+        """Run one item of a block as a trial, to test whether the engine survives it.
+
+        The work is written to the block's journal and is not committed.
+        """
         (item,) = [item for item in block.items if item.id == item_id]
-        async with self._attempt(block, replay=True, is_trial=True) as attempt:
+        async with self._open_attempt(block, replay=True, is_trial=True) as attempt:
             await self._runner.run(item, attempt)
             await asyncio.to_thread(attempt.journal.flush)
 
     async def stop(self) -> None:
-        """End the blocks that are running: commits are finished, the others leave journals."""
+        """Cancel the running blocks. Commits in progress are finished; other blocks write their
+        journals.
+        """
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
     @asynccontextmanager
-    async def _attempt(
+    async def _open_attempt(
         self, block: Block, *, replay: bool, is_trial: bool = False
     ) -> AsyncIterator[Attempt]:
-        """Run an attempt at a block. Its journal is flushed if the attempt fails."""
+        """Open an attempt at a block. If the attempt fails, its journal is flushed."""
         name = uuid.uuid4().hex[:12]
         journal = BlockJournal(self._store, block.id, name, self._task.read_entry)
         attempt = Attempt(block=block, journal=journal, is_trial=is_trial)
@@ -174,19 +181,19 @@ class Worker:
             self._num_replayed_tokens += journal.num_replayed_tokens
 
     def flush(self) -> None:
-        """Write what the blocks that are running have done. From any thread."""
+        """Write the journals of the running blocks. Any thread may call this method."""
         for journal in list(self._journals.values()):
             journal.flush()
 
     async def flush_beside(self) -> None:
-        """Flush, in a thread. A store that fails now is tried again at the next flush."""
+        """Flush the journals in a thread. A failure is logged; the next flush tries again."""
         try:
             await asyncio.to_thread(self.flush)
         except ShardError as error:
-            logger.warning("the journals could not be written; the blocks go on: %s", error)
+            logger.warning("the journals could not be written; the blocks continue: %s", error)
 
     async def progress(self) -> WorkerProgress:
-        """Return what has been done so far."""
+        """Return a snapshot of the worker."""
         state = self._runner.state()
         journals = self._journals.values()
         replayed = self._num_replayed_tokens + sum(
@@ -205,7 +212,7 @@ class Worker:
         )
 
     async def close(self) -> None:
-        """Free the engine. Call `stop` before, where blocks are running."""
+        """Free the engine. If blocks are running, call `stop` first."""
         for task in self._background:
             task.cancel()
         await self._runner.close()
@@ -234,11 +241,11 @@ class Worker:
 
 
 async def repeat(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
-    """Call a function again and again until cancelled.
+    """Call a function repeatedly until cancelled.
 
     Args:
-        seconds: between the end of one call and the next.
-        work: the function to call; an awaitable that it returns is awaited.
+        seconds: pause before each call, in seconds.
+        work: function to call; an awaitable that it returns is awaited.
     """
     while True:
         await asyncio.sleep(seconds)
@@ -247,8 +254,8 @@ async def repeat(seconds: float, work: Callable[[], Awaitable[None] | None]) -> 
             await due
 
 
-async def _finish(work: Awaitable[T]) -> T:
-    """Return the result of `work`; a cancellation meanwhile is dropped, as it comes too late."""
+async def _finish_uncancelled(work: Awaitable[T]) -> T:
+    """Await `work` and return its result; ignore a cancellation of the caller meanwhile."""
     task = asyncio.ensure_future(work)
     while True:
         try:

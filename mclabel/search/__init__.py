@@ -1,6 +1,8 @@
-"""Search for solutions that a step scorer steers: pure state machines over one engine.
+"""Searches for solutions of problems, steered by the scores of their steps.
 
-A method is one class in `levels` and one line in `SEARCHES`, or a class in a package of your own.
+A search method is a pure state machine that decides which prefixes to continue. A built-in method
+is one class in the module `levels` and one line in `SEARCHES`. A user's method is a class in a
+package of their own.
 """
 
 from __future__ import annotations
@@ -14,4 +16,4 @@ SEARCHES: Mapping[str, str] = {
     "rebase": "mclabel.search.levels:RebaseSearch",
     "particle": "mclabel.search.levels:ParticleSearch",
 }
-"""Import path of each built-in method, by its name in a configuration."""
+"""Maps the name of a built-in method in a configuration to its class, as `module:Class`."""

@@ -20,30 +20,34 @@ from mclabel.core.settings import MAX_COUNT, ComponentSettings, at_most
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation
 
 MAX_WIDTH = 4096
-"""Largest number of concurrent solutions of a problem."""
+"""Maximum number of concurrent solutions of a problem."""
 ROOT = ""
-"""Id of the root node, which is the problem without any step."""
+"""Id of the root node, which is the empty solution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """Prefix of a solution, or a finished solution. The same tokens are the same node."""
+    """Prefix of a solution, or a finished solution.
+
+    Equal continuations of a node are one node, even if they were sampled several times.
+    """
 
     id: str
-    """Hash of its token ids and its end; `ROOT` for the root node."""
+    """Hash of the parent's id, the token ids after the parent, and `is_finished` and `is_cut`. The
+    root node has the id `ROOT`."""
     parent: str | None
-    """Id of the node that it continues; None for the root node."""
+    """Id of the node that this node continues; None for the root node."""
     depth: int
     """Number of steps from the beginning of the solution."""
     num_tokens: int
     """Number of tokens from the beginning of the solution."""
     is_finished: bool = False
-    """True if the policy ended the solution here, so that there is nothing to continue."""
+    """True if the policy ended the solution at this node, so it cannot be continued."""
     is_cut: bool = False
-    """True if the token limit is reached before the policy ended the solution: a dead end, never a
-    result."""
+    """True if a token limit ended the solution before the policy did. Such a node can neither be
+    continued nor chosen as a result."""
     scores: tuple[float, ...] = ()
-    """Score in [0, 1] of every step from the first; empty without a scorer."""
+    """Score in [0, 1] of every step from the beginning; empty if the node was not scored."""
 
     @property
     def is_open(self) -> bool:
@@ -60,7 +64,7 @@ class Expansion:
     count: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = 1
     """Number of continuations, each sampled independently."""
     steps: Annotated[int, Field(ge=1)] | None = 1
-    """Maximum number of steps of each; None samples to the end of the solution."""
+    """Maximum number of steps per continuation; None samples to the end of the solution."""
 
 
 class MethodSettings(ComponentSettings):
@@ -68,26 +72,26 @@ class MethodSettings(ComponentSettings):
 
     component_kind: ClassVar[str] = "searches"
 
-    n: Annotated[int, at_most(MAX_WIDTH, "all of a problem's are held in memory together")] = Field(
-        16, ge=1
-    )
-    """Solutions sampled side by side for each problem."""
+    n: Annotated[
+        int, at_most(MAX_WIDTH, "all solutions of a problem are held in memory together")
+    ] = Field(16, ge=1)
+    """Number of solutions that are sampled concurrently for each problem."""
     every: int = Field(1, ge=1, le=MAX_COUNT)
-    """Steps sampled between two scorings (arXiv 2505.11730)."""
+    """Number of steps sampled between two scorings (arXiv 2505.11730)."""
     aggregate: Aggregation = "last"
     """Aggregation of step scores: `last`, `min`, `product`, `mean`, `max` or `log_odds`."""
 
     @property
     def summary(self) -> str:
-        """A short description, for display."""
+        """Short description of the method, for display."""
         return f"{self.kind}, n={self.n}"
 
 
 class SearchMethod(ABC):
-    """Method that decides which prefixes to continue. Derive from it for the defaults.
+    """Method that decides which prefixes to continue; the base class of all methods.
 
-    `Settings` is the class of its settings; a configuration that names the method by `kind` holds
-    the others beside it. docs/search.md writes one from the first line.
+    `Settings` is the class of the method's settings. In a configuration they stand beside `kind`,
+    the name of the method. docs/search.md shows how to write a method.
     """
 
     Settings: ClassVar[type[MethodSettings]] = MethodSettings
@@ -104,15 +108,16 @@ class SearchMethod(ABC):
         """
         self.settings, self.root, self.seed = settings, root, seed
         self.nodes: dict[str, Node] = {root.id: root}
-        """All nodes that arrived, by id."""
+        """Maps the ids of the root node and of all recorded nodes to the nodes."""
         self.finished: Counter[str] = Counter()
-        """Number of samples of each finished solution, by id."""
+        """Maps the id of a finished solution to the number of times that it was sampled."""
 
     @abstractmethod
     def wanted(self) -> Sequence[Expansion]:
-        """Return the expansions to sample now, each requested once.
+        """Return the expansions to sample now. Each expansion is returned only once.
 
-        The list is empty while the method waits for nodes, and permanently when it is done.
+        The list is empty while the method waits for requested nodes. It is also empty once the
+        method is done.
         """
 
     def record(self, parent: str, node: Node) -> None:
@@ -127,10 +132,10 @@ class SearchMethod(ABC):
             self.finished[node.id] += 1
 
     def result(self) -> Mapping[str, Annotated[FiniteFloat, Field(ge=0)]]:
-        """Return the finished solutions by id with their weights in a vote. It may be called at any
-        time.
+        """Return the weight of each finished solution in a vote, by the solution's id.
 
-        The default weight is the number of times that the solution was sampled.
+        By default this is the number of times that the solution was sampled. The method may be
+        called at any time.
         """
         return dict(self.finished)
 

@@ -1,4 +1,4 @@
-"""Configurations of searches and of their server."""
+"""Configurations of search jobs and of the search server."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from mclabel.search.base import MethodSettings
 from mclabel.search.scorers import StepScorerSettings
 
 STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
-"""Texts with which a step ends, by the rule of splitting."""
+"""Maps a value of `split.by` to the texts that end a step."""
 
 Choice = Literal["best", "weighted_vote", "majority"]
-"""Choice of the answer: that of the solution with the highest score, the one with the highest sum
-of scores over its solutions, or the one with the most solutions."""
+"""Rule that chooses the answer. `best` takes the answer of the solution with the highest score.
+`weighted_vote` takes the answer whose solutions have the highest sum of scores. `majority` takes
+the answer with the most solutions."""
 
 
-def _method() -> MethodSettings:
+def _default_method() -> MethodSettings:
     from mclabel.search.levels import BeamSearch
 
     return BeamSearch.Settings()
@@ -34,33 +35,34 @@ class SteeredSettings(SampledSettings):
     """Settings of a search that do not depend on the method."""
 
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
-    """Scorer of prefixes; `exact` is the truth (arith and pyarith only)."""
+    """Scorer of prefixes. `exact` gives the true correctness of steps (arith and pyarith only)."""
     choose: Choice = "best"
-    """Result: the solution with the highest score, or the best one of the answer that wins the
-    vote."""
+    """Rule that chooses the result. `best` takes the solution with the highest score. The two votes
+    take the solution with the highest score among those with the winning answer."""
     tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens sampled for a problem, including discarded ones."""
+    """Maximum number of tokens sampled for a problem, including discarded tokens; null sets no
+    limit."""
 
     @rule
     def _steps_end_where_they_are_seen_to(self) -> str | None:
         split = self.split
         if split.by not in STOPS:
             return (
-                f"split.by={split.by!r}: the end of such a step is known only once the next one "
+                f"split.by={split.by!r}: the end of such a step is known only once the next step "
                 "has begun, but a search stops at the end of each step. Set split.by=line or "
-                "blank_line"
+                "split.by=blank_line"
             )
         if split.region != "all" or split.max_steps is not None:
             key = "region" if split.region != "all" else "max_steps"
             return (
-                f"split.{key}: applies to whole solutions only, but a search splits unfinished "
-                "ones. Remove it"
+                f"split.{key}: applies only to complete solutions, but a search splits unfinished "
+                f"solutions. Remove split.{key}"
             )
         return None
 
 
 class PolicySteeredSettings(SteeredSettings):
-    """Settings of a search with its policy."""
+    """Settings of a search, with the policy."""
 
     policy: PolicySettings = PolicySettings()
     """Policy that writes the solutions."""
@@ -70,57 +72,53 @@ class PolicySteeredSettings(SteeredSettings):
         if self.tokens is not None and self.tokens < self.policy.max_tokens:
             return (
                 f"tokens={self.tokens}: is less than policy.max_tokens={self.policy.max_tokens}, "
-                "so that not even one solution is sure to fit. Raise tokens, or lower "
-                "policy.max_tokens"
+                "so even a single solution may not fit. Raise tokens, or lower policy.max_tokens"
             )
         return None
 
 
 class SearchSettings(SteeredSettings):
-    """Settings of a search with its method."""
+    """Settings of a search, with the method."""
 
     search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
-        default_factory=_method
+        default_factory=_default_method
     )
     """Search method, which decides which prefixes are continued."""
 
 
 class PolicySearchSettings(SearchSettings, PolicySteeredSettings):
-    """Settings of a search with its method and policy."""
+    """Settings of a search, with the method and the policy."""
 
 
-class SharedSearchConfig(PolicySteeredSettings, RunsHere):
-    """Base configuration of a search and of a comparison of searches."""
+class SearchConfig(PolicySearchSettings, RunsHere):
+    """A job that searches for solutions to problems, steered by a scorer of steps."""
 
     out: Annotated[str, OPERATIONAL]
     """Output folder or object store URL. The same path resumes an interrupted run."""
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
         default_factory=arith_problems
     )
-    """Reader of the problems; by default it follows from `source`."""
+    """Reader of the problems. The default reader is chosen by `source`."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
-        at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
+        at_most(MAX_BLOCK, "a block is held in memory and committed in one piece"),
     ] = Field(8, ge=1)
-    """Problems in a block, the unit of work."""
+    """Number of problems per block. A block is the unit of work that one engine leases and commits.
+    """
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
-    """Seconds between two writes of the journals: the most work that a killed engine loses."""
+    """Seconds between two writes of a journal. A killed engine loses at most the work of this time.
+    """
     strict: Annotated[bool, OPERATIONAL] = False
-    """True to stop at the first unusable row or problem, instead of leaving it out."""
-
-
-class SearchConfig(PolicySearchSettings, SharedSearchConfig):
-    """A job that searches for solutions to problems, steered by a scorer of steps."""
-
+    """Stop at the first unusable row or problem instead of skipping it."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
 
 class ServeSearchConfig(PolicySearchSettings):
-    """A server that answers a problem with the solution that a search chooses.
+    """A server that searches for a solution of each requested problem.
 
-    Keys that only `mclabel search` uses, such as `problems` and `out`, are ignored, so that the
-    file of a search job also configures the server.
+    Keys that only `mclabel search` uses, such as `problems` and `out`, are ignored. The file of a
+    search job can therefore also configure the server.
     """
 
     @model_validator(mode="before")

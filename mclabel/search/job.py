@@ -10,7 +10,7 @@ from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.core.components import derived_class
-from mclabel.core.errors import RejectReason, bounded
+from mclabel.core.errors import RejectReason, bound_detail
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import ComponentSettings
 from mclabel.data.boundaries import SPLITTER_VERSION
@@ -38,43 +38,46 @@ from mclabel.search.tree import ModelSizes, SearchFigures, search_figures
 ANSWERS = "answers.jsonl"
 """File of the chosen answers in the folder of a run."""
 NUM_SHOWN = 5
-"""Chosen answers that are printed."""
+"""Number of chosen answers that are printed."""
 MAX_TEXT = 60
-"""Characters of a problem that are printed."""
+"""Maximum number of characters of a problem that are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """Plan of a search whose parts were checked, without loading or writing anything."""
+    """Checked parts of a search job, before anything is loaded or written."""
 
     config: SearchConfig
     policy: PreparedPolicy
     scorer: StepScorer
     run: Run
-    """Output folder, which has this configuration or is new."""
+    """Output folder, which is new or belongs to a run with this configuration."""
     problems: ProblemStream
+    """Problems to search."""
 
     @property
     def resources(self) -> EngineResources:
-        """Resources of a worker: policy and scorer share what the larger one needs."""
+        """Resources of a worker: the maximum of policy and scorer, which share CPUs and GPUs."""
         ray = self.config.ray
         own, other = self.policy.resources(ray), self.scorer.resources()
         if own.bundles:
             return own
         return EngineResources(
             num_cpus=max(own.num_cpus, other.num_cpus), num_gpus=max(own.num_gpus, other.num_gpus)
-        ).replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+        ).with_overrides(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
 
     @property
     def inputs(self) -> ProblemInputs:
-        """The problems, as the input of the job."""
+        """Input of the job, made from the problems."""
         return ProblemInputs.of(self.problems)
 
     def preview(self, *, accept_changes: bool = False) -> SearchPreview:
-        """Look at the models and the output, with a forecast where some problems are searched.
+        """Return the models, the inputs and the progress of the job.
+
+        If some problems are searched already, the preview includes a forecast of tokens.
 
         Args:
-            accept_changes: as in `search`.
+            accept_changes: see `search`.
 
         Raises:
             ShardError: the output belongs to another search, or to other problems.
@@ -84,9 +87,9 @@ class SearchPlan:
             out=config.out,
             policy=config.policy.model,
             policy_parameters=self.policy.engine.num_parameters(),
-            scorer=_named(config.scorer),
+            scorer=_component_text(config.scorer),
             scorer_parameters=self.scorer.num_parameters(),
-            search=f"{_named(config.search)}, choose {config.choose}",
+            search=f"{_component_text(config.search)}, choose {config.choose}",
             num_problems=len(self.problems),
             num_rejected=self.problems.num_rejected,
             tokens_per_problem=config.tokens,
@@ -101,9 +104,9 @@ class SearchPlan:
             block_items=config.block_problems,
             accept_changes=accept_changes,
         )
-        done = read_catalog(store, must_be_whole=False).blocks.keys()
+        done = read_catalog(store, require_complete=False).blocks
         num_done = sum(block in done for block, _ in blocks.sizes())
-        trees = list(read_trees(store, must_be_whole=False)) if num_done else []
+        trees = list(read_trees(store, require_complete=False)) if num_done else []
         return replace(
             seen,
             num_blocks=len(blocks),
@@ -112,7 +115,7 @@ class SearchPlan:
         )
 
     def _forecast(self, trees: Sequence[StoredTree]) -> Interval:
-        """Sampled tokens of the whole job, from the problems that are done."""
+        """Return a forecast of the sampled tokens of the whole job from the searched problems."""
         seen = [
             (Size.of_lengths([len(tree.problem)]), float(tree.cost.num_sampled)) for tree in trees
         ]
@@ -126,23 +129,28 @@ class SearchPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPreview:
-    """Preview of a search: its models, its inputs and its progress."""
+    """Preview of a search job: its models, its inputs and its progress."""
 
     out: str
     policy: str
+    """Folder or name of the policy's model."""
     policy_parameters: int | None
+    """Number of the policy's parameters; None if unknown."""
     scorer: str
     """Name and settings of the scorer."""
     scorer_parameters: int | None
+    """Number of parameters of the scorer's model; 0 without a model, None if unknown."""
     search: str
+    """Name and settings of the method, and rule of the choice."""
     num_problems: int
     num_rejected: int
-    """Rows that cannot be used."""
+    """Number of input rows that cannot be used."""
     tokens_per_problem: int | None
-    """Limit of the sampled tokens; None leaves it to the method."""
+    """Maximum number of sampled tokens per problem; None if only the method limits it."""
     engine: EngineResources
+    """Resources of a worker."""
     num_blocks: int | None = None
-    """None before the search has begun."""
+    """Number of blocks; None before the job has begun."""
     num_blocks_done: int = 0
     num_tokens: Interval | None = None
     """Forecast of the sampled tokens of the whole job; None before any problem is searched."""
@@ -156,11 +164,11 @@ class SearchPreview:
         yield f"scorer: {self.scorer}, {scorer} parameters"
         yield f"search: {self.search}"
         yield f"problems: {self.num_problems:,}; {self.num_rejected:,} rows are left out"
-        limit = "no limit but the method's own" if most is None else f"{most:,}"
-        yield f"tokens of a problem: {limit}"
+        limit = "limited only by the method" if most is None else f"at most {most:,}"
+        yield f"tokens per problem: {limit}"
         yield str(self.engine)
         if self.num_blocks is None:
-            yield f"{self.out}: not begun"
+            yield f"{self.out}: the search has not begun"
             return
         yield f"{self.out}: {self.num_blocks_done:,} of {self.num_blocks:,} blocks are done"
         if (tokens := self.num_tokens) is not None:
@@ -172,10 +180,10 @@ class SearchPreview:
 
 
 def plan_search(config: SearchConfig) -> SearchPlan:
-    """Check everything that a search needs; nothing is loaded or written.
+    """Check everything that a search job needs, without loading or writing anything.
 
     Raises:
-        ConfigError: there is no such method or scorer, or it lacks what it needs.
+        ConfigError: the method or scorer does not exist, or something that it needs is missing.
         DataError: the problems cannot be read.
         EngineError: the policy's model is not available.
     """
@@ -192,13 +200,14 @@ def plan_search(config: SearchConfig) -> SearchPlan:
 
 
 def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
-    """Read problems as `read_problems` does, and those without a gold answer, too.
+    """Read problems like `read_problems`, but also problems without a gold answer.
 
-    The answer of such a problem is the empty text, by which no solution is right or wrong.
+    A problem without a gold answer gets an empty answer, and its solutions are neither right nor
+    wrong.
 
     Args:
-        settings: settings of the reader. If they name a column of answers, rows must have it.
-        strict: whether a row that cannot be used is an error; else it is left out.
+        settings: settings of the reader. If they name a column of answers, all rows must have it.
+        strict: True to raise an error for an unusable row; False to leave the row out.
     """
     columns: Columns = (None, None)
     if isinstance(settings, RowSettings):
@@ -207,7 +216,7 @@ def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
 
     def rows() -> Iterator[tuple[int, Any]]:
         for number, row in reader.rows():
-            yield number, _question(row, columns)
+            yield number, _problem_or_row(row, columns)
 
     return ProblemStream(
         rows,
@@ -219,8 +228,8 @@ def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
     )
 
 
-def _question(row: Any, columns: Columns) -> Any:
-    """Return the problem of a row that lacks no more than its answer, else the row itself."""
+def _problem_or_row(row: Any, columns: Columns) -> Any:
+    """Return the problem in a row if the row lacks only the answer; else return the row itself."""
     problem_column, answer_column = columns
     found = problem_in(row, columns)
     if answer_column is not None or not isinstance(found, RejectReason):
@@ -239,26 +248,26 @@ def search(
     *,
     accept_changes: bool = False,
 ) -> JobReport:
-    """Search for solutions to every problem of an input, and resume what was stopped.
+    """Search for solutions to every problem of an input. Resume the job if it was interrupted.
 
-    The run holds the trees (`mclabel.run.shards.trees`) and the finished solutions, as a labelling
-    run without rollouts does.
+    The run's folder holds the search trees (`mclabel.run.shards.trees`) and the finished solutions.
+    The solutions are stored as in a labelling run without rollouts.
 
     Args:
         config: configuration of the job.
-        on_state: called often with the state of the job.
-        accept_changes: search problems anew that have changed since the run was begun, and leave
-            out what is gone; else either is refused.
+        on_state: function that is called often with the state of the job.
+        accept_changes: True to search changed problems again and to leave out removed problems, if
+            the input has changed since the run began. False to raise `ShardError` instead.
 
     Raises:
-        ConfigError: there is no such method or scorer, or it lacks what it needs.
-        DataError: the input cannot be read; if strict, a problem cannot be searched.
+        ConfigError: the method or scorer does not exist, or something that it needs is missing.
+        DataError: the input cannot be read, or (if strict) a problem cannot be searched.
         ShardError: `out` holds another run, or the store fails.
     """
     plan = plan_search(config)
     config = plan.config
     task = SearchTask(
-        make_policy=plan.policy.maker(config.seed),
+        make_policy=plan.policy.engine_factory(config.seed),
         settings=config,
         ends=tuple(config.policy.stop),
         provenance=plan.run.stamp(
@@ -285,7 +294,7 @@ def search(
 
 
 def model_sizes(store: Store) -> ModelSizes | None:
-    """Return the recorded sizes of a run's models; None if one is unknown."""
+    """Return the recorded sizes of a run's models; None if a size is unknown."""
     claim = read_claim(store, MANIFEST)
     sizes = None if claim is None else claim.get("parameters")
     return ModelSizes(**sizes) if sizes and None not in sizes.values() else None
@@ -293,18 +302,18 @@ def model_sizes(store: Store) -> ModelSizes | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchReport:
-    """Results and cost of a search."""
+    """Results and cost of a search job, with the effects of interruptions."""
 
     figures: SearchFigures | None
-    """None if no problem was searched."""
+    """Results and cost; None if no problem was searched."""
     answers: Sequence[Mapping[str, Any]]
-    """The first chosen answers; `answers.jsonl` has all."""
+    """Chosen answers of the first problems; the file `answers.jsonl` has all of them."""
     num_replayed: int
-    """Sampled tokens that were reused from journals after kills."""
+    """Number of sampled tokens that were reused from journals after kills."""
     num_lost: int
-    """Minimum number of further tokens that were lost by kills."""
+    """Minimum number of sampled tokens that were lost by kills."""
     num_preempted: int
-    """Completions that an engine has preempted, and whose tokens it computed again."""
+    """Number of times that an engine preempted a completion and computed its tokens again."""
 
     def lines(self) -> Iterator[str]:
         """Yield the lines to print."""
@@ -316,15 +325,15 @@ class SearchReport:
                 yield f"  no solution was finished: {text[:MAX_TEXT]}"
                 continue
             yield (
-                f"  {bounded(str(row['answer']))}  score {row['score']:.2f}, "
+                f"  {bound_detail(str(row['answer']))}  score {row['score']:.2f}, "
                 f"{row['votes']:g} of {row['of_votes']:g} votes: {text[:MAX_TEXT]}"
             )
         if self.num_lost or self.num_replayed or self.num_preempted:
             yield (
-                f"Interruptions: {self.num_replayed:,} of the sampled tokens were taken over from "
-                f"journals after kills, at least {self.num_lost:,} more were lost; "
-                f"{self.num_preempted:,} completions were preempted by their engine, which "
-                "computes their tokens again."
+                f"Interruptions: {self.num_replayed:,} of the sampled tokens were reused from "
+                f"journals after kills. At least {self.num_lost:,} more tokens were lost. "
+                f"Engines preempted {self.num_preempted:,} completions and computed their tokens "
+                "again."
             )
 
 
@@ -336,8 +345,11 @@ def chosen_answers(out: str) -> list[dict[str, Any]]:
 def search_report(out: str) -> SearchReport:
     """Return the results and cost of a search, and write its chosen answers to `answers.jsonl`.
 
+    Args:
+        out: output folder or object store URL of the search.
+
     Raises:
-        ShardError: `out` is no run of a search, or cannot be written to.
+        ShardError: `out` is not the run of a search, or cannot be written to.
     """
     store = Store(out)
     trees = list(read_trees(store))
@@ -354,14 +366,17 @@ def search_report(out: str) -> SearchReport:
     )
 
 
-def _named(component: ComponentSettings) -> str:
+def _component_text(component: ComponentSettings) -> str:
     """Return the name of a component with its settings."""
     given = component.model_dump(exclude_none=True, exclude={"kind"})
     return ", ".join([component.kind, *(f"{key}={value}" for key, value in given.items())])
 
 
 def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) -> Semantic:
-    """Return what the results of a search depend on: settings, and the content of named files."""
+    """Return everything on which the results of a search depend.
+
+    This includes the settings, the versions of checker and splitter, and hashes of models.
+    """
     checker = make_checker(config.checker)
     identities: dict[str, Mapping[str, Any]] = {
         "checker": {"kind": checker.name, "version": checker.version},

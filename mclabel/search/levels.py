@@ -1,7 +1,8 @@
-"""Search methods that go level by level: best of n, beams, DVTS, REBASE and particles.
+"""The built-in search methods: best of n, beam search, DVTS, REBASE and particle filtering.
 
-A level ends when every requested continuation has arrived. Only then is the next level chosen, so
-the order of arrival has no effect.
+Most methods sample level by level. A level is complete when every requested continuation has
+arrived. Only then does the method choose the nodes to continue, so the order of arrival has no
+effect.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from mclabel.search.base import MAX_WIDTH, Expansion, MethodSettings, Node, Sear
 
 
 class WidthSettings(MethodSettings):
-    """Settings of the methods that keep one of `width` continuations."""
+    """Settings of methods that sample `width` continuations of each kept prefix."""
 
     width: int = Field(4, ge=1, le=MAX_WIDTH)
-    """Continuations of each kept prefix; must divide `n`."""
+    """Number of continuations of each kept prefix; must divide `n`."""
 
     @rule
     def _width_divides_n(self) -> str | None:
@@ -38,10 +39,10 @@ class WidthSettings(MethodSettings):
 
 
 class LevelSearch(SearchMethod):
-    """Base of methods that sample one level at a time; a derived class chooses the next level.
+    """Base of methods that sample one level at a time.
 
-    No more than `n` continuations are sampled for a level, so a search takes at most `n` times the
-    greatest depth.
+    A derived class chooses the nodes that the next level continues. A level has at most `n`
+    continuations.
     """
 
     def __init__(self, settings: Any, root: Node, *, seed: int) -> None:
@@ -50,12 +51,12 @@ class LevelSearch(SearchMethod):
         self.level = 0
         """Number of levels that were requested."""
         self.arrived: Counter[str] = Counter({root.id: settings.n})
-        """Nodes of the level that is under way, and how often each was sampled. The level before
-        the first one is the problem alone, `n` times."""
+        """Maps the ids of the current level's nodes to the number of times that each was sampled.
+        Before the first level, this is the root node, `n` times."""
         self._num_due = 0
 
     def wanted(self) -> Sequence[Expansion]:
-        """Return the next level once the previous one is complete."""
+        """Return the expansions of the next level once the current level is complete."""
         if self._num_due or not self.arrived:
             return []
         complete, self.arrived = self.arrived, Counter()
@@ -72,11 +73,12 @@ class LevelSearch(SearchMethod):
         """Choose the nodes to continue.
 
         Args:
-            level: all nodes of the last level, finished and cut ones included, and how often each
-                was sampled.
+            level: maps the ids of the last level's nodes, including finished and cut nodes, to the
+                number of times that each was sampled.
 
         Returns:
-            Number of continuations of each open node, at most `n` in all; none ends the search.
+            Number of continuations by the id of an open node, at most `n` in total. The search
+            ends if there are none.
         """
 
     def record(self, parent: str, node: Node) -> None:
@@ -87,7 +89,7 @@ class LevelSearch(SearchMethod):
 
     @property
     def num_missing(self) -> int:
-        """Number of solutions that are missing to `n` finished ones."""
+        """Number of finished solutions that are still missing to reach `n`."""
         return max(0, int(self.settings.n) - self.finished.total())
 
     def ranked(self, nodes: Iterable[str]) -> list[Node]:
@@ -102,14 +104,14 @@ def open_nodes(nodes: Iterable[Node]) -> list[Node]:
 
 
 class BestOfNSearch(SearchMethod):
-    """Best of n: `n` whole solutions, sampled independently of each other (arXiv 2110.14168).
+    """Best of n: `n` complete solutions, sampled independently of each other (arXiv 2110.14168).
 
-    The baseline of every other method: scores steer nothing, and only rank what came out. It
-    samples exactly `n` continuations of the problem alone.
+    This is the baseline of all other methods: scores do not steer the sampling, but only rank the
+    solutions.
     """
 
     class Settings(MethodSettings):
-        """Samples `n` whole solutions that no score steers: the baseline of all searches."""
+        """Samples `n` complete solutions without steering: the baseline of all searches."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
         """Start the search of a problem; see `SearchMethod`."""
@@ -119,29 +121,29 @@ class BestOfNSearch(SearchMethod):
         )
 
     def wanted(self) -> Sequence[Expansion]:
-        """Return all solutions at the first call, none later."""
+        """Return one expansion for all solutions at the first call, and none later."""
         pending, self._pending = self._pending, []
         return pending
 
 
 class BeamSearch(LevelSearch):
-    """Beam search: the best beginnings of all are continued (arXiv 2408.03314).
+    """Beam search: continues the best prefixes of each level (arXiv 2408.03314).
 
-    Of every level the best `n / width` distinct open nodes share the samples of the next one. A
-    solution that ends is put aside and takes its place with it, so that the search ends with `n`
-    finished solutions, or earlier where nothing is open.
+    The samples of a level are divided among the best distinct open nodes of the level before, at
+    most `n / width` nodes. Each finished solution reduces the number of samples per level by one.
+    The search ends with `n` finished solutions, or earlier if no node is open.
 
-    Departs from the paper's reimplementation in search-and-learn, which goes on to sample `n`
-    continuations a level however many are finished, cuts the surplus by score, and repeats
-    solutions where there are too few. Identical continuations compete as one node there only by
-    an option, and here always.
+    It departs from the reimplementation of the paper in search-and-learn. That code samples `n`
+    continuations per level no matter how many solutions are finished, drops surplus solutions by
+    score, and repeats solutions if there are too few. There, an option lets identical continuations
+    compete as one node; here they always do.
     """
 
     class Settings(WidthSettings):
-        """Continues the best beginnings of all, `width` times each."""
+        """Continues the best prefixes of each level, `width` times each."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
-        """Give the best open nodes even shares; the better ones get the remainder."""
+        """Divide the samples evenly among the best open nodes; better nodes get the remainder."""
         kept = open_nodes(self.ranked(level))[: ceil(self.num_missing / self.settings.width)]
         if not kept:
             return {}
@@ -150,40 +152,40 @@ class BeamSearch(LevelSearch):
 
 
 class DvtsSearch(SearchMethod):
-    """Diverse verifier tree search: independent greedy searches side by side.
+    """Diverse verifier tree search (DVTS): several independent greedy searches.
 
-    From huggingface/search-and-learn (Beeching et al. 2024), a variant of beam search as in arXiv
-    2408.03314.
+    The method is from huggingface/search-and-learn (Beeching et al. 2024), as a variant of the beam
+    search in arXiv 2408.03314.
 
-    `n / width` subtrees each sample `width` continuations and go on with the best of them, until
-    that one is finished. They share no ranking, so solutions stay diverse, and none waits for
-    another.
+    There are `n / width` greedy searches, called subtrees. Each one samples `width` continuations
+    and moves to the best of them, until the best one is finished. Subtrees are not ranked against
+    each other, so solutions stay diverse. No subtree waits for another one.
 
-    The same tokens are the same node, so subtrees may stand on one node, as all do at the bare
-    problem. Samples of a node do not say for which subtree they are: once all have arrived they
-    are dealt out at random, by the seed, which for independent samples is the same thing.
+    Several subtrees may be at the same node; at the beginning, all are at the root. The samples of
+    such a node are not labelled by subtree. Once all have arrived, they are assigned to the
+    subtrees at random, by the seed. Since the samples are independent, this is equivalent.
 
-    Departs from search-and-learn in what comes out: that gives the last `width` continuations of
-    every subtree, finished or not; here it is every finished solution that was sampled, the ones
-    that lost to an open node included. A dead end is never gone on with while there is something
-    else.
+    The results depart from search-and-learn. That code returns the last `width` continuations of
+    every subtree, finished or not. Here the results are all finished solutions, including those
+    that were worse than an open node. A subtree moves to a node that was cut by a token limit only
+    if all its continuations were cut.
     """
 
     class Settings(WidthSettings):
-        """Runs `n / width` searches beside each other, each the best of `width` at every step."""
+        """Runs `n / width` independent searches; each takes the best of `width` continuations."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
         """Start the search of a problem; see `SearchMethod`."""
         super().__init__(settings, root, seed=seed)
         self._moved: Counter[str] = Counter()
-        """Number of subtrees that go on from a node and have not yet asked for its
-        continuations."""
+        """Maps the id of a node to the number of subtrees that have moved to it and have not yet
+        requested its continuations."""
         if root.is_open:
             self._moved[root.id] = settings.n // settings.width
         self._missing: Counter[str] = Counter()
-        """Number of requested continuations of a node that have not arrived."""
+        """Maps the id of a node to the number of requested continuations that have not arrived."""
         self._arrived: dict[str, list[str]] = {}
-        """Continuations of a node, as they arrived."""
+        """Maps the id of a node to the ids of its arrived continuations."""
 
     def wanted(self) -> Sequence[Expansion]:
         """Return `width` continuations for every subtree that has moved to a new node."""
@@ -196,17 +198,25 @@ class DvtsSearch(SearchMethod):
         ]
 
     def record(self, parent: str, node: Node) -> None:
-        """Record a continuation; after the last one of a parent, its subtrees move on."""
+        """Record a continuation.
+
+        Once all continuations of a parent have arrived, the subtrees at the parent move on.
+        """
         super().record(parent, node)
         self._arrived.setdefault(parent, []).append(node.id)
         self._missing[parent] -= 1
         if self._missing[parent] == 0:
-            for best in self._best_of_each(parent, sorted(self._arrived.pop(parent))):
+            for best in self._best_per_subtree(parent, sorted(self._arrived.pop(parent))):
                 if best.is_open:
                     self._moved[best.id] += 1
 
-    def _best_of_each(self, parent: str, arrived: list[str]) -> list[Node]:
-        """Deal out the samples to the subtrees on `parent`, and return the best node of each."""
+    def _best_per_subtree(self, parent: str, arrived: list[str]) -> list[Node]:
+        """Assign samples to the subtrees at `parent`, and return the best node of each subtree.
+
+        Args:
+            parent: id of the continued node.
+            arrived: ids of all its continuations, sorted.
+        """
         Random(f"{self.seed}:{parent}").shuffle(arrived)
         width = self.settings.width
         hands = (arrived[place : place + width] for place in range(0, len(arrived), width))
@@ -217,26 +227,27 @@ class DvtsSearch(SearchMethod):
 
 
 class RebaseSearch(LevelSearch):
-    """REBASE, reward balanced search: better beginnings go on more often (arXiv 2408.00724).
+    """REBASE (reward balanced search): continues better prefixes more often (arXiv 2408.00724).
 
-    Of every level, the solutions that are still missing are split among the open nodes in
-    proportion to exp(value / temperature). A node that was sampled several times counts as often,
-    as in the paper, where each sample is a leaf of its own.
+    In every level, the number of missing solutions is divided among the open nodes, in proportion
+    to exp(value / temperature). A node that was sampled several times gets its share as many times,
+    as in the paper, where each sample is a separate leaf.
 
-    Departs from the paper's code in rounding: that goes down from the best leaf and rounds every
-    share of what is left up, which favours good leaves; here the largest remainders are rounded
-    up. Either way the shares add up to what is missing. A dead end is no solution and takes no
-    place, which in the paper's code it does.
+    The rounding departs from the paper's code, which goes through the leaves from the best one and
+    rounds each share of the remaining number up. That favours good leaves. Here the shares with the
+    largest remainders are rounded up. In both cases the shares add up to the missing number. In the
+    paper's code a solution that was cut by a token limit counts as one of the `n` solutions; here
+    it does not.
     """
 
     class Settings(MethodSettings):
-        """Continues every beginning as often as its value deserves."""
+        """Continues every open prefix, in proportion to the softmax of its score."""
 
         temperature: float = Field(0.2, gt=0, le=MAX_AMOUNT)
         """Temperature of the softmax over scores (arXiv 2408.00724)."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
-        """Split the missing solutions among all open nodes."""
+        """Divide the number of missing solutions among all open nodes."""
         nodes = open_nodes(self.ranked(level))
         if not nodes:
             return {}
@@ -250,14 +261,15 @@ class RebaseSearch(LevelSearch):
 
 
 def split(total: int, shares: Sequence[float]) -> list[int]:
-    """Split a number into whole parts by the method of the largest remainder.
+    """Split an integer into integer parts by the largest remainder method.
 
     Args:
-        total: number to be split, at least 0.
-        shares: weights of the parts before rounding; at least 0, and not all 0.
+        total: number to split, at least 0.
+        shares: relative sizes of the parts, at least 0 and not all 0.
 
     Returns:
-        A part for each share, `total` in all. Equal remainders are rounded up from the left.
+        One part per share, with the sum `total`. Among equal remainders, earlier parts are rounded
+        up first.
     """
     whole = math.fsum(shares)
     exact = [total * (share / whole) for share in shares]
@@ -269,41 +281,42 @@ def split(total: int, shares: Sequence[float]) -> list[int]:
 
 
 LEAST_ESS = 0.5
-"""Least effective sample size, as a fraction of the particles (arXiv 2510.05825)."""
+"""Minimum effective sample size, as a fraction of the particles (arXiv 2510.05825)."""
 _LEAST = 1e-7
-"""Scores are kept this far from 0 and 1 where their odds are taken, as in the paper's code."""
+"""Minimum distance of a score from 0 and 1 before its odds are computed, as in the paper's code."""
 _HALVINGS = 50
-"""Number of halvings of the interval in which the exponent lies."""
+"""Number of bisections of the interval of the exponent."""
 
 
 class ParticleSearch(LevelSearch):
-    """Particle filtering: at most `n` samples per level, one per unfinished particle.
+    """Particle filtering: resamples a population of prefixes by score (arXiv 2502.01618).
 
-    A population is resampled by score after every step (arXiv 2502.01618): `n` particles each take
-    a step. Then each is weighted by the odds p / (1 - p) of its score p, which is the paper's
-    softmax of logits, and `n` particles are drawn in proportion. Finished particles keep their
-    weight and stay in the population; dead ends have none. The search ends when every particle is
-    finished.
+    The population has `n` particles. In every level, each unfinished particle samples one
+    continuation. Then each particle is weighted by the odds p / (1 - p) of its score p, which is
+    the paper's softmax of logits, and `n` particles are drawn in proportion to the weights.
+    Finished particles stay in the population with their weights. Particles that were cut by a token
+    limit get no weight. The search ends when all particles are finished.
 
-    Scores are noisy, above all early, and a few overrated particles would soon be the whole
-    population. The odds are therefore raised to an exponent in [0, 1], the largest at which the
-    effective sample size (sum w)^2 / sum w^2 is at least the share `LEAST_ESS` of the particles, as
-    annealing of sequential Monte Carlo does (arXiv 2510.05825 on the same failure).
+    Scores are noisy, most of all at early steps, so a few overrated particles would soon make up
+    the whole population. The odds are therefore raised to an exponent in [0, 1]. It is the largest
+    exponent at which the effective sample size (sum w)^2 / sum w^2 is at least the fraction
+    `LEAST_ESS` of the particles. This is annealing, as known from sequential Monte Carlo; arXiv
+    2510.05825 describes the same failure.
 
-    Departs further from the paper in resampling systematically, with one random number for all
-    particles, where the paper draws each by itself: the expected counts are the same and their
-    variance is less. For the same reason nothing is drawn once all are finished: the solutions then
-    count by their weights, which are the expected counts of one more draw.
+    Resampling also departs from the paper, which draws each particle independently. Here it is
+    systematic, with one random number for all particles. The expected counts are the same, and
+    their variance is lower. For the same reason, nothing is drawn once all particles are finished.
+    The solutions then count by their weights, which are the expected counts of another draw.
     """
 
     class Settings(MethodSettings):
-        """Keeps a population of beginnings that is resampled by the odds of their scores."""
+        """Keeps a population of prefixes that is resampled by the odds of their scores."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
         """Start the search of a problem; see `SearchMethod`."""
         super().__init__(settings, root, seed=seed)
         self._settled: dict[str, float] = {}
-        """Number of particles on each finished node of the population."""
+        """Maps the id of a finished node in the population to its number of particles."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
         """Resample the population, and continue its open particles."""
@@ -327,9 +340,10 @@ class ParticleSearch(LevelSearch):
         return {node.id: count for node, count in kept if node.is_open}
 
     def result(self) -> Mapping[str, float]:
-        """The finished solutions on which particles are, and their number of particles.
+        """Return the number of particles of each finished solution in the population.
 
-        Where there are none, every finished solution counts that was ever sampled.
+        If the population has no finished solution, return all finished solutions that were sampled,
+        as in `SearchMethod.result`.
         """
         particles = dict(self._settled)
         for node, count in self.arrived.items():
@@ -346,16 +360,17 @@ class ParticleSearch(LevelSearch):
 
 
 def tempered(log_odds: Sequence[float], counts: Sequence[int], least: float) -> list[float]:
-    """Return tempered weights at which the effective sample size is large enough.
+    """Return weights that are tempered until the effective sample size is large enough.
+
+    The weights are the odds raised to the largest exponent in [0, 1] that reaches this size.
 
     Args:
         log_odds: log odds of each node's score.
-        counts: number of particles on each node, at least 1.
-        least: fraction of the particles that the effective sample size must reach, in [0, 1].
+        counts: number of particles of each node, at least 1.
+        least: minimum effective sample size as a fraction of the particles, in [0, 1].
 
     Returns:
-        The weight of one particle on each node, the greatest being 1: its odds to the power of the
-        largest exponent in [0, 1] at which the effective sample size is large enough.
+        The weight of one particle of each node, scaled so that the largest weight is 1.
     """
     best, enough = max(log_odds), least * sum(counts)
 
@@ -378,8 +393,8 @@ def effective_size(weights: Sequence[float], counts: Sequence[int]) -> float:
     """Return the effective number of particles, (sum w)^2 / sum w^2.
 
     Args:
-        weights: weight of one particle on each node.
-        counts: number of particles on each node.
+        weights: weight of one particle of each node.
+        counts: number of particles of each node.
     """
     pairs = list(zip(weights, counts, strict=True))
     total = math.fsum(weight * count for weight, count in pairs)
@@ -387,15 +402,17 @@ def effective_size(weights: Sequence[float], counts: Sequence[int]) -> float:
 
 
 def resampled(shares: Sequence[float], total: int, start: float) -> list[int]:
-    """Resample systematically, by evenly spaced points on a line that the shares divide.
+    """Draw counts by systematic resampling: `total` evenly spaced points on a line of the shares.
 
     Args:
-        shares: proportional to the expected counts; at least 0, and not all 0.
+        shares: relative expected counts, at least 0 and not all 0.
         total: number of particles to draw.
-        start: where the first point lies between two boundaries of equal parts, uniform in [0, 1).
+        start: position of the first point as a fraction of the distance between points: a uniform
+            random number in [0, 1).
 
     Returns:
-        A count for each share, `total` in all, each within 1 of its expectation.
+        One count per share, with the sum `total`. Each count differs from its expectation by less
+        than 1.
     """
     whole = math.fsum(shares)
     counts, passed, seen = [], 0, 0.0

@@ -1,7 +1,8 @@
-"""The scorer of a search that uses a trained PRM, in this process or on a server.
+"""Step scorer that uses a trained PRM, in this process or on a server.
 
-If policy and PRM share their tokens and the PRM runs in this process, only new tokens are computed.
-Else every prefix is computed from its first token, which its cost includes.
+If the PRM runs in this process and reads the policy's tokens, only the new tokens of a prefix are
+computed. Otherwise every prefix is computed from its first token, and the cost counts all these
+tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mclabel.core.errors import DataError, EngineDied
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.pretrained import check_weights, code_allowed_by
-from mclabel.judge.generative import known_prm
+from mclabel.judge.generative import prm_identity
 from mclabel.prm.scoring import GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, check_scores
 from mclabel.prm.scoring.manifest import model_folder
@@ -33,20 +34,21 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 _ALLOWS_CODE = "scorer.trust_remote_code=true"
+"""Option that permits a PRM's own Python code, for messages."""
 MAX_TOGETHER = 1024
-"""Maximum number of prefixes in a batch; the scorer splits it to fit its memory."""
+"""Maximum number of prefixes in a batch. The PRM's scorer splits the batch to fit its memory."""
 
 
 class PrmScorer(StepScorer):
-    """Scores steps with a PRM of any format."""
+    """Scorer that uses a PRM of any supported format."""
 
     class Settings(StepScorerSettings, ScorerSettings):
-        """Settings of a trained PRM."""
+        """A trained PRM."""
 
         cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, le=MAX_COUNT)
         """Memory for the cache of prefixes, in GiB."""
         threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
-        """CPU threads of a PRM in this process."""
+        """Number of CPU threads of a PRM that runs in the worker's process."""
 
     settings: Settings
 
@@ -57,13 +59,13 @@ class PrmScorer(StepScorer):
         self._scorer: Any = None
         self._incremental: IncrementalPRM | None = None
         self.seconds = 0.0
-        """Seconds that the PRM has computed."""
+        """Total seconds of computation by the PRM."""
         self._waiting: list[tuple[Beginning, asyncio.Future[Scored]]] = []
         self._running: asyncio.Task[None] | None = None
 
     def known(self) -> dict[str, Any]:
         """Return the identity of the PRM's weights; see `StepScorer`."""
-        return known_prm(self.settings)
+        return prm_identity(self.settings)
 
     def check(self) -> None:
         """Check that the PRM exists."""
@@ -71,7 +73,7 @@ class PrmScorer(StepScorer):
             self.settings.check_prm()
 
     def num_parameters(self) -> int:
-        """Return the number of parameters in the PRM's files; 0 if it is not a folder."""
+        """Return the number of the PRM's parameters; 0 if it is unknown, as for a hub name."""
         if self.settings.format == GENERATIVE:
             return self.settings.engine().num_parameters() or 0
         if self.settings.format != OWN_FORMAT and not Path(self.settings.prm).is_dir():
@@ -79,7 +81,7 @@ class PrmScorer(StepScorer):
         return sum(check_weights(str(model_folder(self.settings.prm))))
 
     def resources(self) -> EngineResources:
-        """Return a GPU with one core, or as many cores as threads."""
+        """Return one GPU and one CPU core, or on a CPU as many cores as threads."""
         return self.settings.resources(self.settings.threads)
 
     async def start(self) -> None:
@@ -87,7 +89,7 @@ class PrmScorer(StepScorer):
         await asyncio.get_running_loop().run_in_executor(self._pool, self._load)
 
     async def score(self, beginning: Beginning) -> Scored:
-        """Score a prefix, in one batch with all others that wait."""
+        """Score a prefix, in one batch with the other waiting prefixes."""
         turn: asyncio.Future[Scored] = asyncio.get_running_loop().create_future()
         self._waiting.append((beginning, turn))
         if self._running is None:
@@ -116,7 +118,7 @@ class PrmScorer(StepScorer):
             )
 
     async def _run(self) -> None:
-        """Score the waiting prefixes, batch by batch, until none waits."""
+        """Score the waiting prefixes in batches until no prefix waits."""
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
@@ -145,26 +147,28 @@ class PrmScorer(StepScorer):
         began = time.perf_counter()
         try:
             incremental = [prefix for prefix in prefixes if self._shares_tokens(prefix)]
-            scored_by_id = dict(zip(map(id, incremental), self._extended(incremental), strict=True))
+            scored_by_id = dict(
+                zip(map(id, incremental), self._score_new_tokens(incremental), strict=True)
+            )
             whole = [prefix for prefix in prefixes if id(prefix) not in scored_by_id]
-            scored_by_id.update(zip(map(id, whole), self._whole(whole), strict=True))
+            scored_by_id.update(zip(map(id, whole), self._score_all_tokens(whole), strict=True))
         except torch.OutOfMemoryError as error:
             raise EngineDied(f"the device has no memory left ({error})") from error
         self.seconds += time.perf_counter() - began
         return [scored_by_id[id(prefix)] for prefix in prefixes]
 
     def _shares_tokens(self, prefix: Beginning) -> bool:
-        """Return whether the policy's tokens mean the same to the PRM."""
+        """Return whether the PRM can read the policy's tokens of the prefix's new steps."""
         if self._incremental is None or (
             prefix.parent is None and prefix.num_new < len(prefix.steps)
         ):
-            return False  # its parent had to be computed from text
+            return False  # the PRM has no state of the parent, which was computed from text
         start = prefix.steps[-prefix.num_new - 1].end if prefix.num_new < len(prefix.steps) else 0
         text = "".join(step.text for step in prefix.steps[-prefix.num_new :])
         return self._incremental.shares_tokens(prefix.ids[start:], text)
 
-    def _extended(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
-        """Return the scores of prefixes of which only the new tokens are computed."""
+    def _score_new_tokens(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
+        """Return the scores of prefixes by computing only their new tokens."""
         prm = self._incremental
         if prm is None or not prefixes:
             return []
@@ -187,8 +191,8 @@ class PrmScorer(StepScorer):
             for extended, num_computed in zip(longer, prm.last_computed, strict=True)
         ]
 
-    def _whole(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
-        """Return the scores of prefixes that are computed from their first token."""
+    def _score_all_tokens(self, prefixes: list[Beginning]) -> list[Scored | Exception]:
+        """Return the scores of prefixes by computing all their tokens."""
         scorer: Scorer = self._scorer
         encoded: dict[int, EncodedSolution] = {}
         results: dict[int, Scored | Exception] = {}

@@ -13,66 +13,68 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from mclabel.core.boundary import guarded, shown
+from mclabel.core.boundary import describe_value, make_guarded
 from mclabel.core.errors import DataError
 from mclabel.core.records import Completion, Problem
 from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Policy
-from mclabel.engines.base import never_fits
+from mclabel.engines.base import describe_oversize
 from mclabel.run.shards.journal import BlockJournal
 from mclabel.run.shards.trees import StoredCost
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
 from mclabel.search.config import STOPS, SearchSettings
 from mclabel.search.scorers import Beginning, StepScorer
-from mclabel.search.tree import GrowingPiece, Piece, Purse, SearchTree, completion_line
+from mclabel.search.tree import GrowingPiece, Piece, SearchTree, TokenBudget, completion_line
 
 T = TypeVar("T")
 
 WHOLE = -1
-"""Part number of a continuation that is sampled to the end of the solution in one request."""
+"""Part index (see `tree.Place`) of a continuation that is sampled to the end of the solution."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchResult:
     """Result of the search of one problem."""
 
     tree: SearchTree
+    """All sampled nodes."""
     weights: Mapping[str, float]
-    """Weight in a vote of each finished solution, by id."""
+    """Maps the id of a finished solution to its weight in a vote."""
     cost: StoredCost
     is_spent: bool
-    """True if the limit of tokens ended the search."""
+    """True if the token limit ended the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Searching:
+class SearchContext:
     """State shared by all problems on one engine."""
 
     policy: Policy
-    """The started instance."""
+    """The policy, already started."""
     scorer: StepScorer
-    """The started instance."""
+    """The scorer, already started."""
     settings: SearchSettings
     ends: tuple[str, ...] = ()
-    """Texts with which the policy ends a solution, beside its end tokens."""
+    """Texts that end a solution, in addition to end tokens (`policy.stop`)."""
     max_tokens: int | None = None
-    """Maximum number of tokens in a solution; None is what the policy allows."""
+    """Maximum number of tokens in a solution; None uses the limits of the policy."""
 
 
 async def search_problem(
     problem: Problem,
-    shared: Searching,
+    shared: SearchContext,
     *,
     priority: int = 0,
     journal: BlockJournal | None = None,
-) -> Found:
+) -> SearchResult:
     """Search for solutions to one problem.
 
     Args:
-        problem: the problem; only a scorer that knows the truth reads its gold answer.
+        problem: the problem. Its gold answer is used only by the scorer `exact`.
         shared: state shared by all problems on the engine.
-        priority: priority of this problem's completions in the engine, lower first.
-        journal: completions of earlier attempts; receives those of this attempt.
+        priority: priority of this problem's completions in the engine; lower numbers go first.
+        journal: journal with the completions of earlier attempts, to which new completions are
+            added; None uses no journal.
 
     Raises:
         EngineError: the engine died.
@@ -82,12 +84,12 @@ async def search_problem(
 
 
 class ProblemSearch:
-    """The search of one problem, as `search_problem` runs it."""
+    """State of the search of one problem; see `search_problem`."""
 
     def __init__(
         self,
         problem: Problem,
-        shared: Searching,
+        shared: SearchContext,
         *,
         priority: int = 0,
         journal: BlockJournal | None = None,
@@ -97,41 +99,47 @@ class ProblemSearch:
         self._problem, self._shared, self._priority = problem, shared, priority
         self._journal = journal
         self._policy, self._settings = policy, settings
-        if (size := never_fits(len(problem.text), policy)) is not None:
-            raise DataError(f"problem {problem.id}: its text has {size}, which the policy takes")
+        if (size := describe_oversize(len(problem.text), policy)) is not None:
+            raise DataError(
+                f"problem {problem.id}: its text has {size}, which is the policy's limit"
+            )
         self._prompt = policy.prompt_ids(problem.text)
-        self._most = self._room(0)
+        self._most = self._remaining_tokens(0)
         if self._most < 1:
             raise DataError(
                 f"problem {problem.id}: its prompt of {len(self._prompt):,} tokens leaves no room "
                 "for a solution"
             )
         self.tree = SearchTree()
-        self.method: SearchMethod = guarded(
+        self.method: SearchMethod = make_guarded(
             SearchMethod,
             settings.search,
             self.tree.nodes[ROOT].node,
             seed=sampling_seed(settings.seed, problem.id, "method", 0),
-            rules={"wanted": self._unwanted, "result": self._unfinished},
+            rules={"wanted": self._expansion_fault, "result": self._result_fault},
             slow=False,
         )
         reserve = 0 if settings.tokens is None else min(self._most, settings.tokens)
         self._reserve = reserve
-        self._purse = Purse(None if settings.tokens is None else settings.tokens - reserve)
+        self._token_budget = TokenBudget(
+            None if settings.tokens is None else settings.tokens - reserve
+        )
         self._num_asked: dict[str, int] = {}
         self._scoring: dict[str, asyncio.Future[Node]] = {}
         self._cost = StoredCost(num_prompt=len(self._prompt))
         self._is_spent = False
 
-    async def run(self) -> Found:
-        """Serve the method until it requests nothing more."""
+    async def run(self) -> SearchResult:
+        """Sample the expansions that the method requests, until it requests no more."""
         running: set[asyncio.Task[tuple[str, Node] | None]] = set()
         try:
             while True:
                 if not self._is_spent:
                     running |= {
-                        _silent(
-                            asyncio.create_task(self._continued(expansion.node, expansion.steps))
+                        _silence_error(
+                            asyncio.create_task(
+                                self._sample_continuation(expansion.node, expansion.steps)
+                            )
                         )
                         for expansion in self.method.wanted()
                         for _ in range(expansion.count)
@@ -147,35 +155,45 @@ class ProblemSearch:
                 task.cancel()
         weights = {name: float(weight) for name, weight in self.method.result().items()}
         if not weights:
-            weights = await self._finish_one()
-        return Found(
+            weights = await self._finish_best_prefix()
+        return SearchResult(
             tree=self.tree,
             weights=weights,
-            cost=self._whole_cost(weights),
+            cost=self._final_cost(weights),
             is_spent=self._is_spent,
         )
 
-    def _unwanted(self, expansions: Sequence[Expansion]) -> str | None:
+    def _expansion_fault(self, expansions: Sequence[Expansion]) -> str | None:
         for expansion in expansions:
             if (
                 expansion.node not in self.tree.nodes
                 or not self.tree.nodes[expansion.node].node.is_open
             ):
                 rule = "must name a node that was recorded and is open"
-                return f"wants to continue {shown(expansion.node)}, {rule}"
+                return f"requested to continue {describe_value(expansion.node)}, {rule}"
         return None
 
-    def _unfinished(self, weights: Mapping[str, float]) -> str | None:
+    def _result_fault(self, weights: Mapping[str, float]) -> str | None:
         for name in weights:
             if name not in self.tree.nodes or not self.tree.nodes[name].node.is_finished:
-                return f"gave {shown(name)}, must give ids of finished solutions alone"
+                return f"gave {describe_value(name)}, must give only ids of finished solutions"
         return None
 
-    async def _continued(self, parent: str, steps: int | None) -> tuple[str, Node] | None:
-        """Continue a prefix once; return None if the limit of tokens does not allow it."""
+    async def _sample_continuation(
+        self, parent: str, max_steps: int | None
+    ) -> tuple[str, Node] | None:
+        """Sample and score one continuation of a prefix.
+
+        Args:
+            parent: id of the node to continue.
+            max_steps: maximum number of steps; None samples to the end of the solution.
+
+        Returns:
+            The parent's id and the scored node; None if the token limit allows no continuation.
+        """
         number = self._num_asked.get(parent, 0)
         self._num_asked[parent] = number + 1
-        if (piece := await self.sampled(parent, number, steps)) is None:
+        if (piece := await self.sampled(parent, number, max_steps)) is None:
             return None
         entry, is_new = self.tree.add(parent, piece)
         if not is_new:
@@ -186,29 +204,43 @@ class ProblemSearch:
             self._scoring[name] = asyncio.ensure_future(self.scored(parent, name))
         return parent, await self._scoring[name]
 
-    async def _finish_one(self) -> dict[str, float]:
-        """Finish the best prefix of a search that has ended without a solution."""
+    async def _finish_best_prefix(self) -> dict[str, float]:
+        """Sample the best prefix to its end, for a search that has no finished solution.
+
+        Return the weight of the solution by its id, or no weight if the solution was cut.
+        """
         open_nodes = [entry.node for entry in self.tree.nodes.values() if entry.node.is_open]
         best = max(open_nodes, key=lambda node: (self.method.value(node), node.depth, node.id))
         if self._settings.tokens is not None:
-            self._purse = Purse(self._reserve + int(self._purse.left))
-        arrived = await self._continued(best.id, None)
+            self._token_budget = TokenBudget(self._reserve + int(self._token_budget.left))
+        arrived = await self._sample_continuation(best.id, None)
         return {arrived[1].id: 1.0} if arrived is not None and arrived[1].is_finished else {}
 
     # Sampling
 
     async def sampled(self, parent: str, number: int, num_steps: int | None) -> Piece | None:
-        """Sample some steps after a prefix; return None if the token limit is used up."""
+        """Sample one continuation of a prefix.
+
+        Args:
+            parent: id of the node to continue.
+            number: 0-based index of the continuation among those of the node.
+            num_steps: maximum number of steps; None samples to the end of the solution.
+
+        Returns:
+            The continuation; None if the token limit is used up.
+        """
         before = self.tree.ids(parent)
         splitter, steps = self._settings.split, 0
         fresh = GrowingPiece(self._policy.decode, start=len(before))
         stop = () if num_steps is None else STOPS[splitter.by]
         while True:
-            room = self._room(len(before) + len(fresh.ids))
+            room = self._remaining_tokens(len(before) + len(fresh.ids))
             if room < 1:
                 return fresh.piece(is_finished=False, is_cut=True)
             place = WHOLE if num_steps is None else fresh.num_parts
-            part = await self._part(parent, number, place, before + fresh.ids, room, stop)
+            part = await self._fetch_completion(
+                parent, number, place, before + fresh.ids, room, stop
+            )
             if part is None:
                 self._is_spent = True
                 return fresh.piece(is_finished=False, is_cut=True) if fresh.ids else None
@@ -217,7 +249,7 @@ class ProblemSearch:
                 break
             if num_steps is None:
                 break
-            if not part.at_stop:  # the policy's room, or the limit of the problem's tokens
+            if not part.at_stop:  # a limit of the policy or of the problem's tokens is reached
                 return fresh.piece(is_finished=False, is_cut=True)
             steps += fresh.close_step(least=splitter.min_tokens)
             if steps == num_steps:
@@ -227,12 +259,12 @@ class ProblemSearch:
         is_finished = part.finish_reason == "stop" and not part.at_stop
         return fresh.piece(is_finished=is_finished, is_cut=not is_finished)
 
-    def _room(self, num_prefix: int) -> int:
+    def _remaining_tokens(self, num_prefix: int) -> int:
         room = int(self._policy.room(len(self._prompt), num_prefix))
         most = self._shared.max_tokens
         return room if most is None else max(0, min(room, most - num_prefix))
 
-    async def _part(
+    async def _fetch_completion(
         self,
         parent: str,
         number: int,
@@ -241,18 +273,30 @@ class ProblemSearch:
         most: int,
         stop: tuple[str, ...],
     ) -> Completion | None:
-        """Return a completion from the journal or the engine; None if the token limit is used
-        up.
+        """Return one completion of a continuation, from the journal or from the engine.
+
+        Args:
+            parent: id of the continued node.
+            number: 0-based index of the continuation among those of the node.
+            part: 0-based index of the completion in the continuation, or `WHOLE`.
+            prefix: token ids of the solution before the completion.
+            most: maximum number of new tokens.
+            stop: texts that end a step.
+
+        Returns:
+            The completion; None if the problem's token limit is used up.
         """
         key = (self._problem.id, parent, number, part)
         recorded: Completion | None = None
         if self._journal is not None:
             recorded = self._journal.take(key)
-        reserved = await self._purse.take(most if recorded is None else self._num_sampled(recorded))
+        reserved = await self._token_budget.take(
+            most if recorded is None else self._num_sampled(recorded)
+        )
         if reserved == 0:
             return None
         if recorded is not None:
-            await self._purse.give_back(reserved, reserved)
+            await self._token_budget.give_back(reserved, reserved)
             num_sampled = self._num_sampled(recorded)
             self._cost = replace(
                 self._cost,
@@ -274,7 +318,7 @@ class ProblemSearch:
             )
             num_sampled = self._num_sampled(completion)
         finally:
-            await self._purse.give_back(reserved, num_sampled)
+            await self._token_budget.give_back(reserved, num_sampled)
         self._cost = replace(
             self._cost,
             num_sampled=self._cost.num_sampled + num_sampled,
@@ -287,7 +331,12 @@ class ProblemSearch:
     # Scoring
 
     async def scored(self, parent: str, name: str) -> Node:
-        """Return the node with its scores; a dead end needs none."""
+        """Score a node and return it. A node that was cut by a token limit is not scored.
+
+        Args:
+            parent: id of the node's parent.
+            name: id of the node.
+        """
         entry, before = self.tree.nodes[name], self.tree.nodes[parent]
         if entry.node.is_cut:
             return entry.node
@@ -309,7 +358,7 @@ class ProblemSearch:
         )
         return self.tree.scored(name, scored.scores, scored.kept)
 
-    def _whole_cost(self, weights: Mapping[str, float]) -> StoredCost:
+    def _final_cost(self, weights: Mapping[str, float]) -> StoredCost:
         used = {part.node.id for name in weights for part in self.tree.path(name)}
         num_used = sum(self.tree.nodes[name].num_sampled for name in used)
         for entry in self.tree.sampled():
@@ -317,12 +366,15 @@ class ProblemSearch:
         return replace(self._cost, num_pruned=self._cost.num_sampled - num_used)
 
     def _num_sampled(self, completion: Completion) -> int:
-        """Return the number of sampled tokens, including an end token, which the ids lack."""
+        """Return the number of sampled tokens, including an end token that the ids lack."""
         by_text = completion.at_stop or any(text in completion.text for text in self._shared.ends)
         return len(completion.ids) + (completion.finish_reason == "stop" and not by_text)
 
 
-def _silent(task: asyncio.Task[T]) -> asyncio.Task[T]:
-    """Return a task whose error is not logged if another error has already ended the search."""
+def _silence_error(task: asyncio.Task[T]) -> asyncio.Task[T]:
+    """Mark a task's error as read, so that asyncio does not log it. Return the task.
+
+    The error of another task may already have ended the search.
+    """
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return task

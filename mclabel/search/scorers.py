@@ -1,4 +1,4 @@
-"""The protocol of step scorers, which give each step of a prefix a score in [0, 1]."""
+"""Protocol of step scorers, which give each step of a prefix a score in [0, 1]."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from mclabel.core.boundary import guarded, miscounted
+from mclabel.core.boundary import check_item_count, make_guarded
 from mclabel.core.errors import DataError
-from mclabel.core.records import Chance, Many, Problem, Step
+from mclabel.core.records import Chance, Problem, Step, TupleOf
 from mclabel.core.settings import ComponentSettings
 from mclabel.domains.registry import carries_truth, true_first_error
 from mclabel.engines.devices import ONE_CPU, EngineResources
@@ -19,12 +19,12 @@ SCORERS: Mapping[str, str] = {
     "constant": "mclabel.search.scorers:ConstantScorer",
     "exact": "mclabel.search.scorers:ExactScorer",
 }
-"""Import path of each built-in scorer, by its name in a configuration."""
+"""Maps the name of a built-in scorer in a configuration to its class, as `module:Class`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beginning:
-    """Prefix of a solution that extends an already scored prefix by at least one step."""
+    """Prefix of a solution to be scored, which extends a scored prefix by at least one step."""
 
     problem: Problem
     steps: tuple[Step, ...]
@@ -32,24 +32,25 @@ class Beginning:
     ids: tuple[int, ...]
     """Token ids of all steps, by the policy's tokenizer."""
     num_new: int
-    """Number of steps behind the scored prefix, at least 1."""
+    """Number of steps after the scored prefix, at least 1."""
     parent: Any
-    """State that the scorer kept for the scored prefix; None at the root."""
+    """State that the scorer kept for the scored prefix (`Scored.kept`); None if the scored prefix
+    is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """Scores of a prefix, and their cost."""
+    """Scores of a prefix, and the cost of computing them."""
 
-    scores: Many[Chance]
+    scores: TupleOf[Chance]
     """Score in [0, 1] of every step."""
     kept: Any = None
-    """State that is passed to the scorer as `parent` when the prefix is continued. It is released
-    at the end of the problem's search."""
+    """State that the scorer receives as `Beginning.parent` when the prefix is extended. It is
+    released at the end of the problem's search."""
     num_computed: int = 0
-    """Tokens that were computed, including the prompt."""
+    """Number of tokens that the scorer computed, including tokens of the prompt."""
     num_cached: int = 0
-    """Tokens before them that were reused from the cache."""
+    """Number of tokens that the scorer reused from its cache."""
 
 
 class StepScorerSettings(ComponentSettings):
@@ -59,15 +60,16 @@ class StepScorerSettings(ComponentSettings):
 
 
 class StepScorer(ABC):
-    """Scorer of prefixes of solutions. Derive from it for the defaults.
+    """Scorer of prefixes of solutions; the base class of all scorers.
 
-    `Settings` is the class of its settings; a configuration that names the scorer by `kind` holds
-    the others beside it.
+    `Settings` is the class of the scorer's settings. In a configuration they stand beside `kind`,
+    the name of the scorer.
     """
 
     Settings: ClassVar[type[StepScorerSettings]] = StepScorerSettings
     is_truth: ClassVar[bool] = False
-    """True if the scores are the truth; a search with it shows the limit of a method."""
+    """True if the scores are the true correctness of the steps. A search with such a scorer shows
+    the upper limit of a method."""
     settings: Any
 
     def __init__(self, settings: Any) -> None:
@@ -79,15 +81,16 @@ class StepScorer(ABC):
         self.settings = settings
 
     def known(self) -> dict[str, Any]:
-        """Return the inputs of scores besides the settings, such as a hash of the model's weights.
+        """Return facts besides the settings on which the scores depend, such as a hash of weights.
 
         Returns:
-            JSON values by name; one with the name of a setting takes its place.
+            JSON values by name. A value with the name of a setting replaces the setting in the
+            identity of a run.
         """
         return {}
 
     def check(self) -> None:
-        """Check that everything it needs is present, before a job writes anything.
+        """Check that everything that the scorer needs is present, before a job writes anything.
 
         Raises:
             MclabelError: something is missing; the message has the remedy.
@@ -95,20 +98,20 @@ class StepScorer(ABC):
         return
 
     def num_parameters(self) -> int:
-        """Return the number of its model's parameters, for estimates of cost; 0 without a model."""
+        """Return the number of parameters of the scorer's model, or 0, to estimate costs."""
         return 0
 
     def resources(self) -> EngineResources:
-        """Return the CPUs and GPUs that it needs of a cluster."""
+        """Return the CPUs and GPUs that the scorer needs on a cluster."""
         return ONE_CPU
 
     async def start(self) -> None:
-        """Load the scorer's models and files, on the machine where it runs."""
+        """Load the scorer's models and files on the machine where the scorer runs."""
         return
 
     @abstractmethod
     async def score(self, beginning: Beginning) -> Scored:
-        """Score a prefix. It is called for many prefixes concurrently.
+        """Score a prefix. This method is called concurrently for many prefixes.
 
         Raises:
             EngineDied: the scorer's engine or device has failed.
@@ -116,52 +119,54 @@ class StepScorer(ABC):
         """
 
     async def close(self) -> None:
-        """Release the resources that `start` has loaded."""
+        """Release the models and files that `start` loaded."""
         return
 
 
 def make_scorer(settings: StepScorerSettings) -> StepScorer:
-    """Make the scorer that settings name, behind its boundary, without loading anything.
+    """Make the scorer of settings without loading anything. Its results are checked.
 
     Raises:
-        ConfigError: they name no scorer.
-        ComponentError: it cannot be made.
+        ConfigError: the settings name no scorer.
+        ComponentError: the constructor of a user's scorer failed.
     """
-    return cast(StepScorer, guarded(StepScorer, settings, rules={"score": _fault}))
+    return cast(StepScorer, make_guarded(StepScorer, settings, rules={"score": _fault}))
 
 
 def _fault(scored: Scored, beginning: Beginning) -> str | None:
-    return miscounted("scores for", scored.scores, "step", len(beginning.steps))
+    return check_item_count("scores for", scored.scores, "step", len(beginning.steps))
 
 
 class ConstantScorer(StepScorer):
-    """Scorer that gives every step the same score."""
+    """Scorer that gives every step the score 0.5."""
 
     class Settings(StepScorerSettings):
-        """One score for every step, at no cost."""
+        """The same score, 0.5, for every step, at no cost."""
 
     async def score(self, beginning: Beginning) -> Scored:
-        """Return the same score for every step."""
+        """Return the score 0.5 for every step."""
         return Scored(scores=(0.5,) * len(beginning.steps))
 
 
 class ExactScorer(StepScorer):
-    """Scorer that gives 1 before the first wrong step, and 0 from it on."""
+    """Scorer that gives 1 to steps before the first wrong step, and 0 to that and later steps."""
 
     class Settings(StepScorerSettings):
-        """The truth, which problems of arith and pyarith carry: 1 up to the first wrong step, 0
-        from there. It shows what a method could reach with a scorer that never errs.
+        """The true correctness of steps, from problems of arith and pyarith.
+
+        Steps before the first wrong step get 1, and that step and later steps get 0. This scorer
+        shows the results of a method with a perfect scorer.
         """
 
     is_truth: ClassVar[bool] = True
 
     async def score(self, beginning: Beginning) -> Scored:
-        """Compute the first wrong step."""
+        """Return scores by the first wrong step of the prefix."""
         problem = beginning.problem
         if not carries_truth(problem.meta):
             raise DataError(
-                f"problem {problem.id}: scorer.kind=exact works only for arith and pyarith, and "
-                "this is not one"
+                f"problem {problem.id}: scorer.kind=exact works only for problems of arith and "
+                "pyarith, and this is another problem. Choose scorer.kind=prm"
             )
         error = true_first_error(problem.meta, [step.text for step in beginning.steps])
         num_sound = len(beginning.steps) if error is None else error

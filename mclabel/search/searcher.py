@@ -1,7 +1,7 @@
-"""Searches for the requests of a server, concurrently on one engine and one scorer.
+"""Parses the requests of the search server, and runs their searches on one engine and one scorer.
 
-Requests are not trusted: only built-in methods can be named, the sampled tokens of a request are
-limited, and parameters that the server would ignore are refused.
+Requests are not trusted. They can name only built-in methods, and their sampled tokens are limited.
+Parameters that the server would ignore are refused.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.trees import StoredCost
 from mclabel.search import SEARCHES
 from mclabel.search.config import Choice, PolicySearchSettings
-from mclabel.search.problem import Found, Searching, search_problem
+from mclabel.search.problem import SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import make_scorer
 from mclabel.search.task import graded_search
-from mclabel.serving.requests import Asked, Limits, Refused, parsed
+from mclabel.serving.requests import Limits, Refused, RequestQueue, parse_body
 
 
 class Searcher:
-    """Searches on one engine and one scorer."""
+    """Runs concurrent searches on one engine and one scorer."""
 
     def __init__(
         self, policy: Policy, settings: PolicySearchSettings, *, name: str, limits: Limits
@@ -41,8 +41,8 @@ class Searcher:
         """Prepare to search; `start` loads policy and scorer.
 
         Args:
-            policy: the policy, not started.
-            settings: settings of the server; all requests use their scorer and checker.
+            policy: the policy, not started yet.
+            settings: settings of the server. All requests use the scorer and the checker in them.
             name: name of the model in answers.
             limits: limits on concurrent requests.
         """
@@ -51,7 +51,7 @@ class Searcher:
         self._checker = make_checker(settings.checker)
         self._executor = CpuExecutor()
         self._order = itertools.count()
-        self.asked = Asked(limits)
+        self.asked = RequestQueue(limits)
 
     async def start(self) -> None:
         """Load the policy, then the scorer."""
@@ -59,11 +59,11 @@ class Searcher:
         await self._scorer.start()
 
     def begin(self, ask: Ask) -> asyncio.Task[Answer]:
-        """Search for an answer. Cancelling the task ends the search.
+        """Start a search and return its task. Cancelling the task ends the search.
 
         Raises:
-            Refused: there are too many requests, or the server ends. The task raises it if there is
-                no answer.
+            Refused: there are too many requests, or the server is shutting down. The task also
+                raises `Refused` if the search fails.
         """
         return self.asked.begin(lambda: self._answer(ask))
 
@@ -77,7 +77,7 @@ class Searcher:
     async def _answer(self, ask: Ask) -> Answer:
         settings = ask.settings
         problem = Problem(id=content_id("problem", ask.problem), text=ask.problem, answer="")
-        shared = Searching(
+        shared = SearchContext(
             policy=self._policy,
             scorer=self._scorer,
             settings=settings,
@@ -94,7 +94,8 @@ class Searcher:
         return Answer(
             model=self._name,
             method=settings.search.kind,
-            solutions=_different(searched.labeled, ask.n) or (_unfinished(search_result),),
+            solutions=_distinct_solutions(searched.labeled, ask.n)
+            or (_longest_unfinished(search_result),),
             num_finished=len(searched.labeled),
             scores=next((node.scores for node in tree.nodes if node.id == tree.chosen), ()),
             is_spent=search_result.is_spent,
@@ -102,8 +103,8 @@ class Searcher:
         )
 
 
-def _different(rows: tuple[LabeledSolution, ...], count: int) -> tuple[Solved, ...]:
-    """Return the first solutions with distinct texts."""
+def _distinct_solutions(rows: tuple[LabeledSolution, ...], count: int) -> tuple[Solved, ...]:
+    """Return the first `count` solutions with distinct texts."""
     by_text = {row.solution.text: row.solution for row in reversed(rows)}
     first = [row.solution for row in rows if by_text[row.solution.text] is row.solution]
     return tuple(
@@ -112,8 +113,8 @@ def _different(rows: tuple[LabeledSolution, ...], count: int) -> tuple[Solved, .
     )
 
 
-def _unfinished(search_result: Found) -> Solved:
-    """Return the longest prefix, for a search in which the token limit ended every solution."""
+def _longest_unfinished(search_result: SearchResult) -> Solved:
+    """Return the longest prefix of a search in which token limits ended all solutions."""
     tree = search_result.tree
     longest = max(tree.nodes.values(), key=lambda entry: (entry.node.num_tokens, entry.node.id))
     steps = tree.steps(longest.node.id)
@@ -125,9 +126,9 @@ class Solved:
     """Solution in an answer."""
 
     steps: tuple[str, ...]
-    """Texts of the steps, which join to the solution's text."""
+    """Texts of the steps; joined, they are the solution's text."""
     is_finished: bool
-    """True if the policy ended the solution; False if the token limit did."""
+    """True if the policy ended the solution; False if a token limit ended it."""
 
     @property
     def text(self) -> str:
@@ -136,7 +137,7 @@ class Solved:
 
     @property
     def finish_reason(self) -> str:
-        """Reason for the end, as in the OpenAI API."""
+        """Value of `finish_reason` in the OpenAI API."""
         return "stop" if self.is_finished else "length"
 
 
@@ -145,19 +146,21 @@ class Answer:
     """Answer to a request."""
 
     model: str
+    """Name of the model."""
     method: str
+    """Name of the search method."""
     solutions: tuple[Solved, ...]
-    """Solutions, the chosen one first. If none is finished, one unfinished solution."""
+    """Finished solutions, the chosen one first; or one unfinished solution if none is finished."""
     num_finished: int
-    """Number of finished solutions, which may exceed those in the answer."""
+    """Number of finished solutions, which may exceed the number in `solutions`."""
     scores: tuple[float, ...]
-    """Scores of the chosen solution's steps; empty if it is unfinished."""
+    """Scores of the chosen solution's steps; empty if the solution is unfinished."""
     is_spent: bool
-    """True if the limit of tokens ended the search."""
+    """True if the token limit ended the search."""
     cost: StoredCost
 
     def completion(self) -> dict[str, Any]:
-        """Return the whole answer as one object."""
+        """Return the answer as a `chat.completion` object of the OpenAI API."""
         choices = [
             {
                 "index": index,
@@ -167,16 +170,16 @@ class Answer:
             }
             for index, solution in enumerate(self.solutions)
         ]
-        head = self._head("chat.completion")
+        head = self._response_head("chat.completion")
         return {**head, "choices": choices, "usage": self.usage, "search": self.search}
 
     def chunks(self, *, include_usage: bool) -> Iterator[dict[str, Any]]:
-        """Yield the answer step by step.
+        """Yield the answer as `chat.completion.chunk` objects of the OpenAI API, one per step.
 
         Args:
-            include_usage: whether to add a last chunk with the numbers of tokens.
+            include_usage: True to add a last chunk with the numbers of tokens.
         """
-        head = self._head("chat.completion.chunk")
+        head = self._response_head("chat.completion.chunk")
 
         def chunk(index: int, delta: dict[str, str], ended: str | None = None) -> dict[str, Any]:
             choice = {"index": index, "delta": delta, "finish_reason": ended, "logprobs": None}
@@ -193,8 +196,9 @@ class Answer:
 
     @property
     def usage(self) -> dict[str, int]:
-        """Numbers of tokens; those of the completion include all sampled tokens, also pruned
-        ones.
+        """Numbers of tokens for the field `usage`.
+
+        The tokens of the completion are all sampled tokens, including discarded ones.
         """
         prompt, sampled = self.cost.num_prompt, self.cost.num_sampled
         return {
@@ -205,7 +209,7 @@ class Answer:
 
     @property
     def search(self) -> dict[str, Any]:
-        """Figures of the search, which the OpenAI API does not define."""
+        """Figures of the search for the field `search`, which is not in the OpenAI API."""
         return {
             "method": self.method,
             "num_finished": self.num_finished,
@@ -218,7 +222,7 @@ class Answer:
             "scores": list(self.scores),
         }
 
-    def _head(self, kind: str) -> dict[str, Any]:
+    def _response_head(self, kind: str) -> dict[str, Any]:
         return {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "object": kind,
@@ -230,11 +234,12 @@ class Answer:
 MAX_CHARACTERS = 32_768
 """Maximum characters of a message."""
 MAX_PARTS = 64
-"""Maximum number of parts of a message, and of messages of a request."""
+"""Maximum number of parts in a message, and of messages in a request."""
 MAX_CHOICES = 128
 """Maximum number of solutions that a request may ask for."""
 MAX_SOLUTIONS = 256
-"""Token limit of a request without `tokens`, in solutions of maximum length."""
+"""Token limit of a request if the server sets no `tokens`, as a number of solutions of maximum
+length."""
 
 _Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 
@@ -261,7 +266,7 @@ class _StreamOptions(Settings):
 
 
 class _Request(Settings):
-    """Body of a request without the parameters that it cannot change."""
+    """Fields of a request's body that a request may set freely."""
 
     model: str
     messages: Annotated[list[_Message], Field(max_length=MAX_PARTS)]
@@ -279,15 +284,18 @@ class _Request(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """Problem and search settings of a request."""
+    """Parsed request: a problem and the settings of its search."""
 
     problem: str
+    """Text of the problem."""
     settings: PolicySearchSettings
     """Settings of the server with the changes of the request."""
     n: int = 1
     """Maximum number of solutions in the answer."""
     is_streamed: bool = False
+    """True to send the answer as server-sent events."""
     include_usage: bool = False
+    """True to end a streamed answer with the numbers of tokens."""
 
 
 class Reader:
@@ -297,11 +305,11 @@ class Reader:
         """Make a parser.
 
         Args:
-            settings: settings of a request without changes.
+            settings: settings of the server, which a request may change in part.
             name: name of the served model.
         """
         self._settings, self.name = settings, name
-        self._fixed = _fixed(settings.policy)
+        self._fixed = _fixed_parameters(settings.policy)
         whole = min(MAX_TOKENS, MAX_SOLUTIONS * settings.policy.max_tokens)
         self.most_tokens = settings.tokens or whole
 
@@ -311,8 +319,8 @@ class Reader:
         Raises:
             Refused: the server cannot serve the request; the message lists all faults.
         """
-        content = parsed(body)
-        faults = list(self._unheeded(content))
+        content = parse_body(body)
+        faults = list(self._ignored_parameters(content))
         own = {key: value for key, value in content.items() if key not in self._fixed}
         try:
             request = _Request.model_validate(own)
@@ -321,19 +329,21 @@ class Reader:
         if faults:
             _refuse("; ".join(faults))
         if request.model != self.name:
-            message = f"model={request.model[:80]!r}: is not served. Ask for {self.name!r}"
+            message = (
+                f"model={request.model[:80]!r}: this model is not served. Use model={self.name!r}"
+            )
             raise Refused(404, message, param="model")
         options = request.stream_options
         return Ask(
             problem=self._problem(request.messages),
-            settings=self._searched(request),
+            settings=self._requested_settings(request),
             n=request.n or 1,
             is_streamed=bool(request.stream),
             include_usage=options is not None and options.include_usage,
         )
 
-    def _unheeded(self, content: Mapping[str, Any]) -> list[str]:
-        """Return faults of sampling parameters that differ from the server's policy."""
+    def _ignored_parameters(self, content: Mapping[str, Any]) -> list[str]:
+        """Return a message for each parameter whose value differs from the server's fixed value."""
         faults = []
         for key, used in self._fixed.items():
             requested = content.get(key)
@@ -343,7 +353,7 @@ class Reader:
             if requested is not None and not is_same:
                 faults.append(
                     f"{key}={json.dumps(requested)[:80]}: the server uses {json.dumps(used)} for "
-                    "every request. Leave it out"
+                    f"every request. Leave out {key}"
                 )
         return faults
 
@@ -353,22 +363,23 @@ class Reader:
         others = [message for message in messages if message.role not in ("system", "developer")]
         if len(others) != 1 or others[0].role != "user":
             _refuse(
-                "messages: must be one user message, which is the problem: the server's prompt has "
-                "no place for earlier turns",
+                "messages: must contain exactly one user message, which is the problem. The "
+                "server's prompt has no place for earlier turns",
                 "messages",
             )
         if system and (len(system) > 1 or system[0] != (self._settings.policy.system or "")):
             used = self._settings.policy.system
-            shown = "sends none" if used is None else f"sends {used[:200]!r}"
+            shown = "no system message" if used is None else f"the system message {used[:200]!r}"
             _refuse(
-                f"messages: the system message is the server's own, which {shown}. Leave it out",
+                f"messages: the server uses {shown} for every request. Leave out the system "
+                "message",
                 "messages",
             )
         if not (text := others[0].text).strip():
             _refuse("messages: the user message is empty", "messages")
         return text
 
-    def _searched(self, request: _Request) -> PolicySearchSettings:
+    def _requested_settings(self, request: _Request) -> PolicySearchSettings:
         """Return the settings of the server with the changes of the request."""
         settings = self._settings
         lengths = (request.max_tokens, request.max_completion_tokens, settings.policy.max_tokens)
@@ -394,7 +405,13 @@ class Reader:
             _refuse(joined_faults(type(settings), error, "request"))
 
     def _method(self, given: dict[str, Any] | str) -> dict[str, Any]:
-        """Return the keys of a method; a method of the same name inherits those of the server."""
+        """Return the settings of the requested method.
+
+        If the server uses the same method, its settings are the defaults.
+
+        Args:
+            given: name or settings of the method in the request.
+        """
         own = self._settings.search
         content = {"kind": given} if isinstance(given, str) else given
         if "kind" not in content:
@@ -402,15 +419,15 @@ class Reader:
         kind = content["kind"]
         if not isinstance(kind, str) or kind not in SEARCHES:
             _refuse(
-                f"search.kind={json.dumps(kind)[:80]}: must be one of {', '.join(SEARCHES)}. A "
-                "request cannot name other code",
+                f"search.kind={json.dumps(kind)[:80]}: must be one of {', '.join(SEARCHES)}. "
+                "Requests can name only built-in methods",
                 "search",
             )
         return {**(dict(own) if kind == own.kind else {}), **content}
 
 
-def _fixed(policy: PolicySettings) -> dict[str, Any]:
-    """Return the parameters that are the same for every request, with their values."""
+def _fixed_parameters(policy: PolicySettings) -> dict[str, Any]:
+    """Return the request parameters that have the same value for every request, with the value."""
     return {
         "temperature": policy.temperature,
         "top_p": policy.top_p,

@@ -1,8 +1,8 @@
-"""The server of searched solutions, which runs until it is interrupted.
+"""The search server, which answers requests with searched solutions until it is interrupted.
 
-No part of a solution is sent before its search has ended. Until then, a streaming client receives
-comments, so that neither it nor a proxy closes the connection. A client that disconnects ends its
-search.
+The server sends no part of a solution before the search has ended. Until then, a streaming client
+receives comments, so that neither the client nor a proxy closes the connection. If a client
+disconnects, its search ends.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mclabel.search.base import SearchMethod
 from mclabel.search.config import ServeSearchConfig
 from mclabel.search.scorers import StepScorer, make_scorer
 from mclabel.search.searcher import Answer, Ask, Reader, Searcher
-from mclabel.serving.access import fenced
+from mclabel.serving.access import api_app
 from mclabel.serving.requests import (
     Limits,
     Refused,
-    answered,
-    disconnected,
     json_response,
     read_body,
+    respond_when_done,
     to_json,
+    wait_for_disconnect,
 )
 from mclabel.serving.run import GRACE_S, Place, Ready, listen, run_server
 
@@ -51,21 +51,21 @@ def serve_search(
     Args:
         config: configuration of policy, method and scorer.
         place: address and token of the server.
-        name: name of the model for clients; None is `policy.model`.
+        name: name of the model for clients; None uses `policy.model`.
         limits: limits on concurrent requests.
-        on_ready: called once the server listens, with its base URL and a function that ends it from
-            any thread.
+        on_ready: function that is called once the server listens. Its arguments are the server's
+            base URL and a function that ends the server from any thread.
 
     Raises:
-        ConfigError: the port is in use, a host that others reach has no token, or the scorer knows
-            the truth, which no request carries.
+        ConfigError: the port is in use, a host that other machines can reach has no token, or the
+            scorer needs known truth, which requests do not contain.
         EngineError: the engine cannot be loaded, or died.
     """
     derived_class(config.search, SearchMethod)
     if derived_class(config.scorer, StepScorer).is_truth:
         raise ConfigError(
             f"scorer.kind={config.scorer.kind}: works only for problems with known truth, "
-            "which requests do not carry. Set scorer=prm with scorer.prm=FOLDER"
+            "which requests do not contain. Set scorer=prm with scorer.prm=FOLDER"
         )
     with ends_within(GRACE_S), listen(place) as listening:
         policy = prepare_policy(config.policy)
@@ -73,7 +73,7 @@ def serve_search(
         policy.engine.check_model()
         make_scorer(config.scorer).check()
         reader = Reader(config, name=name or config.policy.model)
-        make = policy.maker(config.seed)
+        make = policy.engine_factory(config.seed)
         try:
             asyncio.run(
                 _run(
@@ -95,7 +95,7 @@ async def _run(
     place: Place,
     on_ready: Ready,
 ) -> None:
-    """Load the models, and serve until a signal, a call of `stop` or the death of the engine."""
+    """Load the models, and serve until a signal, a call of `stop`, or a crash of the engine."""
     searcher = make_searcher()
     app = make_app(reader, searcher, token=place.token)
     try:
@@ -110,7 +110,7 @@ async def _run(
 
 
 MAX_BODY = 2**20
-"""Maximum bytes of a request."""
+"""Maximum bytes of a request's body."""
 KEEP_ALIVE_S = 5.0
 """Seconds between two comments to a streaming client."""
 
@@ -125,7 +125,7 @@ def make_app(reader: Reader, searcher: Searcher, *, token: str | None) -> ASGIAp
     """
     served = _Served(reader, searcher)
     completions = Route("/v1/chat/completions", served.completions, methods=["POST"])
-    return fenced([Route("/v1/models", served.models), completions], token)
+    return api_app([Route("/v1/models", served.models), completions], token)
 
 
 class _Served:
@@ -146,7 +146,9 @@ class _Served:
         search = self._searcher.begin(ask)
         if ask.is_streamed:
             return _Stream(search, ask)
-        return await answered(search, request, lambda answer: json_response(answer.completion()))
+        return await respond_when_done(
+            search, request, lambda answer: json_response(answer.completion())
+        )
 
 
 class _Stream(Response):
@@ -158,7 +160,7 @@ class _Stream(Response):
         self._search, self._ask = search, ask
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.create_task(disconnected(receive))
+        gone = asyncio.create_task(wait_for_disconnect(receive))
         try:
             head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(head)
@@ -181,12 +183,12 @@ class _Stream(Response):
         try:
             answer = self._search.result()
         except Refused as refused:
-            yield _event(to_json(refused.body))
+            yield _format_event(to_json(refused.body))
             return
         for chunk in answer.chunks(include_usage=self._ask.include_usage):
-            yield _event(to_json(chunk))
-        yield _event(b"[DONE]")
+            yield _format_event(to_json(chunk))
+        yield _format_event(b"[DONE]")
 
 
-def _event(data: bytes) -> bytes:
+def _format_event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"

@@ -1,4 +1,4 @@
-"""The task of a search: its items are problems, and its blocks write trees and solutions."""
+"""Task of a search job: items are problems, and a block writes search trees and solutions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mclabel.core.errors import BadAnswer, DataError, RejectReason
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, Solution
 from mclabel.core.seeds import content_id
 from mclabel.engines import Policy
-from mclabel.labeling.grading import graded
+from mclabel.labeling.grading import to_grade_record
 from mclabel.labeling.inputs import ProblemItem
 from mclabel.labeling.labeled import Sampling, unrolled_solutions
 from mclabel.labeling.task import LabelOutputs
@@ -30,14 +30,14 @@ from mclabel.run.shards.trees import (
 )
 from mclabel.run.task import Attempt, Commit, FinishedBlock, RunnerState, TaskWords
 from mclabel.search.config import Choice, SearchSettings
-from mclabel.search.problem import Found, Searching, search_problem
+from mclabel.search.problem import SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import make_scorer
 from mclabel.search.tree import read_entry
 
 
 @dataclass(frozen=True)
 class SearchOutputs(LabelOutputs):
-    """Outputs of a search: trees, and solutions in labels shards."""
+    """Outputs of a search job: search trees, and solutions in labels shards."""
 
     words = TaskWords(
         item="problem",
@@ -61,7 +61,7 @@ class SearchOutputs(LabelOutputs):
     )
 
     def sweep(self, store: Store) -> None:
-        """Remove the trees of attempts that did not commit first."""
+        """Remove the trees of attempts whose block was committed by another attempt."""
         super().sweep(store)
         sweep_trees(store)
 
@@ -70,14 +70,17 @@ SEARCH_OUTPUTS = SearchOutputs()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Searched:
-    """Result of the search of one problem, as the block stores it."""
+class ProblemResult:
+    """Result of one problem's search, in the form that a block stores."""
 
     tree: StoredTree | None = None
+    """Tree of the search; None if the problem could not be searched."""
     labeled: tuple[LabeledSolution, ...] = ()
+    """Finished solutions, the chosen one first."""
     num_tokens: int = 0
+    """Number of sampled tokens."""
     set_aside: RejectReason | None = None
-    """Reason why the problem has no solution; None if it has one."""
+    """Reason why the problem could not be searched; None if it was searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,31 +88,31 @@ class SearchTask:
     """Task that searches for solutions to problems."""
 
     make_policy: Callable[[], Policy]
-    """Makes the policy; called on each worker."""
+    """Function that makes the policy; it is called on each worker."""
     settings: SearchSettings
     ends: tuple[str, ...]
-    """Texts with which the policy ends a solution."""
+    """Texts that end a solution (`policy.stop`)."""
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
     strict: bool = False
-    """True if a problem that cannot be searched is an error."""
+    """True if a problem that cannot be searched is an error; False to set it aside."""
 
     @property
     def outputs(self) -> SearchOutputs:
-        """Outputs of a search."""
+        """Outputs of a search job."""
         return SEARCH_OUTPUTS
 
     def runner(self, store: Store) -> SearchRunner:
-        """Return the runner of the task on one engine and one scorer."""
+        """Return a runner with its own engine and scorer."""
         return SearchRunner(self, store)
 
     def read_entry(self, line: Line) -> JournalEntry:
-        """Return the completion in a line of a journal."""
+        """Return the completion in a journal line."""
         return read_entry(line)
 
 
 class SearchRunner:
-    """Runner of searches with one policy and one scorer (`mclabel.run.task`)."""
+    """Runner of a search job (`mclabel.run.task`), with one policy and one scorer."""
 
     def __init__(self, task: SearchTask, store: Store) -> None:
         """Prepare to search; `start` loads policy and scorer.
@@ -129,7 +132,7 @@ class SearchRunner:
         """Load the policy, then the scorer."""
         await self._policy.start()
         await self._scorer.start()
-        self._shared = Searching(
+        self._shared = SearchContext(
             policy=self._policy,
             scorer=self._scorer,
             settings=self._task.settings,
@@ -137,9 +140,9 @@ class SearchRunner:
         )
 
     async def begin(self, attempt: Attempt) -> None:
-        """Do nothing, since blocks are independent."""
+        """Do nothing, because blocks are independent."""
 
-    async def run(self, item: ProblemItem, attempt: Attempt) -> Searched:
+    async def run(self, item: ProblemItem, attempt: Attempt) -> ProblemResult:
         """Search one problem, and grade its solutions."""
         problem = item.problem
         try:
@@ -152,7 +155,7 @@ class SearchRunner:
         except (DataError, BadAnswer) as error:
             if self._task.strict:
                 raise
-            return Searched(set_aside=RejectReason("not_searched", str(error)))
+            return ProblemResult(set_aside=RejectReason("not_searched", str(error)))
         prompt = self._policy.prompt_ids(problem.text)
         searched = await graded_search(
             problem, prompt, search_result, self._task.settings, self._checker, self._executor
@@ -164,8 +167,8 @@ class SearchRunner:
         return searched
 
     def commit(self, finished: FinishedBlock) -> Commit:
-        """Write the block's trees, then its solutions, which commit the block."""
-        results: list[Searched] = [result for _, result in finished.results]
+        """Write the block's trees, then its solutions. Writing the solutions commits the block."""
+        results: list[ProblemResult] = [result for _, result in finished.results]
         block, attempt = finished.block.id, finished.attempt
         trees = [result.tree for result in results if result.tree is not None]
         write_trees(self._store, block, attempt, trees, self._task.provenance)
@@ -215,24 +218,34 @@ class SearchRunner:
 async def graded_search(
     problem: Problem,
     prompt: tuple[int, ...],
-    search_result: Found,
+    search_result: SearchResult,
     settings: SearchSettings,
     checker: Checker,
     executor: CpuExecutor,
-) -> Searched:
-    """Grade the results of a search, and choose the best.
+) -> ProblemResult:
+    """Grade the finished solutions of a search, and choose the result.
 
-    The solutions become rows, the chosen one first, then by score. They are marked as chosen, since
-    their outcomes are no evidence of the policy's chance.
+    The solutions become labelled rows: first the chosen solution, then the others by decreasing
+    score. The rows are marked as chosen, because a search selects solutions. Their outcomes are
+    therefore no estimate of the policy's success rate.
+
+    Args:
+        problem: the problem.
+        prompt: token ids of the problem's prompt.
+        search_result: result of the search.
+        settings: settings of the search.
+        checker: checker that grades the solutions.
+        executor: executor that runs the checker.
     """
     tree, names = (
         search_result.tree,
         sorted(search_result.weights),
-    )  # sorted, so that the order of arrival cannot break ties
+    )  # sorted, so that ties do not depend on the order of arrival
     texts = {name: "".join(step.text for step in tree.steps(name)) for name in names}
     items = [GradeItem(problem=problem, completion=texts[name]) for name in names]
     grades = [
-        graded(grade) for grade in (await checker.grade(items, executor.run) if items else ())
+        to_grade_record(grade)
+        for grade in (await checker.grade(items, executor.run) if items else ())
     ]
     scores = [_score(search_result, name, settings) for name in names]
     predictions = [grade.prediction for grade in grades]
@@ -275,21 +288,23 @@ async def graded_search(
         num_sampled_right=num_right,
         chosen_by_outcome=True,
     )
-    return Searched(
-        tree=_stored(problem, search_result, stored, None if chosen is None else names[chosen]),
+    return ProblemResult(
+        tree=_stored_tree(
+            problem, search_result, stored, None if chosen is None else names[chosen]
+        ),
         labeled=tuple(unrolled_solutions(problem, prompt, solutions, sampling)),
         num_tokens=search_result.cost.num_sampled,
     )
 
 
-def _score(search_result: Found, name: str, settings: SearchSettings) -> float:
+def _score(search_result: SearchResult, name: str, settings: SearchSettings) -> float:
     scores = search_result.tree.nodes[name].node.scores
     return aggregate(scores, settings.search.aggregate) if scores else 0.0
 
 
-def _stored(
+def _stored_tree(
     problem: Problem,
-    search_result: Found,
+    search_result: SearchResult,
     results: Mapping[str, dict[str, Any]],
     chosen: str | None,
 ) -> StoredTree:
@@ -328,26 +343,27 @@ def _stored(
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """Finished solution, as a candidate for the result."""
+    """Finished solution that is a candidate for the result."""
 
     score: float
-    """Aggregate of the scores of its steps."""
+    """Aggregated score of the solution's steps."""
     weight: float
     """Weight of the solution in a vote."""
     group: int | None
-    """Number shared by equivalent answers; None without an answer."""
+    """Number of the solution's answer; equivalent answers have the same number. None if the
+    solution has no answer."""
 
 
 def choose(finished: Sequence[Finished], how: Choice) -> int:
-    """Return the index of the chosen solution.
+    """Return the 0-based index of the chosen solution.
 
-    Solutions without an answer are chosen only if none has one. Ties go to the larger weight, then
-    to the first.
+    A solution without an answer is chosen only if no solution has an answer. Ties go to the larger
+    weight, then to the lower index.
 
     Args:
         finished: finished solutions, at least one.
-        how: rule of the choice (`Choice`). A weighted vote sums the scores, so it needs an
-            aggregation within [0, 1].
+        how: rule of the choice (`Choice`). A weighted vote sums the scores, so the aggregated
+            scores must be in [0, 1].
     """
     numbers = [i for i, solution in enumerate(finished) if solution.group is not None]
     numbers = numbers or list(range(len(finished)))

@@ -1,6 +1,6 @@
-"""The tree of one problem's search, its token budget and its journal.
+"""The tree of one problem's search, with its token budget and its journal lines.
 
-`search_figures` computes the results and the cost of a search from its trees.
+`search_figures` computes the results and the cost of a search job from its trees.
 """
 
 from __future__ import annotations
@@ -25,37 +25,41 @@ from mclabel.search.base import ROOT, Node
 
 @dataclass(kw_only=True)
 class TreeNode:
-    """Prefix of a solution, with its additions to its parent and the scorer's state."""
+    """Node of the tree, with the tokens and steps after its parent and the scorer's state."""
 
     node: Node
     ids: tuple[int, ...]
-    """Token ids that it adds to its parent."""
+    """Token ids after the parent."""
     steps: tuple[Step, ...]
-    """Steps that it adds to its parent; their ends count from the beginning of the solution."""
+    """Steps after the parent. Their ends are token counts from the beginning of the solution."""
     count: int = 0
-    """Number of times that it was sampled."""
+    """Number of times that the node was sampled."""
     num_sampled: int = 0
-    """Tokens that were sampled for it in all, including end tokens."""
+    """Number of tokens sampled for the node in all samples, including end tokens."""
     kept: Any = field(default=None, repr=False)
-    """State that the scorer keeps of it."""
+    """State that the scorer keeps for the node (`Scored.kept`)."""
 
     @property
     def text(self) -> str:
-        """Text that it adds to its parent."""
+        """Text after the parent."""
         return "".join(step.text for step in self.steps)
 
 
 class SearchTree:
-    """Nodes of one problem's search. The same tokens are the same node."""
+    """Nodes of one problem's search. Equal continuations of a node are one node."""
 
     def __init__(self) -> None:
         """Start with the root node."""
         root = Node(id=ROOT, parent=None, depth=0, num_tokens=0)
         self.nodes: dict[str, TreeNode] = {ROOT: TreeNode(node=root, ids=(), steps=())}
-        """Nodes by id, parents before children."""
+        """Maps ids to nodes. Parents come before their children."""
 
     def path(self, name: str) -> list[TreeNode]:
-        """Return the nodes from the first step to a node."""
+        """Return the nodes from the root to a node, without the root.
+
+        Args:
+            name: id of the last node.
+        """
         nodes = []
         while name != ROOT:
             nodes.append(self.nodes[name])
@@ -65,11 +69,11 @@ class SearchTree:
         return nodes[::-1]
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """Return all token ids of a prefix."""
+        """Return all token ids from the beginning of the solution to the node `name`."""
         return tuple(token for part in self.path(name) for token in part.ids)
 
     def steps(self, name: str) -> tuple[Step, ...]:
-        """Return all steps of a prefix."""
+        """Return all steps from the beginning of the solution to the node `name`."""
         return tuple(step for part in self.path(name) for step in part.steps)
 
     def add(self, parent: str, piece: Piece) -> tuple[TreeNode, bool]:
@@ -113,31 +117,35 @@ class SearchTree:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Steps sampled after a prefix, which are complete unless the piece was cut."""
+    """Continuation of a prefix. All its steps are complete unless the piece was cut."""
 
     ids: tuple[int, ...]
+    """Token ids after the prefix."""
     steps: tuple[Step, ...]
-    """Steps whose ends count from the beginning of the solution."""
+    """Steps after the prefix. Their ends are token counts from the beginning of the solution."""
     is_finished: bool
+    """True if the policy ended the solution."""
     is_cut: bool
+    """True if a token limit ended the solution."""
     num_sampled: int
     """Number of sampled tokens, including end tokens."""
 
 
-class Purse:
-    """Budget of tokens, from which running requests reserve their maximum until they end.
+class TokenBudget:
+    """Token budget of a problem.
 
-    So the limit is never exceeded, but a request waits while all remaining tokens are reserved.
+    A request reserves its maximum number of tokens and returns the unspent ones when it ends. The
+    limit is therefore never exceeded, but a request may wait until other requests end.
     """
 
     def __init__(self, limit: int | None) -> None:
-        """Start with the whole budget.
+        """Start with an unspent budget.
 
         Args:
-            limit: number of tokens; None for no limit.
+            limit: maximum number of tokens; None for no limit.
         """
         self.left: float = inf if limit is None else limit
-        """Tokens that are neither spent nor reserved."""
+        """Number of tokens that are neither spent nor reserved."""
         self._num_out = 0
         self._changed = asyncio.Condition()
 
@@ -145,11 +153,11 @@ class Purse:
         """Reserve tokens for a request.
 
         Args:
-            most: maximum tokens of the request, at least 1.
+            most: maximum number of tokens of the request, at least 1.
 
         Returns:
-            Number of tokens that it may use: `most`, or fewer if no more will ever be available; 0
-            for none.
+            Number of tokens that the request may use: `most`, or fewer if the budget will never
+            have `most` tokens again; 0 if the budget is spent.
         """
         if self.left == inf:
             return most
@@ -164,8 +172,8 @@ class Purse:
         """Release the unspent part of a reservation.
 
         Args:
-            reserved: number of tokens that `take` returned, more than 0.
-            spent: number of these tokens that were sampled.
+            reserved: number of tokens that `take` returned, at least 1.
+            spent: number of tokens that were sampled.
         """
         if self.left == inf:
             return
@@ -176,51 +184,57 @@ class Purse:
 
 
 class GrowingPiece:
-    """Steps that are sampled in successive completions."""
+    """Continuation of a prefix that is sampled in several successive completions."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], *, start: int) -> None:
         """Start an empty piece.
 
         Args:
-            decode: converts token ids to text.
+            decode: function that turns token ids into text.
             start: number of tokens of the solution before the piece.
         """
         self._decode, self._start = decode, start
         self.ids: tuple[int, ...] = ()
         self._steps: list[Step] = []
         self._text = ""
-        """Text of the open step."""
+        """Text of the open step, which is the text after the last closed step."""
         self._closed = self.num_parts = self._num_sampled = 0
 
     def add(self, part: Completion, num_sampled: int) -> None:
-        """Append a completion, for which `num_sampled` tokens were sampled."""
+        """Append a completion.
+
+        Args:
+            part: the completion.
+            num_sampled: number of sampled tokens, including an end token.
+        """
         self.ids += part.ids
         self._text = self._decode(self.ids[self._closed :])
         self.num_parts += 1
         self._num_sampled += num_sampled
 
     def close_step(self, *, least: int) -> bool:
-        """Close the open step if it is complete, and return whether it was closed.
+        """Close the open step if it is complete. Return True if the step was closed.
+
+        A complete step is more than a heading, and has no unfinished formula or table.
 
         Args:
-            least: minimum tokens of a step. A step must also be more than a heading, and leave no
-                formula or table open.
+            least: minimum number of tokens of a complete step.
         """
         is_complete = len(self.ids) - self._closed >= least and may_end(self._text)
         if is_complete:
-            self._close()
+            self._finish_step()
         return is_complete
 
     def split(self, splitter: StepSplitter) -> None:
-        """Split all sampled text into steps."""
+        """Split the whole text of the piece into steps; for pieces without closed steps."""
         steps = splitter.split(self.ids, self._text, self._decode)
         self._steps = [replace(step, end=self._start + step.end) for step in steps]
         self._text, self._closed = "", len(self.ids)
 
     def piece(self, *, is_finished: bool, is_cut: bool) -> Piece:
-        """Return the piece, including the text of an open step."""
+        """Return the finished piece. The text of an open step becomes its last step."""
         if self._text:
-            self._close()
+            self._finish_step()
         return Piece(
             ids=self.ids,
             steps=tuple(self._steps),
@@ -229,17 +243,18 @@ class GrowingPiece:
             num_sampled=self._num_sampled,
         )
 
-    def _close(self) -> None:
+    def _finish_step(self) -> None:
         self._steps.append(Step(text=self._text, end=self._start + len(self.ids)))
         self._text, self._closed = "", len(self.ids)
 
 
 Place = tuple[str, str, int, int]
-"""Journal key: problem, continued node, index of the continuation, and index of its part."""
+"""Key of a completion in the journal: id of the problem, id of the continued node, 0-based index of
+the continuation, and 0-based index of the completion in the continuation."""
 
 
 def completion_line(place: Place, completion: Completion) -> Line:
-    """Return the line of a journal that holds a completion."""
+    """Return the journal line of a completion."""
     return {
         "place": list(place),
         "ids": list(completion.ids),
@@ -250,7 +265,7 @@ def completion_line(place: Place, completion: Completion) -> Line:
 
 
 def read_entry(line: Line) -> JournalEntry:
-    """Return the completion in a line of a journal."""
+    """Return the completion in a journal line."""
     problem, parent, number, part = line["place"]
     completion = Completion(
         ids=tuple(line["ids"]),
@@ -265,62 +280,69 @@ def read_entry(line: Line) -> JournalEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSizes:
-    """Numbers of parameters of the models of a search."""
+    """Numbers of parameters of a search's models."""
 
     policy: int
+    """Number of parameters of the policy."""
     scorer: int
+    """Number of parameters of the scorer's model; 0 without a model."""
 
     def flops(self, cost: StoredCost) -> float:
-        """Return the floating-point operations of one problem's search: two per parameter and
-        token.
+        """Return the number of floating-point operations of one problem's search.
 
-        The prompt counts once, since engines that cache prefixes compute it once. Attention is not
-        counted.
+        The estimate is two operations per parameter and token. The prompt counts once, because
+        engines with a prefix cache compute it once. Attention is not counted.
         """
         return self.flops_of(cost.num_prompt + cost.num_sampled, cost.num_scored)
 
     def flops_of(self, by_policy: float, by_scorer: float) -> float:
-        """Return the floating-point operations for numbers of tokens of each model."""
+        """Return the floating-point operations for the tokens that each model computes.
+
+        Args:
+            by_policy: number of tokens computed by the policy.
+            by_scorer: number of tokens computed by the scorer's model.
+        """
         return 2.0 * (self.policy * by_policy + self.scorer * by_scorer)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFigures:
-    """Figures of one search, costs as means over the problems."""
+    """Results and cost of one search job."""
 
     num_problems: int
+    """Number of searched problems."""
     num_graded: int
-    """Problems with a gold answer."""
+    """Number of problems with a gold answer."""
     accuracy: Estimate
-    """Share of problems whose chosen solution has the right answer, among those with a gold answer;
-    a problem without a finished solution counts as wrong."""
+    """Fraction of the problems with a gold answer whose chosen solution is right. A problem without
+    a finished solution counts as wrong."""
     pass_rate: Estimate
-    """Fraction of problems with a right answer among the finished solutions."""
+    """Fraction of the problems with a gold answer that have a right finished solution."""
     finished: float
     """Mean number of distinct finished solutions per problem."""
     unfinished: float
-    """Share of problems without a finished solution."""
+    """Fraction of problems without a finished solution."""
     spent: float
-    """Share of problems whose search ended at the limit of tokens."""
+    """Fraction of problems whose search ended at the token limit."""
     flops: float | None
-    """Floating-point operations per problem; None if the size of a model is unknown."""
+    """Mean floating-point operations per problem; None if the size of a model is unknown."""
     cost: dict[str, float]
-    """Mean tokens or requests per problem, by kind of cost (`StoredCost`)."""
+    """Mean number of tokens or requests per problem, by the fields of `StoredCost`."""
 
     def lines(self) -> Iterator[str]:
         """Yield the lines to print."""
         accuracy, cost = self.accuracy, self.cost
         if accuracy.value is None or accuracy.low is None or accuracy.high is None:
-            yield f"{self.num_problems:,} problems were searched; none has a gold answer."
+            yield f"{self.num_problems:,} problems were searched. No problem has a gold answer."
         else:
             yield (
-                f"Right: {accuracy.value:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}] of "
-                f"{self.num_graded:,} problems; a right solution was among the finished ones for "
-                f"{self.pass_rate.value:.3f}."
+                f"Accuracy: {accuracy.value:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}] on "
+                f"{self.num_graded:,} problems with a gold answer. {self.pass_rate.value:.1%} of "
+                "these problems have a finished solution that is right."
             )
         yield (
-            f"Finished: {self.finished:.1f} different solutions per problem, none for "
-            f"{self.unfinished:.1%} of the problems."
+            f"Finished: {self.finished:.1f} distinct solutions per problem. {self.unfinished:.1%} "
+            "of the problems have no finished solution."
         )
         sampled = max(cost["num_sampled"], 1.0)
         yield (
@@ -336,16 +358,16 @@ class SearchFigures:
 def search_figures(
     trees: Sequence[StoredTree], sizes: ModelSizes | None, *, seed: int = 0
 ) -> SearchFigures:
-    """Measure a search.
+    """Compute the results and the cost of a search job.
 
     Args:
-        trees: trees of the search, one per problem.
-        sizes: sizes of its models; None if unknown.
+        trees: trees of the job, one per problem.
+        sizes: sizes of the job's models; None if unknown.
         seed: random seed of the bootstrap over problems.
     """
     weights = resample_weights(len(trees), seed)
     graded = np.array([bool(tree.answer) for tree in trees])
-    right = np.array([tree.is_right for tree in trees], dtype=np.float64)
+    right = np.array([tree.is_chosen_right for tree in trees], dtype=np.float64)
     any_right = [any(node.outcome == "right" for node in tree.results) for tree in trees]
 
     def mean(values: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""Selection of the solutions of a pool to label next."""
+"""Selection of solutions to label from a pool."""
 
 from __future__ import annotations
 

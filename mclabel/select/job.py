@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from mclabel.core.errors import ConfigError, DataError, RejectReason
-from mclabel.core.plain_files import write_whole
+from mclabel.core.plain_files import write_atomically
 from mclabel.core.settings import MAX_COUNT, OPERATIONAL, OneOf, Seed
 from mclabel.core.settings import rule as checked
 from mclabel.data.readers.rows import row_place, scan_rows
@@ -49,15 +49,17 @@ Floats = NDArray[np.float64]
 
 
 AGGREGATION = "min"
-"""Aggregation of step scores for rule=convincing: a solution is as good as its worst step."""
+"""Aggregation of step scores into a solution's score, for rule=convincing: the lowest step score.
+"""
 MAX_EXCLUDED = 1000
+"""Maximum number of manifests in `exclude`."""
 
 
 class SelectConfig(RunsHere):
     """A selection of solutions to be labelled."""
 
     solutions: Annotated[str, OPERATIONAL]
-    """Solutions: a file, or the folder or URL of a run of `mclabel label`."""
+    """Pool of solutions: a file, or the folder or URL of a run of `mclabel label`."""
     out: Annotated[str, OPERATIONAL]
     """Manifest to write: a file that ends in .parquet."""
     rule: str
@@ -65,11 +67,11 @@ class SelectConfig(RunsHere):
     budget: int = Field(ge=1, le=MAX_COUNT)
     """Number of solutions to choose."""
     prm: str | None = None
-    """PRM that scores the pool into `OUT.scores.jsonl`."""
+    """PRM that scores the pool. The scores are written to `OUT.scores.jsonl`."""
     scores: Annotated[str | None, OPERATIONAL] = None
     """Output of `mclabel score` for this pool, in place of `prm`."""
     uniform_share: float = Field(0.15, ge=0, le=1)
-    """Share of the budget drawn at random."""
+    """Share of the budget that is drawn at random from the pool, in [0, 1]."""
     per_problem: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Maximum number of solutions that the rule chooses from one problem."""
     seed: Seed = 0
@@ -100,25 +102,27 @@ class SelectReport:
     """Result of a selection."""
 
     num_pool: int
+    """Number of solutions in the pool."""
     num_problems: int
     """Number of problems in the pool."""
     num_scored: int
-    """Solutions of the pool with scores; 0 if the rule needs none."""
+    """Number of solutions in the pool that have scores; 0 if the rule needs no scores."""
     num_strange: int
-    """Solutions with scores that are not in the pool."""
+    """Number of scored solutions that are not in the pool."""
     num_certain: int
     """Number of solutions chosen by the rule."""
     num_wrong: int
-    """Number of wrong or ungraded answers among those."""
+    """Number of solutions with wrong or ungraded answers among those that the rule chose."""
     num_drawn: int
     """Number of solutions drawn uniformly at random."""
     probability: float
-    """Probability with which each solution that the rule did not choose was drawn."""
+    """Sampling probability, in [0, 1], of each solution that the rule did not choose."""
     stopped: JobReport | None = None
-    """Report of the scoring job if a limit stopped it; then nothing is selected."""
+    """Report of the scoring job if a limit stopped it before its end; then nothing is selected.
+    None if the selection was made."""
 
     def lines(self, out: str) -> Iterator[str]:
-        """Yield the lines to print."""
+        """Yield the lines to print on a terminal. `out` is the path of the manifest."""
         unscored = self.num_pool - self.num_scored
         yield f"{self.num_pool:,} solutions of {self.num_problems:,} problems in the pool"
         if self.num_scored and unscored:
@@ -130,7 +134,10 @@ class SelectReport:
             f"ungraded; {self.num_drawn:,} drawn, with probability {self.probability:.4g}"
         )
         if self.num_scored and not self.num_certain:
-            yield "uniform_share leaves nothing to the rule. Raise budget, or lower uniform_share"
+            yield (
+                "uniform_share leaves nothing to the rule: the whole budget is drawn at random. "
+                "Raise budget, or lower uniform_share"
+            )
         yield f"Label them: mclabel label CONFIG --select {out}"
 
 
@@ -147,17 +154,17 @@ def select(
         on_state: called often with the state of the scoring job.
 
     Raises:
-        ConfigError: the rule needs scores and none are given, the budget exceeds the pool, there is
-            no such rule, or `out` cannot be written.
-        DataError: the pool or the scores cannot be read, the scores are of another pool, or the
+        ConfigError: the rule is unknown or needs scores that are not given, the budget exceeds the
+            pool, or `out` cannot be written.
+        DataError: the pool or the scores cannot be read, the scores belong to another pool, or the
             rule can rank too few solutions.
-        ComponentError: a third-party function fails, or returns no number.
+        ComponentError: a third-party rule fails, or does not return a finite number.
     """
     rule = find_rule(config.rule)
     if rule.key is not None and config.prm is None and config.scores is None:
         raise ConfigError(
-            f"rule={config.rule}: ranks by scores, and none are given. Give --prm PRM, which "
-            "scores the pool, or --scores FILE, which `mclabel score` has written"
+            f"rule={config.rule}: ranks by scores, but no scores are given. Give --prm PRM to "
+            "score the pool, or --scores FILE with the output of `mclabel score`"
         )
     out = output_file(config.out, "-o ")
     _check_settings(config, out)
@@ -171,8 +178,8 @@ def select(
         )
     if rule.wrong_share is not None and all(row.outcome is None for row in pool.rows):
         raise DataError(
-            f"rule={config.rule}: chooses by whether answers are wrong, which no row of "
-            f"{config.solutions} says. Give the rows outcome or final_answer_correct"
+            f"rule={config.rule}: prefers wrong answers, but no row of {config.solutions} records "
+            "whether its answer is wrong. Add outcome or final_answer_correct to the rows"
         )
     keys, scores = np.full(num_pool, np.nan), np.full(num_pool, np.nan)
     num_strange, place = 0, None
@@ -183,7 +190,7 @@ def select(
             return _report(
                 pool, Chosen(certain=_NO_PLACES, drawn=_NO_PLACES, probability=0.0), stopped
             )
-        num_strange = _rank(config, rule, pool, place, keys, scores)
+        num_strange = _write_ranking(config, rule, pool, place, keys, scores)
     chosen = choose(
         [row.id for row in pool.rows],
         pool.problems,
@@ -197,17 +204,19 @@ def select(
     )
     content = manifest_bytes(
         list(_rows(config.rule, pool, chosen, keys, scores)),
-        _about(config, pool, chosen, scores, place),
+        _manifest_metadata(config, pool, chosen, scores, place),
     )
     if out.exists() and out.read_bytes() != content:
-        raise ConfigError(_other_selection(config.out, "its settings, pool or scores were others"))
-    write_whole(out, content)
+        raise ConfigError(
+            _other_selection(config.out, "made from other settings, another pool or other scores")
+        )
+    write_atomically(out, content)
     num_scored = int((~np.isnan(scores)).sum())
     return _report(pool, chosen, num_scored=num_scored, num_strange=num_strange)
 
 
 def _check_settings(config: SelectConfig, out: Path) -> None:
-    """Check that an existing manifest was made with the same settings."""
+    """Check that an existing manifest at `out` was made with the same settings."""
     if not out.exists():
         return
     about = read_selected(str(out), "-o ").about
@@ -254,7 +263,7 @@ def _report(
 def _score(
     config: SelectConfig, place: str, on_state: Callable[[JobState], None]
 ) -> JobReport | None:
-    """Score the pool; return the job's report if it was stopped before its end."""
+    """Score the pool; return the job's report if a limit stopped it, else None."""
     from mclabel.judge.score import score  # loads torch
 
     assert config.prm is not None
@@ -270,13 +279,21 @@ def _score(
     return job if job.num_blocks_left else None
 
 
-def _rank(
+def _write_ranking(
     config: SelectConfig, rule: Rule, pool: Pool, place: str, keys: Floats, scores: Floats
 ) -> int:
-    """Fill in the keys and scores of the pool's solutions.
+    """Read the scores, and write the ranking keys and scores of the pool's solutions.
 
-    Of several solutions with the same text, only the first gets a key, so that the rule chooses it
-    at most once; the others can still be drawn.
+    If several solutions have the same text, only the first gets a key. So the rule chooses the text
+    at most once; the other solutions can still be drawn at random.
+
+    Args:
+        config: configuration of the selection.
+        rule: rule that computes the keys.
+        pool: pool of solutions.
+        place: file or run with the scores.
+        keys: ranking key of each solution in the pool, filled in place; NaN if it has none.
+        scores: score of each solution in the pool, filled in place; NaN if it has none.
 
     Returns:
         Number of scored solutions that are not in the pool.
@@ -297,8 +314,8 @@ def _rank(
         scores[same_text] = np.fmax(scores[same_text], row.score)
     if not num_read:
         raise DataError(
-            f"scores={place!r}: holds no solutions. Give what `mclabel score` has written for "
-            f"{config.solutions}"
+            f"scores={place!r}: contains no solutions with scores. Give the output of `mclabel "
+            f"score` for {config.solutions}"
         )
     if num_strange == num_read:
         raise DataError(
@@ -311,7 +328,10 @@ def _rank(
 def _scored_rows(
     place: str, how: Callable[[tuple[float, ...]], float]
 ) -> Iterator[tuple[str, ScoredSolution]]:
-    """Yield every solution with scores in a file or a run, with its `text_id`."""
+    """Yield the `text_id` and the scores of each scored solution in a file or a run.
+
+    `how` aggregates the scores of the steps.
+    """
     if is_file(place):
         rows: Iterator[tuple[int, Any]] = iter(scan_rows(place))
     else:
@@ -323,9 +343,9 @@ def _scored_rows(
             where = f"solution {row['id']}"
         item = row if isinstance(row, RejectReason) else row_item(number, where, row)
         if isinstance(item, RejectReason):
-            raise DataError(f"{where}: {item.detail}. Give what `mclabel score` has written")
+            raise DataError(f"{where}: {item.detail}. Give the output of `mclabel score`")
         if row.get("scores") is None and isinstance(row.get("unknown"), str):
-            continue  # the PRM has no score for it
+            continue  # the PRM could not score this solution
         steps = item.steps
         if isinstance(steps, str):
             steps = tuple(split_text(steps, OUR_SPLIT))
@@ -334,7 +354,7 @@ def _scored_rows(
 
 
 def _score_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a scoring run's row in the form of a file of scores."""
+    """Convert a row of a scoring run to the fields of a row in a file of scores."""
     if not row["is_known"]:
         return {"scores": None, "unknown": row["reason"]}
     return {"scores": row["scores"]}
@@ -343,7 +363,7 @@ def _score_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 def _rows(
     rule: str, pool: Pool, chosen: Chosen, keys: Floats, scores: Floats
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the manifest."""
+    """Yield the rows of the manifest, one for each selected solution."""
     certain = [(rule, rank, place, 1.0) for rank, place in enumerate(chosen.certain.tolist(), 1)]
     drawn = [("uniform", None, place, chosen.probability) for place in chosen.drawn.tolist()]
     for rule_name, rank, place, probability in (*certain, *drawn):
@@ -360,7 +380,7 @@ def _rows(
         }
 
 
-def _about(
+def _manifest_metadata(
     config: SelectConfig, pool: Pool, chosen: Chosen, scores: Floats, place: str | None
 ) -> dict[str, Any]:
     """Return the metadata of the manifest."""
@@ -388,7 +408,7 @@ def _about(
 
 
 def _prm(config: SelectConfig, place: str) -> dict[str, Any]:
-    """Return the PRM that computed the scores, as far as it is recorded."""
+    """Return the recorded name and weights' digest of the PRM; a value is None if not recorded."""
     if config.prm is not None:
         return {"prm": config.prm, "weights": weights_of(config.prm)}
     if is_file(place):

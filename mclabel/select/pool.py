@@ -1,7 +1,7 @@
 """The pool of solutions, the rules that rank them, and their selection with exact probabilities.
 
-`job` reads a pool and its scores, ranks by a `Rule`, and calls `choose`. `mclabel.core.stats.pool`
-estimates from the probabilities.
+`mclabel.select.job` reads a pool and its scores, ranks the solutions by a `Rule`, and calls
+`choose`. `mclabel.core.stats.pool` uses the probabilities to estimate statistics of the whole pool.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mclabel.core.components import find_target
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Outcome
 from mclabel.core.seeds import content_id
-from mclabel.data.readers.judged import answer_right_of
+from mclabel.data.readers.judged import parse_answer_right
 from mclabel.data.readers.solutions import Selected, text_id
 from mclabel.prm.scoring.items import FILES, SolutionItem, file_items
 from mclabel.run.shards.labels import label_tables
@@ -35,26 +35,28 @@ class PoolRow(NamedTuple):
     """A solution of a pool."""
 
     id: str
-    """Id of the solution in its run; for a file, the number of the row, from 1."""
+    """Id of the solution in its run. In a file, the 1-based number of its row."""
     problem_id: str
-    """Id of the problem; a hash of its text if the file has no `problem_id`."""
+    """Id of the problem, or a hash of its text if the file has no `problem_id`."""
     text_id: str
+    """Hash of the texts of the problem and the solution."""
     outcome: Outcome | None
+    """Outcome of the solution; None if it is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Solutions of a pool, in the order of their ids."""
+    """A pool of solutions, in the order of their ids."""
 
     rows: list[PoolRow]
     problems: NDArray[np.int64]
-    """Index of each solution's problem, `[num_solutions]`."""
+    """0-based index of each solution's problem, `[num_solutions]`."""
     left_out: frozenset[str] = frozenset()
-    """The `text_id` of solutions that earlier selections have chosen."""
+    """The `text_id` of each solution that earlier selections chose; the pool leaves these out."""
 
     @property
     def id(self) -> str:
-        """Hash of the pool's content, which does not depend on the order of reading."""
+        """Hash of the pool's content. It does not depend on the order in which rows are read."""
         return content_id("pool", [(row.id, row.text_id, row.outcome) for row in self.rows])
 
     @property
@@ -73,11 +75,11 @@ def read_pool(source: str, without: Sequence[Selected] = ()) -> Pool:
     """Read the solutions of a file or a labelling run.
 
     Args:
-        source: file or run, as in `mclabel score`.
-        without: earlier selections; solutions with the same texts as theirs are left out.
+        source: file, or folder or URL of a run.
+        without: earlier selections. Solutions with the same texts as theirs are left out.
 
     Raises:
-        DataError: the file cannot be read, or has no solution that can be used.
+        DataError: the file cannot be read or has no usable solution, or all solutions are left out.
         ShardError: the run has no labels, or they are damaged.
     """
     unsorted_rows = _file_rows(source) if is_file(source) else _run_rows(source)
@@ -85,7 +87,10 @@ def read_pool(source: str, without: Sequence[Selected] = ()) -> Pool:
     all_rows = sorted(unsorted_rows, key=lambda row: row.id)
     rows = [row for row in all_rows if row.text_id not in left_out]
     if all_rows and not rows:
-        raise DataError(f"{source}: exclude leaves nothing of it. Give a larger pool")
+        raise DataError(
+            f"{source}: all of its solutions are in the manifests of exclude, so none is left. "
+            "Give a larger pool"
+        )
     if not rows:
         raise DataError(
             f"{source}: holds no solutions with a problem and steps. Give a file with problem and "
@@ -105,13 +110,13 @@ def outcome_of(row: Mapping[str, Any], place: str) -> Outcome | None:
     """Return the outcome from a row's `outcome` or `final_answer_correct`; None if unknown.
 
     Raises:
-        DataError: the columns have other values.
+        DataError: a column has a value that is not allowed.
     """
     try:
         outcome = row.get("outcome")
         if outcome not in (None, ""):
             return Outcome(outcome)
-        right = answer_right_of(row.get("final_answer_correct"))
+        right = parse_answer_right(row.get("final_answer_correct"))
     except ValueError as error:
         names = ", ".join(Outcome)
         raise DataError(
@@ -128,7 +133,7 @@ def text_id_of(item: SolutionItem) -> str:
 def _file_rows(source: str) -> Iterator[PoolRow]:
     for item in file_items(source):
         if not isinstance(item, SolutionItem):
-            continue  # scoring and labelling leave it out, too
+            continue  # scoring and labelling leave out such rows, too
         row = json.loads(item.row)
         problem_id = row.get("problem_id")
         yield PoolRow(
@@ -154,19 +159,19 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """Selected solutions, as 0-based places in the pool."""
+    """Selected solutions, as 0-based positions in the pool."""
 
     certain: Ints
-    """Places of the solutions that the rule chose, in its order; their probability is 1."""
+    """Positions of the solutions that the rule chose, best first; their probability is 1."""
     drawn: Ints
-    """Places of the solutions that were drawn uniformly, in increasing order."""
+    """Positions of the solutions that were drawn uniformly, in increasing order."""
     probability: float
-    """Probability with which each solution that the rule did not choose was drawn; 1.0 if all
-    were."""
+    """Sampling probability of each solution that the rule did not choose; 1.0 if all of these
+    solutions were drawn."""
 
 
 def num_drawn(budget: int, uniform_share: float) -> int:
-    """Return the size of the uniform part of a budget: at least 1 unless the share is 0."""
+    """Return the number of solutions to draw at random: at least 1 unless `uniform_share` is 0."""
     if uniform_share == 0:
         return 0
     return min(budget, max(1, round(uniform_share * budget)))
@@ -186,25 +191,27 @@ def choose(
 ) -> Chosen:
     """Choose solutions with exact probabilities.
 
-    The budget N has two parts. The rule's part are the first k solutions of its ranking, with
-    probability 1. The uniform part, m = N - k, is drawn without replacement from the M - k others
-    of the pool, each with probability m / (M - k), whether it has a score or not. So all of the
-    budget is used, and no probability is 0 if `uniform_share` > 0, since m is then at least 1.
+    The budget N has two parts. The first k solutions of the rule's ranking are chosen with
+    probability 1. The uniform part of m = N - k solutions is drawn without replacement from the
+    other M - k solutions of the pool, with or without scores. Each of these has the probability
+    m / (M - k). So the whole budget is used. If `uniform_share` > 0, then m is at least 1, and no
+    probability is 0.
 
-    Problems take turns in the ranking: first the best solution of each, in order of their keys,
-    then the second best of each, and so on.
+    Problems take turns in the ranking. First comes the best solution of each problem, in the order
+    of the keys, then the second best solution of each problem, and so on.
 
     Args:
         ids: distinct ids of the pool's solutions.
-        problems: index of each solution's problem.
-        keys: the rule's key of each solution, the highest first; NaN if it has none.
-        is_wrong: whether each solution's answer is wrong or ungraded.
-        budget: number of solutions to choose, in 1..M.
+        problems: 0-based index of each solution's problem.
+        keys: ranking key of each solution; the highest keys are chosen first. NaN if the rule
+            cannot rank a solution.
+        is_wrong: flags of the solutions whose answer is wrong or ungraded.
+        budget: number of solutions to choose, in 1..M, where M is the size of the pool.
         uniform_share: fraction of the budget that is drawn uniformly, in [0, 1].
-        seed: random seed of the draw and of ties.
-        wrong_share: fraction of the rule's part that `is_wrong`; if there are too few such
-            solutions, or too few others, the other kind fills up. None ranks by keys alone.
-        per_problem: maximum number of solutions that the rule takes of a problem; None for no
+        seed: random seed of the draw and of the order of equal keys.
+        wrong_share: fraction of solutions with `is_wrong` in the rule's part. If one kind has too
+            few solutions, the other kind takes their place. None ranks by keys alone.
+        per_problem: maximum number of solutions that the rule chooses from one problem; None for no
             limit.
 
     Raises:
@@ -217,16 +224,16 @@ def choose(
     is_tied, ties = counts[place] > 1, np.zeros(len(ranked), dtype=np.uint64)
     ties[is_tied] = _hashes(seed, "tie", ids, ranked[is_tied])
     ranked = ranked[np.lexsort((ties, -keys[ranked]))]
-    certain = _certain(ranked, problems, is_wrong, wanted, wrong_share, per_problem)
+    certain = _choose_best(ranked, problems, is_wrong, wanted, wrong_share, per_problem)
     if len(certain) < wanted:
-        limit = f", {per_problem} of a problem at most" if per_problem is not None else ""
+        limit = f" with at most {per_problem} from a problem" if per_problem is not None else ""
         raise DataError(
             f"budget={budget}: the rule is to choose {wanted:,} solutions, but of {len(ids):,} in "
-            f"the pool it ranks {len(ranked):,} and can take {len(certain):,}{limit}. Lower "
+            f"the pool it ranks {len(ranked):,} and can choose {len(certain):,}{limit}. Lower "
             "budget, or raise uniform_share or per_problem"
         )
     others = np.setdiff1d(np.arange(len(ids)), certain)
-    # The smallest hashes of (seed, solution) are drawn, so the draw ignores the order of the pool.
+    # Solutions with the smallest hashes of seed and id are drawn, so the order has no influence.
     hashes = _hashes(seed, "draw", ids, others)
     drawn = np.sort(others[np.argsort(hashes, kind="stable")[:num_random]])
     return Chosen(
@@ -236,7 +243,7 @@ def choose(
     )
 
 
-def _certain(
+def _choose_best(
     ranked: Ints,
     problems: Ints,
     is_wrong: Flags,
@@ -244,29 +251,29 @@ def _certain(
     wrong_share: float | None,
     per_problem: int | None,
 ) -> Ints:
-    """Return the places of the solutions that a rule takes, in its order."""
+    """Return the positions of at most `count` solutions that the rule chooses, best first."""
     used = np.zeros(int(problems.max()) + 1, dtype=np.int64)
     if wrong_share is None:
-        return _in_turns(ranked, problems, used, count, per_problem)
+        return _take_in_turns(ranked, problems, used, count, per_problem)
     wrong, rest = ranked[is_wrong[ranked]], ranked[~is_wrong[ranked]]
-    first = _in_turns(wrong, problems, used, round(wrong_share * count), per_problem)
-    second = _in_turns(rest, problems, used, count - len(first), per_problem)
+    first = _take_in_turns(wrong, problems, used, round(wrong_share * count), per_problem)
+    second = _take_in_turns(rest, problems, used, count - len(first), per_problem)
     remaining = wrong[~np.isin(wrong, first)]
-    third = _in_turns(remaining, problems, used, count - len(first) - len(second), per_problem)
+    third = _take_in_turns(remaining, problems, used, count - len(first) - len(second), per_problem)
     return np.concatenate([first, second, third])
 
 
-def _in_turns(
+def _take_in_turns(
     ranked: Ints, problems: Ints, used: Ints, count: int, per_problem: int | None
 ) -> Ints:
-    """Take the first solutions of a ranking in which problems take turns.
+    """Return the first solutions of a ranking in which problems take turns.
 
     Args:
-        ranked: places, best first.
-        problems: index of the problem at each place of the pool.
-        used: number of solutions taken of each problem; increased in place.
-        count: maximum number to take.
-        per_problem: maximum number per problem, including those taken before; None for no limit.
+        ranked: positions of solutions in the pool, best first.
+        problems: 0-based index of the problem of each solution in the pool.
+        used: number of solutions chosen so far from each problem; increased in place.
+        count: maximum number of solutions to return.
+        per_problem: maximum number per problem, including those in `used`; None for no limit.
     """
     by_problem = np.argsort(problems[ranked], kind="stable")
     sorted_problems = problems[ranked[by_problem]]
@@ -291,8 +298,9 @@ def _hashes(seed: int, purpose: str, ids: Sequence[str], places: Ints) -> NDArra
 
 
 KIND = "selections"
+"""Kind of component, which names the entry point group of third-party rules."""
 RULE_PARAMETERS = ("problem", "solution", "steps", "scores", "score", "outcome")
-"""Names of parameters that a third-party rule may have."""
+"""Parameter names that the function of a third-party rule may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +308,7 @@ class ScoredSolution:
     """A solution of the pool with its scores."""
 
     place: str
-    """Place of the solution, for messages."""
+    """File and row, or id, that identify the solution in messages."""
     problem: str
     steps: tuple[str, ...]
     scores: tuple[float, ...]
@@ -318,19 +326,20 @@ class ScoredSolution:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Rule that ranks the solutions of a pool by the worth of their labels."""
+    """Rule that ranks the solutions of a pool by how useful their labels would be."""
 
     key: Callable[[ScoredSolution], float] | None
-    """Returns the key of a solution; the highest keys are chosen first. None chooses at random,
-    without scores."""
+    """Function that returns the ranking key of a solution; the highest keys are chosen first. None
+    chooses at random, without scores."""
     wrong_share: float | None = None
-    """Fraction of the rule's part with wrong or ungraded answers, if there are enough."""
+    """Fraction of wrong or ungraded answers among the solutions that the rule chooses, if the pool
+    has enough. None ranks by keys alone."""
 
 
 def entropy_of_first_error(scores: tuple[float, ...]) -> float:
     """Return the entropy, in nats, of the position of the first error, or its absence.
 
-    Each score is taken as the chance that a step is right given that all steps before it are.
+    Each score is taken as the probability that a step is right given that all earlier steps are.
     """
     sound, total = 1.0, 0.0
     for score in scores:
@@ -344,19 +353,23 @@ def _x_log_x(x: float) -> float:
 
 
 UNIFORM = Rule(key=None)
-# Convincing wrong answers, "Let's Verify Step by Step" (arXiv 2305.20050, section 4.2): 80% wrong
-# answers with the highest scores, the rest the best of all others. The paper ranks 1,000 samples of
-# each problem separately; here all problems share one budget and take turns.
+# Convincing wrong answers, from "Let's Verify Step by Step" (arXiv 2305.20050, section 4.2). 80% of
+# the choices are the wrong answers with the highest scores; the others are the best right answers.
+# The paper ranks 1,000 samples of each problem separately; here all problems share one budget and
+# take turns.
 CONVINCING = Rule(key=lambda row: row.score, wrong_share=0.8)
 # ActPRM (arXiv 2504.10559) also selects where the PRM is uncertain, by thresholds and an ensemble.
 UNCERTAIN = Rule(key=lambda row: entropy_of_first_error(row.scores))
 
 
 def find_rule(name: str) -> Rule:
-    """Return the rule of a name, or one that calls the function `module:function`.
+    """Return the rule with a name, or a rule that ranks by a third-party function.
+
+    Args:
+        name: name of a rule, or `module:function`.
 
     Raises:
-        ConfigError: there is no such rule, or the function has a parameter that nothing fills.
+        ConfigError: the rule is unknown, or the function has a parameter that gets no value.
     """
     target = find_target(KIND, name)
     if isinstance(target, Rule):
@@ -396,24 +409,24 @@ def scored_solution(
     outcome: Outcome | None,
     how: Callable[[tuple[float, ...]], float],
 ) -> ScoredSolution:
-    """Make the record of a solution with the scores in its row.
+    """Make the record of a solution from its texts and the scores in its row.
 
     Args:
-        place: place of the solution, for messages.
+        place: file and row, or id, that identify the solution in messages.
         problem: text of the problem.
         steps: texts of the solution's steps.
         row: row with `scores`.
         outcome: outcome of the solution; None if it is unknown.
-        how: aggregates the scores of the steps.
+        how: function that aggregates the scores of the steps.
 
     Raises:
-        DataError: the row has no scores, or invalid ones.
+        DataError: the row has no scores, or invalid scores.
     """
     scores = _numbers(place, row, "scores")
     if not scores or not all(0 <= score <= 1 for score in scores):
         raise DataError(
-            f"{place}: scores={row.get('scores')!r}: must be numbers from 0 to 1, one a step. Give "
-            "what `mclabel score` has written"
+            f"{place}: scores={row.get('scores')!r}: must be numbers from 0 to 1, one for each "
+            "step. Give the output of `mclabel score`"
         )
     return ScoredSolution(
         place=place,
@@ -430,7 +443,7 @@ def _numbers(place: str, row: Mapping[str, Any], name: str) -> tuple[float, ...]
     numbers: list[Any] = list(content) if isinstance(content, list | tuple) else [None]
     if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
         raise DataError(
-            f"{place}: {name}={content!r}: must be a list of finite numbers, one a step. Give what "
-            "`mclabel score` has written"
+            f"{place}: {name}={content!r}: must be a list of finite numbers, one for each step. "
+            "Give the output of `mclabel score`"
         )
     return tuple(map(float, numbers))

@@ -1,8 +1,9 @@
-"""Access control of the HTTP servers and of the pages that this machine serves.
+"""Access control of the API servers and of the web pages that this machine serves.
 
-API servers require a bearer token, or a loopback Host header without one. Pages require a token
-(once in the URL, then in a cookie), a loopback Host header against DNS rebinding, and the page's
-own Origin header for writes. A Content-Security-Policy allows only this package's scripts.
+An API server requires a bearer token. If it has no token, it accepts only requests whose Host
+header is a loopback name. A web page requires a token, first in the URL and then in a cookie. It
+also requires a loopback name in the Host header, against DNS rebinding, and its own address in the
+Origin header of writes. A Content-Security-Policy allows only this package's scripts.
 """
 
 from __future__ import annotations
@@ -23,33 +24,45 @@ from mclabel.core.stop import ends_within
 from mclabel.serving.requests import Refused, json_response
 from mclabel.serving.run import GRACE_S, HOST, host_name, is_loopback, keep, make_server
 
-NO_UPGRADE = "this server speaks plain HTTP: no WebSocket, and no other protocol to upgrade to"
+NO_UPGRADE = (
+    "this server supports only plain HTTP. Send the request without an Upgrade header; WebSocket "
+    "is not supported"
+)
+"""Message to clients that ask for another protocol."""
+NOT_LOOPBACK = "this host name is not served. Use 127.0.0.1 or localhost as the host"
+"""Message to clients whose Host header is not a loopback name."""
 
 
-def fenced(routes: Sequence[Route], token: str | None) -> ASGIApp:
-    """Return an application whose endpoints are behind access control.
+def api_app(routes: Sequence[Route], token: str | None) -> ASGIApp:
+    """Return an API application with access control.
 
     Args:
-        routes: the endpoints, which may raise `Refused`.
-        token: token that clients must send; None serves only requests to a loopback name.
+        routes: endpoints of the application, which may raise `Refused`.
+        token: token that clients must send; None accepts only requests whose Host header is a
+            loopback name.
     """
     app = Starlette(
-        routes=list(routes), exception_handlers={Refused: _refusal, HTTPException: _refusal}
+        routes=list(routes),
+        exception_handlers={Refused: _refusal_response, HTTPException: _refusal_response},
     )
     return _Fence(app, token)
 
 
-async def _refusal(request: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException):  # raised by the routing
-        error = Refused(error.status_code, f"{request.method} {request.url.path[:200]}: not served")
+async def _refusal_response(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):  # no route matches the request
+        error = Refused(
+            error.status_code,
+            f"{request.method} {request.url.path[:200]}: the server has no such endpoint",
+        )
     assert isinstance(error, Refused)
     return json_response(error.body, error.status, error.headers)
 
 
 class _Fence:
-    """Access control by token, or without one by a loopback name in the Host header.
+    """Access control of an API server: by token, or without a token by the Host header.
 
-    The loopback name keeps out web pages that reach this machine by DNS rebinding.
+    Without a token, the Host header must be a loopback name. This refuses web pages that reach this
+    machine by DNS rebinding.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -60,29 +73,32 @@ class _Fence:
             return
         request = Request(scope)
         answering = self._app
-        refused = self._refused(request)
+        refused = self._refuse_request(request)
         if refused is None:
             keep(scope)
             if "upgrade" in request.headers:
                 refused = Refused(400, NO_UPGRADE)
         if refused is not None:
-            answering = await _refusal(request, refused)
+            answering = await _refusal_response(request, refused)
         await answering(scope, receive, send)
 
-    def _refused(self, request: Request) -> Refused | None:
+    def _refuse_request(self, request: Request) -> Refused | None:
         if self._token is None:
             name = host_name(request.headers.get("host", ""))
-            return None if is_loopback(name) else Refused(421, "this address is not served")
+            return None if is_loopback(name) else Refused(421, NOT_LOOPBACK)
         scheme, _, sent_token = request.headers.get("authorization", "").partition(" ")
         matches = hmac.compare_digest(sent_token.strip().encode("latin-1"), self._token.encode())
         if scheme.lower() == "bearer" and matches:
             return None
         headers = {"www-authenticate": "Bearer"}
-        return Refused(401, "the key is wrong: send the server's token as the key", headers=headers)
+        why = "the API key is missing or wrong. Send the server's token as the API key"
+        return Refused(401, why, headers=headers)
 
 
 MAX_THREADS = 4
+"""Maximum number of threads that answer requests for pages."""
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
+"""Names in the Host header under which pages are served."""
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "font-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -93,10 +109,11 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
+"""Security headers of all responses to requests for pages."""
 
 
 class PageFence:
-    """Access control of pages by loopback name and token, which also adds the security headers."""
+    """Access control of web pages by Host header and token. It also adds the security headers."""
 
     def __init__(
         self,
@@ -109,10 +126,11 @@ class PageFence:
         """Wrap an application.
 
         Args:
-            app: application that reads `request.state.person`.
-            tokens: names of visitors by their tokens.
+            app: application that serves the pages. It may read the visitor's name from
+                `request.state.person`.
+            tokens: maps tokens to the names of visitors.
             command: command that serves the pages, for messages.
-            posts: paths that accept POST; all others accept only GET and HEAD.
+            posts: paths that accept POST. All other paths accept only GET and HEAD.
         """
         self._app, self._tokens = app, dict(tokens)
         self._command, self._posts = command, frozenset(posts)
@@ -130,14 +148,14 @@ class PageFence:
             await send(message)
 
         request = Request(scope)
-        await (self._refusal(request) or self._app)(scope, receive, guarded)
+        await (self._refusal_response(request) or self._app)(scope, receive, guarded)
 
-    def _refusal(self, request: Request) -> Response | None:
+    def _refusal_response(self, request: Request) -> Response | None:
         if host_name(request.headers.get("host", "")) not in HOSTS:
-            return self._text_response("this address is not served", 421)
+            return self._text_response(NOT_LOOPBACK, 421)
         writes = request.method == "POST" and request.url.path in self._posts
         if request.method not in ("GET", "HEAD") and not writes:
-            return self._text_response("only looked at", 405)
+            return self._text_response("this address accepts only GET and HEAD requests", 405)
         cookie = f"mclabel_{(request.scope.get('server') or ('', 0))[1]}"
         url_token = request.query_params.get("token", "")
         if self._visitor(url_token) is not None:
@@ -147,13 +165,15 @@ class PageFence:
         visitor = self._visitor(request.cookies.get(cookie, ""))
         if visitor is None:
             return self._text_response(
-                "open the address that the command printed, with its token", 403
+                "the token is missing. Open the address that the command printed, which contains "
+                "the token",
+                403,
             )
         keep(request.scope)
         if "upgrade" in request.headers:
             return self._text_response(NO_UPGRADE, 400)
         if writes and request.headers.get("origin") != f"http://{request.headers['host']}":
-            return self._text_response("only its own page can write", 403)
+            return self._text_response("only the page itself may send POST requests", 403)
         request.state.person = visitor
         return None
 
@@ -161,7 +181,10 @@ class PageFence:
         return PlainTextResponse(f"{self._command}: {reason}", status)
 
     def _visitor(self, sent_token: str) -> str | None:
-        """Return the visitor with a token; all tokens are compared in constant time."""
+        """Return the name of the visitor with a token; None if the token is unknown.
+
+        All tokens are compared, in constant time.
+        """
         visitor = None
         for token, name in self._tokens.items():
             if hmac.compare_digest(sent_token.encode(), token.encode()):
@@ -170,12 +193,17 @@ class PageFence:
 
 
 def page_address(listening: socket.socket) -> str:
-    """Return the URL of pages that are served on a socket."""
+    """Return the base URL of the pages that are served on a socket."""
     return f"http://{HOST}:{listening.getsockname()[1]}"
 
 
 def serve_page(app: ASGIApp, listening: socket.socket) -> None:
-    """Serve pages until interrupted."""
+    """Serve web pages until interrupted.
+
+    Args:
+        app: application with its access control.
+        listening: socket from `listen_here`.
+    """
     import anyio
     import anyio.to_thread
 
@@ -193,28 +221,29 @@ def serve_page(app: ASGIApp, listening: socket.socket) -> None:
 
 
 def listen_here(port: int | None, default: int) -> socket.socket:
-    """Return a socket that listens only to this machine.
+    """Return a socket that accepts connections only from this machine.
 
     Args:
-        port: port number; None takes `default`, or any free port if that is in use.
-        default: the command's own port.
+        port: port number; None uses `default`, or any free port if `default` is in use.
+        default: default port of the command.
 
     Raises:
         ConfigError: the port is in use.
     """
     try:
-        return _bound(default if port is None else port)
+        return _bind_socket(default if port is None else port)
     except OSError as error:
         if port is None:
-            return _bound(0)
+            return _bind_socket(0)
         raise ConfigError(
-            f"--port {port}: cannot be listened on ({error.strerror}). Give another, or none for a "
-            "free one"
+            f"--port {port}: the server cannot listen on this port ({error.strerror}). Pass "
+            "another port, or leave out --port to use a free port"
         ) from error
 
 
-def _bound(port: int) -> socket.socket:
-    # asyncio disables Nagle's algorithm only if the protocol is named; else small answers wait
+def _bind_socket(port: int) -> socket.socket:
+    # The protocol is passed explicitly. Otherwise asyncio does not disable Nagle's algorithm, which
+    # delays small responses.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

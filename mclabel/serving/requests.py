@@ -1,4 +1,4 @@
-"""Requests of the HTTP servers: their bodies, their limits, and those in progress."""
+"""Reads, limits and answers the requests of the HTTP servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RETRY_S = 5
-"""Seconds after which a client that was refused for overload may retry."""
+"""Seconds after which a client that was refused because of overload may retry."""
+SHUTDOWN = "the server is shutting down"
+"""Message to clients whose requests end because the server ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +30,12 @@ class Limits:
     """Limits on concurrent requests."""
 
     max_live: int = 8
-    """Maximum number of requests that are processed at a time."""
+    """Maximum number of requests that are processed at the same time."""
     max_waiting: int = 64
-    """Maximum number of requests that wait for their turn."""
+    """Maximum number of requests that wait to be processed."""
 
 
-class Asked:
+class RequestQueue:
     """Running and waiting requests of a server."""
 
     def __init__(self, limits: Limits) -> None:
@@ -47,37 +49,43 @@ class Asked:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ending: Refused | None = None
         self.died: EngineDied | None = None
-        """Error of the engine after which no request can be answered; None while it runs."""
+        """Error that ended the engine, so no request can be answered; None while it runs."""
 
     def __len__(self) -> int:
         """Return the number of running and waiting requests."""
         return len(self._tasks)
 
     def begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
-        """Process a request when its turn comes. Cancelling the returned task ends it.
+        """Process a request as soon as the limits allow it, and return its task.
+
+        Cancelling the task ends the request.
+
+        Args:
+            work: function that processes the request and returns the answer.
 
         Raises:
-            Refused: there are too many requests, or the server ends. The task raises it if there is
-                no answer.
+            Refused: there are too many requests, or the server is shutting down. The task also
+                raises `Refused` if the request fails.
         """
         if self._ending is not None:
             raise self._ending
         if len(self) >= self._limits.max_live + self._limits.max_waiting:
             raise Refused(
                 429,
-                f"{len(self)} requests are running or waiting already. Try again later",
+                f"{len(self)} requests are already running or waiting. Try again in {RETRY_S} "
+                "seconds",
                 headers={"retry-after": str(RETRY_S)},
             )
-        task = asyncio.create_task(self._guarded(work))
+        task = asyncio.create_task(self._process_request(work))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget_task)
         return task
 
     def end(self, why: str) -> None:
-        """End all requests and refuse new ones.
+        """End all requests, and refuse new requests.
 
         Args:
-            why: message to the clients.
+            why: reason, as a message to the clients.
         """
         if self._ending is None:
             self._ending = Refused(503, why)
@@ -86,17 +94,17 @@ class Asked:
 
     async def close(self) -> None:
         """End all requests and wait until they have ended."""
-        self.end("the server ends")
+        self.end(SHUTDOWN)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            # Without this, asyncio would log the error of a request whose client has gone away.
+            # Otherwise asyncio would log the error of a request whose client has disconnected.
             task.exception()
 
-    async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the answer; raise `Refused` for any failure."""
+    async def _process_request(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Wait for a slot and process a request. Raise `Refused` for any failure."""
         try:
             async with self._slots:
                 return await work()
@@ -118,18 +126,24 @@ class Asked:
             raise Refused(500, str(error)) from error
         except Exception as error:
             logger.exception("a request has failed")
-            raise Refused(500, "a fault of the server has ended the request") from error
+            raise Refused(
+                500, "the request failed because of an error in the server; see the server's log"
+            ) from error
 
 
 MAX_DROPPED = 64 * 2**20
-"""Maximum bytes that are read and discarded of a request that is too large. A client that is still
-sending would not read the error."""
+"""Maximum bytes of a too large request that are read and discarded before the error is sent. A
+client does not read the error while it is still sending."""
 BODY_S = 30.0
-"""Maximum seconds in which a client must send its request."""
+"""Maximum seconds for a client to send the body of its request."""
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """Read the body of a request, which must be JSON by its content type.
+    """Read the body of a request, whose content type must be JSON.
+
+    Args:
+        request: the request.
+        max_bytes: maximum bytes of the body.
 
     Raises:
         Refused: the body has another type, is too large, or does not arrive in time.
@@ -147,15 +161,15 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
                 if size <= max_bytes:
                     parts.append(part)
     except TimeoutError:
-        raise Refused(408, f"the request did not come within {BODY_S:.0f} s") from None
+        raise Refused(408, f"the request did not arrive within {BODY_S:.0f} s") from None
     except ClientDisconnect:
-        raise Refused(400, "the client is gone") from None
+        raise Refused(400, "the client has disconnected") from None
     if size > max_bytes:
         raise Refused(413, f"the request is larger than {max_bytes:,} bytes")
     return b"".join(parts)
 
 
-def parsed(body: bytes) -> dict[str, Any]:
+def parse_body(body: bytes) -> dict[str, Any]:
     """Parse a body as a JSON object.
 
     Raises:
@@ -172,26 +186,32 @@ def parsed(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise Refused(400, f"the body is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(content, dict):
-        raise Refused(400, f"the body must be an object, is a {type(content).__name__}")
+        raise Refused(400, f"the body must be a JSON object, but is a {type(content).__name__}")
     return content
 
 
-async def answered(
+async def respond_when_done(
     work: asyncio.Task[T], request: Request, respond: Callable[[T], Response]
 ) -> Response:
-    """Wait for the response to a request; end its work if the client disconnects."""
-    gone = asyncio.create_task(disconnected(request.receive))
+    """Wait for a request's task and return the response. Cancel the task if the client disconnects.
+
+    Args:
+        work: task of the request.
+        request: the request.
+        respond: function that turns the task's result into a response.
+    """
+    gone = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return respond(work.result())
-        return Response(status_code=499)  # the client has gone away
+        return Response(status_code=499)  # nobody receives this: the client has disconnected
     finally:
         work.cancel()
         gone.cancel()
 
 
-async def disconnected(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -210,10 +230,11 @@ _TYPES: Mapping[int, str] = {
     500: "server_error",
     503: "server_error",
 }
+"""Maps HTTP statuses to error types of the OpenAI API."""
 
 
 class Refused(MclabelError):
-    """Error for a request that is not served."""
+    """Error that is sent to the client as the response to its request."""
 
     def __init__(
         self,
@@ -228,21 +249,21 @@ class Refused(MclabelError):
         Args:
             status: HTTP status of the response.
             message: message to the client.
-            param: field of the request that is wrong; None if it is no field.
-            headers: headers of the response.
+            param: wrong field of the request; None if no single field is wrong.
+            headers: additional headers of the response.
         """
         super().__init__(message)
         self.status, self.param, self.headers = status, param, dict(headers or {})
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body of the response, in the form of the OpenAI API."""
+        """Body of the response, in the format of the OpenAI API."""
         kind = _TYPES.get(self.status, "invalid_request_error")
         error = {"message": str(self), "type": kind, "param": self.param, "code": None}
         return {"error": error}
 
 
 def to_json(content: Any) -> bytes:
-    """Return content as JSON bytes; invalid Unicode is replaced."""
+    """Return content as UTF-8 JSON; characters that UTF-8 lacks become question marks."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "replace")

@@ -1,7 +1,8 @@
-"""The HTTP server of an application: its address, its connections and its shutdown.
+"""Runs the HTTP server of an application: handles its address, its connections and its shutdown.
 
-Clients without the token cannot exhaust the connections: a request's header must arrive within
-`HEADER_S` seconds, and connections without a valid request take at most half of all slots.
+Clients without the token cannot use up all connections. The header of a request must arrive within
+`HEADER_S` seconds. Connections over which no authorised request has arrived take at most half of
+all places.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mclabel.core.errors import ConfigError
-from mclabel.serving.requests import Asked, Refused, to_json
+from mclabel.serving.requests import SHUTDOWN, Refused, RequestQueue, to_json
 
 if TYPE_CHECKING:
     import uvicorn
@@ -28,22 +29,22 @@ if TYPE_CHECKING:
 
 
 LOOK_S = 0.1
-"""Seconds between two checks whether the server must end."""
+"""Seconds between two checks of whether the server must end."""
 END_S = 2
 """Maximum seconds for running responses to end at shutdown."""
 GRACE_S = 4.0
-"""Seconds after a signal at which the server is ended by force."""
+"""Seconds after a signal until the server is ended by force."""
 
 Ready = Callable[[str, Callable[[], None]], None]
-"""Callback once the server listens, with its base URL and a function that ends the server from any
-thread."""
+"""Function that is called once the server listens. Its arguments are the server's base URL and a
+function that ends the server from any thread."""
 
 
 def make_server(app: ASGIApp, *, places: int = 1_024) -> uvicorn.Server:
     """Return a plain HTTP server that reserves connections for authorised clients.
 
     Args:
-        app: application behind its access control.
+        app: application with its access control.
         places: maximum number of simultaneous connections.
     """
     import uvicorn
@@ -63,16 +64,16 @@ def make_server(app: ASGIApp, *, places: int = 1_024) -> uvicorn.Server:
 
 
 async def run_server(
-    app: ASGIApp, asked: Asked, listening: socket.socket, place: Place, on_ready: Ready
+    app: ASGIApp, asked: RequestQueue, listening: socket.socket, place: Place, on_ready: Ready
 ) -> None:
-    """Serve until a signal, a call of the function passed to `on_ready`, or `asked.died`.
+    """Serve until a signal, a call of the function passed to `on_ready`, or an engine's death.
 
     Args:
-        app: application with all its endpoints.
-        asked: requests of the server, which end with it.
+        app: application with its access control.
+        asked: requests of the server, which are ended at shutdown. `asked.died` ends the server.
         listening: socket that listens at the address.
         place: address of the server.
-        on_ready: called when the server listens.
+        on_ready: function that is called once the server listens; see `Ready`.
     """
     server = make_server(app)
 
@@ -86,28 +87,33 @@ async def run_server(
     await watching
 
 
-async def _end_together(server: uvicorn.Server, asked: Asked) -> None:
-    """End the server when its engine has died, and the requests when the server ends."""
+async def _end_together(server: uvicorn.Server, asked: RequestQueue) -> None:
+    """End the server once its engine has died, and end the requests once the server ends."""
     while not server.should_exit:
         await asyncio.sleep(LOOK_S)
         server.should_exit = server.should_exit or asked.died is not None
-    asked.end("the server ends")
+    asked.end(SHUTDOWN)
 
 
 HEADER_S = 10.0
 """Maximum seconds until the header of a request is complete."""
 _STATE = "mark_authorised"
-"""Key in the state of an ASGI scope of the function that marks its connection as authorised."""
+"""Key in the `state` of an ASGI scope. Its value is a function that marks the connection as
+authorised."""
 
 
 def keep(scope: Scope) -> None:
-    """Mark the connection of an authorised request, so that no new connection replaces it."""
+    """Mark the connection of an authorised request, so that new connections do not close it.
+
+    Args:
+        scope: ASGI scope of the request.
+    """
     if (mark_authorised := scope.get("state", {}).get(_STATE)) is not None:
         mark_authorised()
 
 
 class ConnectionLimiter:
-    """All connections of a server, with a limit on unauthorised ones."""
+    """Registry of a server's connections, with a limit on unauthorised connections."""
 
     def __init__(self, places: int) -> None:
         """Start without connections.
@@ -124,16 +130,19 @@ class ConnectionLimiter:
         return Connection(self, **arguments)
 
     def add(self, connection: Connection) -> None:
-        """Add a new connection, and end the oldest unauthorised ones if there are too many."""
+        """Add a new connection. End the oldest unauthorised connections if there are too many."""
         self._unauthorised[connection] = None
         room = min(self._places // 2, self._places - len(self._authorised))
         while len(self._unauthorised) > room:
             oldest = next(iter(self._unauthorised))
             del self._unauthorised[oldest]
-            oldest.end(503, "too many connections: show the server's token with a whole request")
+            oldest.end(
+                503,
+                "there are too many connections. Send a complete request with the server's token",
+            )
 
     def mark_authorised(self, connection: Connection) -> None:
-        """Mark a connection over which a valid request has arrived."""
+        """Mark a connection over which an authorised request has arrived."""
         if connection in self._unauthorised:
             del self._unauthorised[connection]
             self._authorised.add(connection)
@@ -145,14 +154,14 @@ class ConnectionLimiter:
 
 
 class Connection(H11Protocol):
-    """One connection, with a time limit for every header."""
+    """Protocol object of one connection, with a time limit for the header of each request."""
 
     def __init__(self, limiter: ConnectionLimiter, **arguments: Any) -> None:
-        """Handle a connection.
+        """Make the protocol object of a new connection.
 
         Args:
-            limiter: all connections of the server.
-            arguments: arguments of uvicorn.
+            limiter: registry of the server's connections.
+            arguments: arguments of uvicorn's `H11Protocol`.
         """
         super().__init__(**arguments)
         self._limiter = limiter
@@ -174,13 +183,18 @@ class Connection(H11Protocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Clean up when the client has disconnected."""
+        """Remove the connection when the client has disconnected."""
         self._stop_waiting()
         self._limiter.remove(self)
         super().connection_lost(exc)
 
     def end(self, status: int, why: str) -> None:
-        """End the connection, with an error response unless another response is being sent."""
+        """End the connection. Send an error response unless another response is being sent.
+
+        Args:
+            status: HTTP status of the error.
+            why: message to the client.
+        """
         self._stop_waiting()
         if self.transport.is_closing():
             return
@@ -195,7 +209,7 @@ class Connection(H11Protocol):
 
     def _wait_for_header(self) -> None:
         if self._late is None:
-            why = f"the header of the request did not come within {HEADER_S:.0f} s"
+            why = f"the header of the request did not arrive within {HEADER_S:.0f} s"
             self._late = self.loop.call_later(HEADER_S, self.end, 408, why)
 
     def _stop_waiting(self) -> None:
@@ -210,17 +224,18 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Address of a server, and the token of its clients."""
+    """Address of a server, and the token that its clients must send."""
 
     host: str = HOST
+    """Host name or IP address to listen on."""
     port: int
-    """Port number; 0 takes any free port."""
+    """Port number; 0 uses any free port."""
     token: str | None = None
-    """Token that clients must send; None serves only this machine."""
+    """Token that clients must send. None requires no token, so `host` must be a loopback name."""
 
 
 def token_of(variable: str | None) -> str | None:
-    """Return the token in an environment variable; None if no variable is named.
+    """Return the token in an environment variable; None if `variable` is None.
 
     Raises:
         ConfigError: the variable is not set.
@@ -255,22 +270,24 @@ def listen(place: Place) -> socket.socket:
     """Return a socket that listens at an address.
 
     Raises:
-        ConfigError: the address is not available, or is reachable by others and has no token.
+        ConfigError: the address is not available, or other machines can reach it without a token.
     """
     if place.token is None and not is_loopback(place.host):
         raise ConfigError(
-            f"--host {place.host}: others can reach it, so clients need a token. Put one into an "
-            "environment variable and pass its name as --token-env, or leave --host out"
+            f"--host {place.host}: other machines can reach this address, so clients need a token. "
+            "Put a token into an environment variable and pass the variable's name as "
+            "--token-env, or leave out --host"
         )
     try:
         addresses = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = addresses[0]
-        # asyncio disables Nagle's algorithm only if the protocol is named; else small answers wait
+        # The protocol is passed explicitly. Otherwise asyncio does not disable Nagle's algorithm,
+        # which delays small responses.
         listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"--host {place.host}: is not an address of this machine ({error}). Give one, such as "
-            f"{HOST}"
+            f"--host {place.host}: this is not an address of this machine ({error}). Pass an "
+            f"address of this machine, such as {HOST}"
         ) from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -279,7 +296,7 @@ def listen(place: Place) -> socket.socket:
     except OSError as error:
         listening.close()
         raise ConfigError(
-            f"--host {place.host} --port {place.port}: cannot be listened on ({error.strerror}). "
-            "Give another port, or an address of this machine"
+            f"--host {place.host} --port {place.port}: the server cannot listen on this address "
+            f"({error.strerror}). Pass another port, or an address of this machine"
         ) from error
     return listening

@@ -1,1 +1,1 @@
-"""Drawing of figures and texts: grids, progress, plots."""
+"""Output for people: tables, plots, progress bars, and solutions in the terminal."""

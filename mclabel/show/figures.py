@@ -1,7 +1,8 @@
-"""Plots, and tables that are shown in the terminal and written as Markdown alike.
+"""Plots, and tables for the terminal and for Markdown.
 
-They are readable on a light page and on a dark one alike, and are the same bytes every time. Names
-in them can come from anywhere: they are shown as text, bounded, with nothing hidden in them.
+Plots are readable on light and dark pages. The same input always gives the same bytes. Names of
+series and rows can come from untrusted sources. So they are shown as plain text of limited length,
+with visible codes in place of unprintable characters.
 """
 
 from __future__ import annotations
@@ -33,47 +34,54 @@ if TYPE_CHECKING:
 
 
 INK = "#7a7a7a"
-"""Colour of text and axes in files; in a page they have the ink of its theme."""
+"""Colour of text and axes in files. In a page, the theme's text colour replaces it."""
 HUES = ("#2f81d8", "#c9700c", "#2a9461", "#c04fa0", "#8a6fd6", "#a08016")
-"""Colours of series, at least 3:1 against white and against a dark page; only INK is used
-beside them.
-"""
+"""Colours of series. Their contrast is at least 3:1 on a white and on a dark page. INK is the only
+other colour."""
 LIGHT_PAGE, DARK_PAGE = "#ffffff", "#0d1117"
+"""Background colours of pages, against which the contrast is measured."""
 BAND_ALPHA = 0.22
+"""Opacity of the area that shows intervals."""
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", ":", "-.")
 FILLS = (0.85, 0.4, 0.65, 0.2)
-"""Opacity of a bar's colour, so that neighbours differ without colours, too."""
+"""Opacities of the bars' fill, by series, so that neighbours also differ without colours."""
 WIDTH = 10.5
-"""Inches, as all lengths here; 72 units of a page's drawing each."""
+"""Width of a plot in a file, in inches. An inch is 72 units of an SVG drawing."""
+PAGE_WIDTH = 5.4
+"""Maximum width of a plot in a page, in inches. Narrow screens show it with readable text."""
 MAX_NAME = 60
-"""Characters of a name."""
+"""Maximum characters of a name."""
 MAX_WIDTH = 100
-"""Characters in a line of a table."""
+"""Maximum characters in a line of a table on the terminal."""
 MAX_TICKS = 40
-"""Maximum number of named ticks; of more numbers, some have no name."""
+"""Maximum number of ticks on the x axis that have a label. If there are more ticks, some numeric
+ticks get no label."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Values with one name and one colour."""
+    """A series of points with one name and one colour."""
 
     name: str
-    """In the legend; empty for none."""
+    """Name in the legend; an empty name leaves the series out of the legend."""
     x: Column
     y: Column
     low: Column = ()
-    """Ends of the intervals, if there are any: of `y`, or of `x` in a plot with rows."""
+    """Lower ends of the intervals of `y`, or of `x` in a plot with rows; empty for no intervals."""
     high: Column = ()
+    """Upper ends of the same intervals."""
     kind: Literal["line", "points", "bars"] = "line"
     hue: int | None = None
-    """Number that gives colour and marker; None for ink without markers."""
+    """Number from 0 that selects colour, marker and line style; None for INK without markers."""
     dash: str = ""
-    """Empty for the one that goes with the hue."""
+    """Line style of matplotlib; empty for the style that `hue` selects."""
     is_band: bool = False
-    """Its intervals are drawn as an area."""
+    """True draws the intervals as an area instead of error bars."""
     is_thin: bool = False
+    """True draws a thin line without markers."""
     is_hollow: bool = False
+    """True draws markers without a fill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,84 +95,89 @@ class Plot:
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     ticks: Mapping[float, str] = field(default_factory=dict)
-    """Names of places on the x axis."""
+    """Names of values on the x axis; empty for plain numbers."""
     rows: Sequence[str] = ()
-    """Names of 0, 1, ... on the y axis, from the top."""
+    """Names of the values 0, 1, ... on the y axis, from the top; empty for plain numbers."""
     log: int = 0
-    """Base of a logarithmic x axis."""
+    """Base of a logarithmic x axis; 0 for a linear axis."""
     is_percent: bool = False
-    """The y axis holds shares."""
+    """True shows the values of the y axis, which are shares in [0, 1], as percent."""
     is_stacked: bool = False
+    """True stacks the bars of all series; False draws them side by side."""
     legend_title: str = ""
     below: Plot | None = None
-    """A lower one on the same x axis."""
+    """Second, lower plot on the same x axis; None for none."""
     size: tuple[float, float] = (WIDTH, 4.4)
-    """Without the legend."""
+    """Width and height in inches, without the legend."""
 
 
 def row_height(num_rows: int, num_groups: int = 1) -> float:
-    """Return the height of a plot with rows."""
+    """Return the height, in inches, of a plot with rows of `num_groups` points each."""
     return 0.9 + max(3, num_rows) * max(0.3, 0.14 * num_groups)
 
 
 def save_plot(plot: Plot, stem: Path) -> None:
-    """Write `stem`.png and `stem`.svg, with the title and without a date."""
+    """Write a plot with its title to `stem`.png and `stem`.svg. The files contain no date."""
     with plot_style():
         figure = _figure(plot)
-        figure.axes[0].set_title(plain(plot.title), loc="left")
+        figure.axes[0].set_title(safe_name(plot.title), loc="left")
         save_figure(figure, stem.with_suffix(".png"))
         figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a PNG, the same bytes every time."""
+    """Write a figure as a PNG file; the same figure always gives the same bytes."""
     figure.savefig(path, dpi=130, metadata={"Software": None})
 
 
 def svg(plot: Plot, identity: str) -> str:
-    """An element for a page, in the ink and the type of the page, without the title.
+    """Return a plot as an SVG element for a page, in the page's colours and font, without title.
 
     Args:
-        plot: what it shows.
-        identity: unique in the page, so that the ids within it are.
+        plot: plot to draw.
+        identity: text that is unique in the page. It makes the ids in the element unique.
     """
     out = io.StringIO()
     with plot_style(identity):
-        _figure(plot).savefig(
+        _figure(replace(plot, size=(min(PAGE_WIDTH, plot.size[0]), plot.size[1]))).savefig(
             out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
         )
     root = ElementTree.fromstring(out.getvalue())
-    root.remove(root[0])  # a style that would hold for the whole page
+    root.remove(root[0])  # a style element, which would apply to the whole page
     for node in root.iter():
         node.tag = node.tag.rpartition("}")[2]
         given = {key.rpartition("}")[2]: value for key, value in node.attrib.items()}
-        if node.tag in ("g", "svg"):  # their ids are the same in all plots; nothing refers to them
+        if node.tag in ("g", "svg"):  # these ids are the same in all plots, and are not used
             given.pop("id", None)
         for key in ("d", "style", "x", "y") & given.keys():
-            given[key] = _short(given[key])
+            given[key] = _shorten_attribute(given[key])
         node.attrib = {key: given[key] for key in sorted(given)}
         node.tail = None
         node.text = node.text if node.tag == "text" else None
-    label = f"Plot: {plain(plot.title)}"
+    label = f"Plot: {safe_name(plot.title)}"
     root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": label}
     root.set("stroke-linejoin", "round")
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def plain(name: str, most: int = MAX_NAME) -> str:
-    """A name as text: its middle is left out where it is long, and what hides shows as a code."""
+def safe_name(name: str, most: int = MAX_NAME) -> str:
+    """Make a name safe to show.
+
+    If a name has more than `most` characters, … replaces its middle. Unprintable characters become
+    codes.
+    """
     if len(name) > most:
         name = f"{name[: most - 20]}…{name[-19:]}"
     shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in name)
-    return f" {shown}" if shown.startswith("_") else shown  # else matplotlib would leave it out
+    return f" {shown}" if shown.startswith("_") else shown  # matplotlib leaves out names with "_"
 
 
 @contextmanager
 def plot_style(salt: str = "") -> Iterator[None]:
-    """Within it figures have no background, and ink that shows on any.
+    """Draw figures without a background, and with a text colour that is readable on any page.
 
     Args:
-        salt: makes the ids in an SVG differ from those in others.
+        salt: text that makes the ids in an SVG differ from the ids in other SVGs.
     """
     import matplotlib
 
@@ -185,28 +198,28 @@ def plot_style(salt: str = "") -> Iterator[None]:
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor")
     settings |= dict.fromkeys((*inked, "xtick.color", "ytick.color", "legend.labelcolor"), INK)
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # names may be in any script; a page shows them in its own type
+        # Names may be in any script, and a page shows them in its own font.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def draw(axes: Axes, plot: Plot) -> tuple[list[Any], list[str]]:
-    """Draw all but the title and the legend, within `plot_style`.
+    """Draw a plot without its title and its legend. Call this function within `plot_style`.
 
     Returns:
-        What the legend shows, and its words.
+        The handles and the names for the legend, in the same order.
     """
     bars = [series for series in plot.series if series.kind == "bars"]
     others = [series for series in plot.series if series.kind != "bars"]
-    drawn = [_line(axes, series, along_x=bool(plot.rows)) for series in others]
+    drawn = [_draw_line(axes, series, along_x=bool(plot.rows)) for series in others]
     drawn += _bars(axes, bars, is_stacked=plot.is_stacked)
-    _axes(axes, plot)
+    _set_up_axes(axes, plot)
     shown = zip((*others, *bars), drawn, strict=True)
-    named = [(handle, plain(series.name)) for series, handle in shown if series.name]
+    named = [(handle, safe_name(series.name)) for series, handle in shown if series.name]
     return [handle for handle, _ in named], [words for _, words in named]
 
 
-def _line(axes: Axes, series: Series, *, along_x: bool) -> Any:
+def _draw_line(axes: Axes, series: Series, *, along_x: bool) -> Any:
     x, y, low, high = (
         np.array(c, dtype=np.float64) for c in (series.x, series.y, series.low, series.high)
     )
@@ -239,7 +252,7 @@ def _line(axes: Axes, series: Series, *, along_x: bool) -> Any:
 
 
 def _bars(axes: Axes, bars: Sequence[Series], *, is_stacked: bool) -> list[Any]:
-    """At every place the bars of all series, one on the other or side by side."""
+    """Draw the bars of all series, stacked or side by side; return one handle for each series."""
     drawn: list[Any] = []
     base = np.zeros(len(bars[0].x) if bars else 0)
     for number, series in enumerate(bars):
@@ -256,7 +269,7 @@ def _bars(axes: Axes, bars: Sequence[Series], *, is_stacked: bool) -> list[Any]:
     return drawn
 
 
-def _axes(axes: Axes, plot: Plot) -> None:
+def _set_up_axes(axes: Axes, plot: Plot) -> None:
     from matplotlib import ticker
 
     if plot.log:
@@ -269,7 +282,7 @@ def _axes(axes: Axes, plot: Plot) -> None:
     if plot.ticks:
         every = -(-len(plot.ticks) // MAX_TICKS)
         ticks = {
-            at: plain(name, 24)
+            at: safe_name(name, 24)
             for number, (at, name) in enumerate(plot.ticks.items())
             if number % every == 0 or not name.isdigit()
         }
@@ -278,7 +291,7 @@ def _axes(axes: Axes, plot: Plot) -> None:
         if is_long:
             axes.tick_params("x", rotation=90, labelsize=8)
     if plot.rows:
-        axes.set_yticks(range(len(plot.rows)), [plain(name, 44) for name in plot.rows])
+        axes.set_yticks(range(len(plot.rows)), [safe_name(name, 44) for name in plot.rows])
         axes.set_ylim(len(plot.rows) - 0.4, -0.6)
     if plot.is_percent:
         axes.yaxis.set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")
@@ -292,7 +305,7 @@ def _axes(axes: Axes, plot: Plot) -> None:
 def _figure(plot: Plot) -> Figure:
     from matplotlib.figure import Figure
 
-    names = [plain(series.name) for series in plot.series if series.name]
+    names = [safe_name(series.name) for series in plot.series if series.name]
     width, height = plot.size
     num_columns = max(1, min(len(names), int(width * 11 / (8 + max(map(len, names), default=0)))))
     height += 0.2 * (-(-len(names) // num_columns) + plot.legend_title.count("\n"))
@@ -317,8 +330,8 @@ def _figure(plot: Plot) -> Figure:
     return figure
 
 
-def _short(content: str) -> str:
-    """Drawing instructions without needless digits, and with what the page gives left to it."""
+def _shorten_attribute(content: str) -> str:
+    """Shorten the numbers in an SVG attribute, and replace its font and INK by the page's own."""
     content = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(content.split()))
     content = re.sub(r"font-family: [^;]*;? ?", "", content)
     return content.replace(INK, "currentColor")
@@ -333,18 +346,19 @@ class Grid:
 
     title: str
     header: tuple[str, ...]
-    """Titles of the columns; the first names the rows."""
+    """Titles of the columns. The first column contains the names of the rows."""
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    """Remark below the table; empty for none."""
     conclusion: str = ""
-    """Conclusion from the table, in a sentence or two."""
+    """Conclusion from the table, in one or two sentences above it; empty for none."""
 
 
 def rich_table(grid: Grid) -> Group:
-    """Draw the conclusion and the table for a terminal; nothing in them is read as markup.
+    """Draw the conclusion and the table for a terminal, without interpreting markup in the texts.
 
-    A table that is too wide has its intervals below their values. If that does not help, its rows
-    become columns.
+    If the table is too wide, each interval moves below its value. If it is still too wide, rows and
+    columns are swapped.
     """
     header, *columns = zip(grid.header, *grid.rows, strict=True)
     broken = tuple(tuple(cell.replace(" [", "\n[") for cell in row) for row in grid.rows)
@@ -353,8 +367,8 @@ def rich_table(grid: Grid) -> Group:
         replace(grid, rows=broken),
         replace(grid, header=header, rows=tuple(columns)),
     )
-    fitting = (form for form in forms if _width(form) <= MAX_WIDTH)
-    grid = next(fitting, min(forms, key=_width))
+    fitting = (form for form in forms if _table_width(form) <= MAX_WIDTH)
+    grid = next(fitting, min(forms, key=_table_width))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, cells in enumerate(zip(grid.header, *grid.rows, strict=True)):
         is_name = number == 0
@@ -372,8 +386,8 @@ def rich_table(grid: Grid) -> Group:
     return Group(above, table, *([Text(grid.note, style="dim")] if grid.note else []))
 
 
-def _width(grid: Grid) -> int:
-    """The least characters that a line of the table takes, with the header's words wrapped."""
+def _table_width(grid: Grid) -> int:
+    """Return the minimum characters in a line of the table, if the header is wrapped at spaces."""
     columns = zip(grid.header, *grid.rows, strict=True)
     return 2 + sum(2 + _longest(*name.split(), *cells) for name, *cells in columns)
 
@@ -383,12 +397,12 @@ def _longest(*cells: str) -> int:
 
 
 def markdown(grids: Sequence[Grid]) -> str:
-    """Return the grids as GitHub's Markdown, one after the other."""
+    """Return the tables as GitHub Markdown, separated by blank lines."""
     return "\n".join(map(_markdown, grids))
 
 
 def estimate_text(estimate: Estimate | None) -> str:
-    """`0.66 [.60, .72]`, or `-` for nothing to measure."""
+    """Return an estimate as text, such as `0.66 [.60, .72]`; `-` if it has no value."""
     if estimate is None or estimate.value is None:
         return "-"
     low, high = (_LEADING_ZERO.sub("", f"{end:.2f}") for end in (estimate.low, estimate.high))
@@ -396,23 +410,23 @@ def estimate_text(estimate: Estimate | None) -> str:
 
 
 def number_text(estimate: Estimate) -> str:
-    """`1,495 [1,203, 1,801]`, or `-`."""
+    """Return an estimate in whole numbers, such as `1,495 [1,203, 1,801]`; `-` for no value."""
     if estimate.value is None:
         return "-"
     return f"{estimate.value:,.0f} [{estimate.low:,.0f}, {estimate.high:,.0f}]"
 
 
 def share_words(estimate: Estimate) -> str:
-    """`61% (36 to 88%)`, or `an unknown share`."""
+    """Return a share in words, such as `61% (36 to 88%)`; `an unknown share` if it has no value."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return "an unknown share"
     return f"{estimate.value:.0%} ({100 * estimate.low:.0f} to {estimate.high:.0%})"
 
 
 def _markdown(grid: Grid) -> str:
-    """A GitHub table, its conclusion and title above and its note below."""
+    """Return one table as GitHub Markdown, with conclusion and title above and the note below."""
     rule = ["---", *["---:"] * (len(grid.header) - 1)]
-    rows = [[_cell(text) for text in row] for row in (grid.header, *grid.rows)]
+    rows = [[_escape_cell(text) for text in row] for row in (grid.header, *grid.rows)]
     lines = [grid.conclusion, ""] if grid.conclusion else []
     lines += [f"**{grid.title}**", ""]
     lines += ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
@@ -420,5 +434,5 @@ def _markdown(grid: Grid) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").splitlines())

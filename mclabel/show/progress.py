@@ -1,4 +1,4 @@
-"""Progress of a job on a terminal (a bar with ETA), or as plain lines elsewhere."""
+"""Progress of a job: a bar with an ETA on a terminal, plain lines in other outputs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from rich.progress import (
 from mclabel.run.progress_log import JobRates, Meter
 from mclabel.run.tally import JobState
 
-PLAIN_S = 10.0  # between two plain lines
+PLAIN_S = 10.0
+"""Minimum seconds between two plain lines."""
 READING = "reading inputs, loading libraries"
-"""First stage of every job, which takes seconds."""
+"""Status text for the first seconds of every job."""
 
 
 class StageProgress:
-    """A bar for one stage with a known number of things to do."""
+    """A progress bar for one stage of a job with a known number of items."""
 
     def __init__(
         self,
@@ -37,15 +38,16 @@ class StageProgress:
         is_forecast: bool = False,
         opening: str = "",
     ) -> None:
-        """Prepare a bar, which is shown from the first update on.
+        """Prepare a bar, which starts when the object is entered as a context.
 
         Args:
-            console: where to show it.
-            stage: what is being done.
-            unit: unit of the things counted, in the plural.
-            is_forecast: the ETA comes with every update, and is unknown where it does not; else
-                things are taken to be done one after the other, each in the same time.
-            opening: what is done before the first update; shown at once, and so is that update.
+            console: console on which the bar is shown.
+            stage: name of the stage.
+            unit: name of the counted items, in the plural.
+            is_forecast: True takes the ETA only from `update`; without one, it is unknown. False
+                computes a missing ETA from the mean time per item so far.
+            opening: text for the time before the first update, shown at once; empty for none. A
+                plain output then shows the first update without delay.
         """
         self._console, self._stage, self._unit = console, stage, unit
         self._is_forecast, self._opening = is_forecast, opening
@@ -84,7 +86,7 @@ class StageProgress:
         if self._bar is not None:
             self._bar.stop()
         else:
-            self._line()
+            self._print_line()
 
     def update(
         self,
@@ -95,14 +97,14 @@ class StageProgress:
         detail: str = "",
         eta_s: float | None = None,
     ) -> None:
-        """Show how far the stage is.
+        """Show the progress of the stage.
 
         Args:
-            done: things done, those of earlier runs included.
-            total: things to do.
-            before: number of `done` that earlier runs did; they do not count for the speed.
-            detail: shown behind the bar.
-            eta_s: seconds until all is done.
+            done: number of finished items, including those of earlier runs.
+            total: number of all items.
+            before: number of items that earlier runs finished; they do not count for the speed.
+            detail: text after the bar.
+            eta_s: seconds until the end of the stage; None if unknown.
         """
         self._done, self._total, self._before, self._detail = done, total, before, detail
         self._eta_s = eta_s
@@ -117,9 +119,9 @@ class StageProgress:
             self._bar.update(self._task, completed=done, total=total, detail=detail, eta=eta)
         elif time.monotonic() - self._shown >= PLAIN_S:
             self._shown = time.monotonic()
-            self._line()
+            self._print_line()
 
-    def _line(self) -> None:
+    def _print_line(self) -> None:
         if not self._total:
             return
         elapsed, seconds_left = time.monotonic() - self._started, self._left_s()
@@ -144,19 +146,19 @@ class StageProgress:
 
 
 class JobProgress:
-    """Shows a job's state."""
+    """Callback that shows a job's state in a progress bar."""
 
     def __init__(self, stage: StageProgress) -> None:
-        """Begin without a state.
+        """Prepare to show states.
 
         Args:
-            stage: where it is shown.
+            stage: bar in which the states are shown.
         """
         self._stage = stage
         self._meter = Meter()
 
     def __call__(self, state: JobState) -> None:
-        """Show a state."""
+        """Show the current state of the job."""
         rates = self._meter.update(state, time.monotonic())
         self._stage.update(
             state.num_items_done,
@@ -168,9 +170,9 @@ class JobProgress:
 
 
 def _detail(state: JobState, rates: JobRates) -> str:
-    """Return what is shown beside items and ETA; what is nought or unknown is left out."""
+    """Return the text after items and ETA, such as rates; zero and unknown values are left out."""
     if not state.num_workers:
-        return _starting(state)
+        return _starting_text(state)
     words = state.words
     parts = [f"{state.num_workers} {'engine' if state.num_workers == 1 else 'engines'}"]
     if rates.tokens_per_s is not None:
@@ -198,8 +200,8 @@ def _detail(state: JobState, rates: JobRates) -> str:
     return ", ".join(parts)
 
 
-def _starting(state: JobState) -> str:
-    """Return what is shown before an engine is loaded."""
+def _starting_text(state: JobState) -> str:
+    """Return the text that is shown before the first engine is loaded."""
     if state.stage is None:
         return "waiting for engines"
     engines = "the engine" if state.num_starting == 1 else f"{state.num_starting} engines"
@@ -208,19 +210,19 @@ def _starting(state: JobState) -> str:
 
 @contextmanager
 def job_progress(console: Console, stage: str, items: str = "problems") -> Iterator[JobProgress]:
-    """Progress of a job.
+    """Show the progress of a job; yield the callback that receives the job's states.
 
     Args:
-        console: where to show it.
-        stage: what is being done.
-        items: what is counted.
+        console: console on which the progress is shown.
+        stage: name of the stage.
+        items: name of the counted items, in the plural.
     """
     with StageProgress(console, stage, items, is_forecast=True, opening=READING) as progress:
         yield JobProgress(progress)
 
 
 class EvaluationProgress:
-    """One bar after the other: sampling, then every scorer."""
+    """Progress of an evaluation: one bar for sampling, then one for each scorer."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -244,23 +246,15 @@ class EvaluationProgress:
 
     def on_state(self, state: JobState) -> None:
         """Show the state of the sampling job."""
-        stage = self._open("sample", "problems", is_forecast=True)
+        stage = self._open_stage("sample", "problems", is_forecast=True)
         self._job = self._job or JobProgress(stage)
         self._job(state)
 
-    def on_search(self, name: str, state: JobState) -> None:
-        """Show the state of one of several searches."""
-        before = self._stage
-        stage = self._open(f"search {name}", "problems", is_forecast=True)
-        if stage is not before or self._job is None:
-            self._job = JobProgress(stage)
-        self._job(state)
-
     def on_score(self, name: str, done: int, total: int) -> None:
-        """Show how far a scorer is."""
-        self._open(f"score {name}", "distinct solutions").update(done, total)
+        """Show that the scorer `name` has scored `done` of `total` distinct solutions."""
+        self._open_stage(f"score {name}", "distinct solutions").update(done, total)
 
-    def _open(self, name: str, unit: str, *, is_forecast: bool = False) -> StageProgress:
+    def _open_stage(self, name: str, unit: str, *, is_forecast: bool = False) -> StageProgress:
         if self._stage is None or name != self._name:
             self.__exit__(None, None, None)
             self._name = name

@@ -1,9 +1,10 @@
 """A solution with its step values in the terminal.
 
-Text of a model is shown as text: control characters are made visible, markup is not read.
+A model's text is shown as plain text: control characters become visible codes, and markup in the
+text has no effect.
 
-What the sources of a consensus say of it is shown in words. Their names and reasons are somebody
-else's text: they are bounded here, and made safe where they are shown.
+The opinions in a consensus are shown in words. Names and reasons of their sources can be untrusted
+texts. This module limits their length, and `printable_text` makes their control characters visible.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from mclabel.core.records import (
     Step,
     StepLabel,
 )
+from mclabel.data.exchange.formats import imported_id
 from mclabel.show.texts import cut, step_body
 
-MAX_SHOWN = 2000  # characters of one text
+MAX_SHOWN = 2000
+"""Maximum characters of one text."""
 
 
 OUTCOME_STYLE = {
@@ -43,32 +46,37 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
     """Print a problem and one labelled solution.
 
     Args:
-        console: where to.
-        row: the solution.
-        truth: index of the true first error, None for none; "" if it is not known.
+        console: console on which the solution is printed.
+        row: solution with its labels.
+        truth: 0-based index of the true first error; None if there is no error, "" if the truth is
+            unknown.
     """
-    head = Text(f"{row.problem.id}  sample {row.solution.sample_index}  ", style="bold")
+    name = imported_id(row) or f"{row.problem.id}  sample {row.solution.sample_index}"
+    head = Text(f"{printable_text(name)}  ", style="bold")
     head.append(row.solution.outcome, style=OUTCOME_STYLE[row.solution.outcome])
-    head.append(f"  answer {shown(row.solution.prediction or 'none')}")
+    head.append(f"  answer {printable_text(row.solution.prediction or 'none')}")
     gold = row.problem.answer
-    head.append(f", gold {shown(cut(gold) if row.problem.answer_is_json else gold)}", style="dim")
+    head.append(
+        f", gold {printable_text(cut(gold) if row.problem.answer_is_json else gold)}",
+        style="dim",
+    )
     console.print(head)
-    console.print(Text(shown(row.problem.text)), style="dim")
+    console.print(Text(printable_text(row.problem.text)), style="dim")
     table = Table(box=None, padding=(0, 1), show_header=False)
     for column in ("mark", "value", "interval", "counts"):
         table.add_column(column, no_wrap=True)
-    if row.consensus is not None:  # whose opinions name steps by their index
+    if row.consensus is not None:  # opinions refer to steps by their index
         table.add_column("index", justify="right", no_wrap=True)
     table.add_column("step", overflow="fold")
     places = places_by_step(row.consensus, row.solution.steps)
     for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True)):
         table.add_row(
-            _mark(index, row, truth),
-            Text(_value(label), style=_style(label)),
+            _error_mark(index, row, truth),
+            Text(_value_text(label), style=_label_style(label)),
             Text(_interval(label), style="dim"),
-            Text(_counts(row, index), style="dim"),
+            Text(_counts_text(row, index), style="dim"),
             *([] if row.consensus is None else [Text(str(index), style="dim")]),
-            step_text(step.text, _style(label), places.get(index, ())),
+            step_text(step.text, _label_style(label), places.get(index, ())),
         )
     console.print(table)
     if row.consensus is not None:
@@ -76,37 +84,37 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
     console.print()
 
 
-def shown(text: str) -> str:
-    """`text` bounded, with every character that is not printable made visible."""
+def printable_text(text: str) -> str:
+    """Return at most MAX_SHOWN characters of a text, with codes for unprintable characters."""
     cut = text[:MAX_SHOWN]
     safe = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in cut)
     return safe + (f"… ({len(text) - MAX_SHOWN} more characters)" if len(text) > MAX_SHOWN else "")
 
 
 def step_text(text: str, style: str, places: Sequence[Place]) -> Text:
-    """A step with the places in it underlined, and below it what is wrong with each."""
+    """Return a step with the marked places underlined, and the remark on each place below it."""
     body, indent = step_body(text)
-    styled = Text(shown(body), style=style)
+    styled = Text(printable_text(body), style=style)
     for place in places:
-        # control characters take more room where they are shown
+        # The codes of control characters take more characters than the text itself.
         start, end = (
-            len(shown(body[: min(max(0, at - indent), MAX_SHOWN)]))
+            len(printable_text(body[: min(max(0, at - indent), MAX_SHOWN)]))
             for at in (place.start, place.end)
         )
         styled.stylize("bold underline", start, end)
     for place in places:
-        styled.append(f"\n  {shown(place.words)}", style="magenta")
+        styled.append(f"\n  {printable_text(place.words)}", style="magenta")
     return styled
 
 
 def _consensus_line(consensus: Consensus) -> Text:
-    line = Text(f"{shown(rule_name(consensus))}: ")
+    line = Text(f"{printable_text(rule_name(consensus))}: ")
     line.append(kept_word(consensus), style="green" if consensus.kept else "bold yellow")
     described = ", ".join(f"{source}: {words}" for source, words in opinions_words(consensus))
-    return line.append(f"  {shown(described)}", style="dim")
+    return line.append(f"  {printable_text(described)}", style="dim")
 
 
-def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
+def _error_mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
     labelled = index == row.first_error
     if truth == "":
         return Text("first error" if labelled else _state_word(row.steps[index]), style="bold red")
@@ -121,11 +129,11 @@ def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
 
 
 def _state_word(label: StepLabel) -> str:
-    """Return what a step does behind the first error, where that is labelled."""
+    """Return the labelled state of a step; empty if the step is sound or has no state."""
     return "" if label.state in (None, "sound") else str(label.state)
 
 
-def _style(label: StepLabel) -> str:
+def _label_style(label: StepLabel) -> str:
     if label.hard is None:
         return "yellow"
     if not label.hard:
@@ -133,9 +141,14 @@ def _style(label: StepLabel) -> str:
     return "green" if label.value is None or label.value >= 0.5 else "dark_green"
 
 
-def _value(label: StepLabel) -> str:
-    if label.value is not None:
-        return f"{label.value:.2f}"
+def shown_value(source: str, value: float | None) -> float | None:
+    """Return a step's value, or None for an imported rating, which is not an estimate."""
+    return None if source == "given" and value in (0, 0.5, 1) else value
+
+
+def _value_text(label: StepLabel) -> str:
+    if (value := shown_value(label.source, label.value)) is not None:
+        return f"{value:.2f}"
     return {True: "sound", False: "wrong", None: "?"}[label.hard]
 
 
@@ -143,41 +156,45 @@ def _interval(label: StepLabel) -> str:
     return "" if label.low is None else f"[{label.low:.2f}, {label.high:.2f}]"
 
 
-def _counts(row: LabeledSolution, number: int) -> str:
-    label = row.steps[number]
+def _counts_text(row: LabeledSolution, index: int) -> str:
+    label = row.steps[index]
     counts = label.counts
     if not counts.num_rollouts:
         return label.source
-    if by_completer := row.counts_by_completer(number):
+    if by_completer := row.counts_by_completer(index):
         return by_completer
     extra = counts.num_truncated + counts.num_ungraded
     return f"{counts.num_right}/{counts.num_rollouts}" + (f" ({extra} undecided)" if extra else "")
 
 
 MAX_OPINIONS = 20
-"""Shown of a solution."""
+"""Maximum number of opinions shown for a solution."""
 MAX_PLACES = 20
-"""Shown of a step."""
+"""Maximum number of places shown for a step."""
 MAX_NAME = 60
-"""Characters of a source, a rule or a quoted place."""
+"""Maximum characters of the name of a source or a rule, or of a quoted place."""
 MAX_REASON = 300
-"""Characters."""
+"""Maximum characters of a reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A place in a step that a source points at."""
+    """A part of a step's text that a source has marked."""
 
     start: int
-    """First character; places lie within their step, whatever was recorded."""
+    """0-based index of the first character. It is inside the step's text, even if the recorded
+    index is not."""
     end: int
-    """Character behind it, `start` where it is between two characters."""
+    """Index after the last character. It equals `start` if the place is between two characters."""
     words: str
-    """Source and reason of the mark."""
+    """Remark on the place: its source, a quotation and the reason."""
 
 
 def opinion_words(opinion: SourceOpinion) -> str:
-    """`step 3`, `at or before step 2`, `no error`, `nothing found` or `unknown`; 0-based."""
+    """Return an opinion in words, with 0-based steps.
+
+    The result is `step 3`, `at or before step 2`, `no error`, `nothing found` or `unknown`.
+    """
     if not opinion.is_known:
         return "unknown"
     silent_on_the_rest = opinion.claim == "at_or_before"
@@ -187,9 +204,12 @@ def opinion_words(opinion: SourceOpinion) -> str:
 
 
 def opinions_words(consensus: Consensus) -> list[tuple[str, str]]:
-    """Sources and what each says, in order, the last for those that are too many to show."""
+    """Return pairs of a source and its opinion in words, in order.
+
+    If there are more than MAX_OPINIONS, the last pair gives the number of those left out.
+    """
     lines = [
-        (_line(opinion.source, MAX_NAME), opinion_words(opinion))
+        (_shorten_line(opinion.source, MAX_NAME), opinion_words(opinion))
         for opinion in consensus.opinions[:MAX_OPINIONS]
     ]
     if (num_hidden := len(consensus.opinions) - MAX_OPINIONS) > 0:
@@ -198,54 +218,57 @@ def opinions_words(consensus: Consensus) -> list[tuple[str, str]]:
 
 
 def rule_name(consensus: Consensus) -> str:
-    """The rule of a consensus, bounded."""
-    return _line(consensus.rule, MAX_NAME)
+    """Return the name of a consensus rule in one line, with at most MAX_NAME characters."""
+    return _shorten_line(consensus.rule, MAX_NAME)
 
 
 def kept_word(consensus: Consensus) -> str:
-    """Return whether the solution"""
+    """Return whether a consensus keeps the solution, as `kept` or `not kept`."""
     return "kept" if consensus.kept else "not kept"
 
 
 def places_by_step(
     consensus: Consensus | None, steps: Sequence[Step]
 ) -> Mapping[int, Sequence[Place]]:
-    """Places by the index of their step, from left to right; of too many, the first and a count."""
+    """Return the marked places by the 0-based index of their step, from left to right.
+
+    If a step has more than MAX_PLACES, the last entry gives the number of those left out.
+    """
     by_step: dict[int, list[Place]] = defaultdict(list)
     for opinion in () if consensus is None else consensus.opinions:
         for flag in opinion.flags:
             if 0 <= flag.step < len(steps):
-                by_step[flag.step].append(_place(opinion.source, flag, steps[flag.step].text))
+                by_step[flag.step].append(_flag_place(opinion.source, flag, steps[flag.step].text))
     return {
-        step: _first(sorted(places, key=lambda place: (place.start, place.end)))
+        step: _limit_places(sorted(places, key=lambda place: (place.start, place.end)))
         for step, places in by_step.items()
     }
 
 
 def pieces(text: str, places: Sequence[Place]) -> Iterator[tuple[str, list[Place]]]:
-    """A text cut where places begin and end, each part with the places that cover it."""
+    """Split a text where places begin or end; yield each part with the places that cover it."""
     inside = {at for place in places for at in (place.start, place.end) if 0 < at < len(text)}
     for start, end in pairwise(sorted({0, len(text), *inside})):
         yield text[start:end], [p for p in places if p.start < end and p.end > start]
 
 
-def _place(source: str, flag: Flag, text: str) -> Place:
+def _flag_place(source: str, flag: Flag, text: str) -> Place:
     start = min(max(0, flag.start), len(text))
     end = min(max(start, flag.end), len(text))
     quote = " ".join(text[start:end][: MAX_NAME + 1].split())
-    quoted = f", “{_line(quote, MAX_NAME)}”" if quote else ""
-    words = f"{_line(source, MAX_NAME)}{quoted}: {_line(flag.reason, MAX_REASON)}"
+    quoted = f", “{_shorten_line(quote, MAX_NAME)}”" if quote else ""
+    words = f"{_shorten_line(source, MAX_NAME)}{quoted}: {_shorten_line(flag.reason, MAX_REASON)}"
     return Place(start=start, end=end, words=words)
 
 
-def _first(places: list[Place]) -> list[Place]:
-    """The first MAX_PLACES, and how many are left out."""
+def _limit_places(places: list[Place]) -> list[Place]:
+    """Return the first MAX_PLACES places, and an entry with the number of those left out."""
     num_hidden = len(places) - MAX_PLACES
     rest = [Place(start=0, end=0, words=f"{num_hidden:,} more not shown")] if num_hidden > 0 else []
     return places[:MAX_PLACES] + rest
 
 
-def _line(text: str, limit: int) -> str:
-    """A text in one line, bounded."""
+def _shorten_line(text: str, limit: int) -> str:
+    """Return a text in one line, with at most `limit` characters."""
     line = text[: limit + 1].replace("\n", " ")
     return line if len(text) <= limit else f"{line[: limit - 1]}…"

@@ -1,4 +1,4 @@
-"""Figures as JSON, texts of models as people are shown them, and where the pages' files lie."""
+"""Texts for pages and results: results as JSON, steps and answers for display, and static files."""
 
 from __future__ import annotations
 
@@ -11,55 +11,57 @@ from pathlib import Path
 from typing import Any
 
 STATIC = Path(__file__).parent / "static"
-"""Styles, scripts and templates of the pages."""
+"""Folder of the styles, scripts and templates of the pages."""
 DIGITS = 10
-"""Significant ones kept: the order in which a library adds up floats may change the last ones."""
+"""Significant digits of floats in JSON. Further digits can depend on a library's summation order.
+"""
 
 
 def json_text(content: Any) -> str:
-    """Dataclasses, mappings and sequences of figures as indented JSON with a line end.
+    """Return dataclasses, mappings and sequences of numbers as indented JSON with a line end.
 
-    Floats that are no number (NaN, infinite) become null, as what is not known does. What UTF-8
-    cannot hold, such as a byte of a file's name, is escaped.
+    NaN and infinite floats become null, like unknown values. Characters that UTF-8 cannot encode,
+    such as undecodable bytes of a file name, are escaped.
     """
-    text = json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_to_plain(content), indent=1, ensure_ascii=False, allow_nan=False)
     return text.encode(errors="backslashreplace").decode() + "\n"
 
 
-def _plain(content: Any) -> Any:
+def _to_plain(content: Any) -> Any:
     if is_dataclass(content):
-        return {field.name: _plain(getattr(content, field.name)) for field in fields(content)}
+        return {field.name: _to_plain(getattr(content, field.name)) for field in fields(content)}
     if isinstance(content, float):
         return float(f"{content:.{DIGITS}g}") if math.isfinite(content) else None
     if isinstance(content, Mapping):
-        return {key: _plain(item) for key, item in content.items()}
+        return {key: _to_plain(item) for key, item in content.items()}
     if isinstance(content, list | tuple | range):
-        return [_plain(item) for item in content]
+        return [_to_plain(item) for item in content]
     if hasattr(content, "tolist"):  # an array
-        return _plain(content.tolist())
+        return _to_plain(content.tolist())
     return content
 
 
 MAX_ANSWER = 80
-"""Characters of an answer in a line of facts. Tests of programs are far longer."""
+"""Maximum characters of an answer in a line of facts. Answers that are unit tests are much longer.
+"""
 DESCRIBED = {
-    "pool": "The solutions were selected from a pool: shares here are of the whole pool, each "
-    "solution weighted by 1 / its probability.",
-    "selection": "The solutions were selected from a pool by a rule, and none was drawn at random: "
-    "figures describe the selection alone. Select with uniform_share above 0 for figures of the "
-    "pool.",
+    "pool": "The solutions were selected from a pool. Shares here are estimates for the whole "
+    "pool: each solution is weighted by 1 / its selection probability.",
+    "selection": "The solutions were selected from a pool by a rule, and none was drawn at random. "
+    "So these figures describe only the selection. To estimate figures for the pool, select with "
+    "uniform_share above 0.",
 }
-"""Remarks on the label quality of selected solutions, by `label_quality.described`."""
-SELECTED = "Of the solutions that were selected, without weights, and not of their pool."
-"""Remark on other figures of such solutions."""
+"""Remarks on the label quality of selected solutions, by the value of `label_quality.described`."""
+SELECTED = "These figures describe only the selected solutions, without weights, not their pool."
+"""Remark on other statistics of selected solutions."""
 _BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
 
 
 def step_body(text: str) -> tuple[str, int]:
-    """A step without the blank lines around it; its first line keeps its indentation, as of code.
+    """Remove the blank lines around a step, and keep the indentation of its first line for code.
 
     Returns:
-        The text that is shown, and the number of characters that are left out before it.
+        The text to show, and the number of characters removed before it.
     """
     blank = _BLANK_LINES.match(text)
     start = blank.end() if blank else 0
@@ -67,14 +69,14 @@ def step_body(text: str) -> tuple[str, int]:
 
 
 def cut(answer: str) -> str:
-    """The beginning of an answer."""
+    """Return at most MAX_ANSWER characters of an answer, with … in place of the others."""
     return answer if len(answer) <= MAX_ANSWER else f"{answer[: MAX_ANSWER - 1]}…"
 
 
-# The kind of answer that a gold is, which most data sets lack.
+# Most data sets do not record the kind of the gold answer, so it is derived from the answer's form.
 
 MAX_READ = 200
-"""Characters of an answer that are looked at."""
+"""Maximum characters of an answer that are read to derive its kind."""
 
 _PLAIN = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)"
 _KINDS = (
@@ -96,6 +98,6 @@ _KINDS = (
 
 
 def answer_kind(answer: str) -> str:
-    """`integer`, `fraction`, `choice`, `expression`, `text`, ...: by its looks alone."""
+    """Return the kind of an answer, such as `integer`, `choice` or `text`, from its form alone."""
     text = " ".join(answer[:MAX_READ].strip().strip("$").split())
     return next((name for name, pattern in _KINDS if pattern.fullmatch(text)), "text")

@@ -1,4 +1,4 @@
-"""People as sources that `mclabel combine` learns the error rates of."""
+"""Annotators as sources whose error rates `mclabel combine` learns."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path)
     assert ben.run.opinions["solution-5"].is_known and ben.run.opinions["solution-5"].scores == ()
     report = combine(run, [out], str(tmp_path / "both"), rule="same_location")
     assert report.num_solutions == len(ROWS)
-    assert "person:ben: 14 of them are not labelled by this person" in report.lines()
+    assert "person:ben: 14 solutions are not labelled by this person" in report.lines()
     with pytest.raises(ConfigError, match="people have the names that they label under"):
         combine(run, [f"x={out}"], str(tmp_path / "other"))
     other = write_run(tmp_path / "changed", ROWS[4:], None)
     annotated_folder(tmp_path / "old", ROWS, {("me", "solution-0"): WRONG})
-    with pytest.raises(DataError, match="has opinions on other solutions"):
+    with pytest.raises(DataError, match="has no opinion on the solutions of"):
         combine(other, [str(tmp_path / "old")], str(tmp_path / "third"))
     annotated_folder(tmp_path / "gold", ROWS, {}, [OWN], gold_share=0.1)
     assert not is_of_run(Annotated.read(str(tmp_path / "gold")).items[-1])

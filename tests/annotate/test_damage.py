@@ -1,4 +1,4 @@
-"""Whatever happens to a folder of annotations: it is not read, and the message names the file."""
+"""A damaged folder of annotations is not read, and the message names the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mclabel.annotate.storage import (
     ITEMS,
     MANIFEST,
     LineEnd,
-    _chained,
+    _chain_records,
     read_folder,
     verify_annotations,
 )
@@ -36,7 +36,7 @@ FILES = (MANIFEST, ITEMS, EVENTS)
 
 
 def serve(run: str, folder: Path, **given: Any) -> None:
-    """Start the server, and end it as Ctrl-C does once it is ready."""
+    """Start the server, and end it as Ctrl-C does, once it is ready."""
 
     def stop(addresses: Mapping[str, str]) -> None:
         raise KeyboardInterrupt
@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def folder(run: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with opinions of two people, one of them revised."""
+    """Return a folder with the annotations of two people, one of which was revised."""
     place = tmp_path_factory.mktemp("annotations") / "sound"
     serve(run, place, people=("ana", "ben"), overlap=1.0)
     said = [WRONG, RIGHT, FIRST, GAVE_UP, {**RIGHT, "note": "why ü"}, WRONG]
@@ -95,7 +95,7 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def revalued(folder: Path, name: str, field: str, value: Any) -> dict[str, Content]:
-    """Another value, with digests that fit it: only the rules of fields can find it."""
+    """Change a value and update its digests, so that only rules of fields find the change."""
     manifest, changed = json.loads((folder / MANIFEST).read_text()), dict[str, Content]()
     del manifest["digest"]
     if name == MANIFEST:
@@ -105,13 +105,13 @@ def revalued(folder: Path, name: str, field: str, value: Any) -> dict[str, Conte
         for row in rows:
             del row["check"]
         rows[2][field] = value
-        changed[name], end = _chained(rows, LineEnd())
+        changed[name], end = _chain_records(rows, LineEnd())
         manifest[name.split(".")[0]] = vars(end)
     return {**changed, MANIFEST: json.dumps(with_digest(manifest)).encode()}
 
 
 def damages(folder: Path, name: str) -> Iterator[tuple[str, dict[str, Content]]]:
-    """What is done to a file, and the new contents."""
+    """Yield a description of each damage to a file, and the new contents."""
     whole = (folder / name).read_bytes()
     for what, content in file_damages(name, whole, flips=20):
         yield what, {name: content}
@@ -133,11 +133,11 @@ def test_no_damage_is_silent(name: str, folder: Path) -> None:
             told = "".join(f"{finding}\n" for finding in found.damage)
             try:
                 is_harmless = read_folder(folder) == before and found.is_sound
-            except MclabelError as error:  # anything else is a traceback, and fails the test
+            except MclabelError as error:  # any other exception is a traceback, and fails the test
                 is_harmless = False
                 if name not in str(error) or "\n" in str(error):
                     silent.append((what, str(error)))
-        num_harmless += is_harmless  # white space of JSON
+        num_harmless += is_harmless  # white space in JSON
         if not is_harmless and name not in told:
             silent.append((what, told))
     assert silent == [] and num_harmless < 5
@@ -160,5 +160,5 @@ def test_every_reader_refuses_a_damaged_folder(run: str, folder: Path, tmp_path:
         ended = CliRunner().invoke(main, ["verify", str(folder), "--json"])
     found = json.loads(ended.stdout)["damage"]
     assert ended.exit_code == 1 and [fault["name"] for fault in found][1:] == ["events.jsonl"]
-    assert "holds 5 whole lines, and annotations.json counts 7" in found[1]["fault"]
+    assert "has 5 complete lines, but annotations.json counts 7" in found[1]["fault"]
     run_verb(["verify", str(folder)])

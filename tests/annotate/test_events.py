@@ -1,4 +1,4 @@
-"""What people say is on the disk once it is acknowledged, and is read back as they last said it."""
+"""An annotation is on the disk before it is acknowledged, and its last revision is read back."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ def test_an_event_sent_twice_is_one(tmp_path: Path) -> None:
     with begun_log(tmp_path) as log:
         assert log.add(event(0)) is True
         assert log.add(event(0)) is False
-        with pytest.raises(DataError, match="is the id of another event"):
+        with pytest.raises(DataError, match="another event has this id"):
             log.add(event(0, note="changed"))
     assert read_folder(tmp_path).events == (event(0),)
 
 
 def test_the_order_of_recording_counts_and_no_clock(tmp_path: Path) -> None:
-    """Neither a clock that was set back nor a second window replaces a first or a last opinion."""
+    """A clock that was set back or a second window cannot replace a first or a last annotation."""
     blind = event(0)
     later = event(1, ratings=["good", "good", "good"], finish="solution", at=5)
     with begun_log(tmp_path) as log:
         log.add(blind)
         log.add(later)
         for wrong in (event(2, revision=1, at=0), event(2, revision=2), event(3, revision=4)):
-            with pytest.raises(DataError, match="must be 3, as ana has 2 opinions on solution"):
+            with pytest.raises(
+                DataError, match="must be 3, as ana has submitted 2 opinions on solution"
+            ):
                 log.add(wrong)
         assert log.first("ana", "solution-1") == blind
     found = Annotated.read(str(tmp_path))
@@ -71,7 +73,7 @@ def test_nothing_acknowledged_is_lost_wherever_a_kill_strikes(
         caplog.clear()
         assert ids(folder) == expected
         is_cut = sizes[acknowledged] < end and not is_whole
-        assert ("is half written and left out" in caplog.text) is is_cut
+        assert ("is incomplete and is left out" in caplog.text) is is_cut
         add_events(folder, [event(99, revision=len(expected) + 1)])
         assert ids(folder) == [*expected, "event-0099"]
 
@@ -110,7 +112,7 @@ def test_what_cannot_be_written_leaves_nothing(
         ({"ratings": ["good", "okay"]}, "no step is rated bad"),
         ({"ratings": ["good", None], "finish": "solution"}, "step 1 is not rated"),
         ({"ratings": [None, "bad"]}, "step 0 is not rated"),
-        ({"finish": "give_up"}, "needs a reason"),
+        ({"finish": "give_up"}, "the note must give a reason"),
         ({"note": "x" * 2001}, "must have at most 2000 characters"),
         ({"ms": True}, "ms=True: must be a whole number"),
         ({"ms": 10**11 + 1}, "ms=100000000001: must be at most 100000000000"),

@@ -1,4 +1,4 @@
-"""Which solutions people get, with which probability, and who gets them."""
+"""The sample of solutions to annotate: its probabilities and its division among people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.shown import solution, write_run
 
 
 def world() -> list[LabeledSolution]:
-    """150 right solutions, 40 wrong ones, 8 long ones, 2 that were cut."""
+    """Return 150 right solutions, 40 wrong ones, 8 long right ones and 2 truncated ones."""
     kinds = [(150, 2, Outcome.RIGHT), (40, 3, Outcome.WRONG), (8, 14, Outcome.RIGHT)]
     kinds.append((2, 2, Outcome.TRUNCATED))
     rows = []
@@ -48,7 +48,7 @@ def test_weights_add_up_to_the_run_and_rare_cases_are_drawn() -> None:
         "right, no error, 1 to 3 steps", "wrong, error, 1 to 3 steps",
         "right, no error, over 12 steps", "truncated, undecided, 1 to 3 steps",
     }  # fmt: skip
-    # by the square roots of 150, 40, 8 and 2
+    # shares follow the square roots of 150, 40, 8 and 2
     assert by_stratum["right, no error, 1 to 3 steps"] < 24
     assert by_stratum["truncated, undecided, 1 to 3 steps"] == 2
 
@@ -72,7 +72,8 @@ def test_people_share_the_work_and_overlap_in_what_was_asked() -> None:
     assert all(len(set(item.people)) == 2 for item in twice)
     work = Counter(person for item in items for person in item.people)
     assert max(work.values()) - min(work.values()) <= 2
-    assert len({frozenset(item.people) for item in twice}) == 3  # all pairs meet
+    # every pair of people shares solutions
+    assert len({frozenset(item.people) for item in twice}) == 3
     assert all(len(item.people) == 1 for item in drawn(overlap=1.0))
 
 
@@ -93,4 +94,4 @@ def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path)
         draw_items(lambda: changed, settings, read_selected(chosen, "--select "))
     refused = ["annotate", run, "-o", str(tmp_path / "out"), "--select", chosen, "--sample", "3"]
     ended = run_verb(refused, code=2)
-    assert "--select names the solutions already" in ended.output
+    assert "must not be given with --select" in ended.output

@@ -1,4 +1,4 @@
-"""The tables of human-judged cases, and the layers that decide them."""
+"""The tables of cases that people judged, and the checker layers that decide the cases."""
 
 from __future__ import annotations
 
@@ -21,12 +21,6 @@ def checker() -> Iterator[Checker]:
     checker = Checker()
     yield checker
     checker.close()
-
-
-def test_the_table_is_large_and_balanced() -> None:
-    false = sum(not case.right for case in CASES)
-    assert len(CASES) >= 500
-    assert 0.4 <= false / len(CASES) <= 0.6
 
 
 @pytest.mark.parametrize("kind", dict.fromkeys(case.kind for case in (*CASES, *CLASSES)))

@@ -1,4 +1,4 @@
-"""The checker from everywhere it is used: threads, event loops, processes, Ray actors."""
+"""The checker works in threads, event loops, processes and Ray actors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RIGHT = Verdict.RIGHT
 
 
 async def graded(checker: Checker, answer: str, gold: str) -> Grade:
-    """The grade of a completion that ends in this answer."""
+    """Return the grade of a completion that ends in this answer."""
     text = f"\\boxed{{{answer}}}"
     ((found, grade),) = await checker.grade_completions([(text, gold)], aside=here)
     assert found == answer
@@ -31,7 +31,7 @@ async def graded(checker: Checker, answer: str, gold: str) -> Grade:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Checker]:
-    """A checker for all tests: its host costs more than most of them."""
+    """Yield one checker for all tests, because its host process is slow to start."""
     checker = Checker()
     yield checker
     checker.close()
@@ -39,18 +39,19 @@ def running() -> Iterator[Checker]:
 
 @pytest.fixture
 def checker(running: Checker) -> Checker:
-    """The checker that runs, without what it remembers of other tests."""
+    """Return the running checker with an empty memo."""
     running._memo.clear()
     return running
 
 
 @pytest.mark.slow
 def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
-    """The workers' host stands still until the loop has turned for a while."""
+    """The host of the workers is suspended until the event loop has run for a while."""
     checker.grade(*HARD)
     host = psutil.Process(checker.host_pid())
     host.suspend()
-    release = threading.Timer(60, host.resume)  # else a loop that is held would be so for ever
+    # otherwise a blocked loop would stay blocked forever
+    release = threading.Timer(60, host.resume)
     release.start()
 
     async def run() -> tuple[list[Verdict], bool]:
@@ -105,15 +106,13 @@ def test_from_a_process_of_its_own(method: str) -> None:
 
 
 def test_the_memo_gives_the_same_grade_and_stays_bounded() -> None:
-    checker = Checker(memo_size=100)
-    first = checker.grade("x+1", "1+x")
-    assert checker.grade("x+1", "1+x") is first
-    for i in range(1000):
-        checker.grade(f"{i}", "12")
-    assert len(checker._memo) <= 100
-    without = Checker(memo_size=0)
-    without.grade("x+1", "1+x")
-    assert without._memo == {}
+    for size in (100, 0):
+        checker = Checker(memo_size=size)
+        first = checker.grade("x+1", "1+x")
+        assert size == 0 or checker.grade("x+1", "1+x") is first
+        for i in range(1000):
+            checker.grade(f"{i}", "12")
+        assert len(checker._memo) <= size
 
 
 def test_the_memo_keeps_rules_apart(checker: Checker) -> None:

@@ -1,4 +1,4 @@
-"""Answers that mean the same share a vote."""
+"""Answers with the same meaning share a vote."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_guess_is_graded_both_ways_or_not_at_all(gold: str) -> None:
 def test_words_that_may_be_another_number_are_unknown_whatever_the_gold(
     text: str, gold: str
 ) -> None:
-    """Only for some golds would raise or lower every value."""
+    """A grade for some golds only would bias every value upwards or downwards."""
     unknown = Grade(verdict=Verdict.UNKNOWN, reason="in_words", layer="extract")
     assert grade_completion(text, gold) == (None, unknown)
     assert grade_completion(text, gold, grade_guesses=False) == (None, unknown)
@@ -167,15 +167,13 @@ def test_reference(text: str, gold: str) -> None:
     assert reference_answer(text) == gold
 
 
-def test_a_truncated_completion_has_no_answer() -> None:
-    assert extract_answer(r"\boxed{3}", truncated=True) is None
-    answer, grade = grade_completion(r"\boxed{3}", "3", truncated=True)
-    assert (answer, grade.verdict, grade.reason) == (None, Verdict.WRONG, "truncated")
-
-
-def test_a_completion_without_an_answer_is_wrong() -> None:
-    answer, grade = grade_completion("I give up", "3")
-    assert (answer, grade.verdict, grade.reason) == (None, Verdict.WRONG, "no_answer")
+@pytest.mark.parametrize(
+    ("text", "truncated", "reason"),
+    [(r"\boxed{3}", True, "truncated"), ("I give up", False, "no_answer")],
+)
+def test_a_truncated_completion_has_no_answer(text: str, truncated: bool, reason: str) -> None:
+    answer, grade = grade_completion(text, "3", truncated=truncated)
+    assert (answer, grade.verdict, grade.reason) == (None, Verdict.WRONG, reason)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +199,11 @@ def test_a_completion_without_an_answer_is_wrong() -> None:
     ],
 )
 def test_extraction_is_linear(text: str) -> None:
-    """Two million characters: milliseconds, or hours that are cut off after a minute of CPU."""
+    """The texts have 2 million characters.
+
+    Linear extraction takes milliseconds. Slower extraction could take hours, so it is stopped after
+    a minute of CPU time.
+    """
 
     def end(*_: object) -> NoReturn:
         raise AssertionError("takes longer than any number of passes over the text")

@@ -1,4 +1,4 @@
-"""Texts written to hang, crash, fill memory or run code."""
+"""Texts that are written to hang the checker, crash it, fill its memory or run code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mclabel.core.records import Verdict
 
 
 def bombs() -> list[str]:
-    """The corpus; none is equal to 12."""
+    """Return the hostile texts, of which only the Chinese numeral for 12 equals 12."""
     towers = [
         "9^9^9^9", "9^{9^{9^{9}}}", "9**9**9**9", "2^{2^{2^{2^{2^2}}}}", "(9^9)^{9^9}",
         "((2^{99})^{99})^{99}", "10^{10^{10}}", "1/2^{10^9}", "x^{10^{10^{10}}}",
@@ -90,7 +90,7 @@ def test_bombs_end_in_time_and_are_not_right(
         extract_answer(bomb)
     right = [p for p, grade in zip(pairs, grades, strict=True) if grade.verdict is Verdict.RIGHT]
     assert right == [("\u5341\u4e8c", "12"), ("12", "\u5341\u4e8c")]
-    assert {grade.reason for grade in grades}.isdisjoint(PASSING)  # no guard in seconds tripped
+    assert {grade.reason for grade in grades}.isdisjoint(PASSING)  # no timeout was reached
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""No pattern that meets a model's text takes more steps than the text is long, times a constant."""
+"""Every pattern that is applied to a model's text takes time linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HANGING = [
     ("all positive integers n not divisible by 3", "7"),
     ("the length of the longer diagonal of the given rhombus in metres!", "7"),
 ]
-"""Each took minutes or more in the caller's own process."""
+"""Pairs, each of which took minutes or more in the caller's own process."""
 ROOT = Path(mclabel.__file__).parent
 _CALLS = frozenset("match fullmatch search findall finditer sub subn split".split())
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A compiled pattern of the package and what it is called for."""
+    """A compiled pattern of the package, and the methods that are called on it."""
 
     name: str
     pattern: re.Pattern[str]
@@ -45,7 +45,7 @@ class Pattern:
 
 
 def package_patterns() -> Iterator[Pattern]:
-    """Every compiled pattern in a module of the package, alone or in a table."""
+    """Yield every compiled pattern in a module of the package, alone or in a table."""
     for path in sorted(ROOT.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         if "re.compile(" not in source:
@@ -67,9 +67,9 @@ def _within(value: object) -> Iterator[re.Pattern[str]]:
 
 
 def _calls(source: str) -> dict[str, frozenset[str]]:
-    """The methods that are called on each name; `finditer` where it is handed on.
+    """Return the methods that are called on each name; a name passed on counts as `finditer`.
 
-    Under no name: those called on local names, which is how tables are used.
+    The empty name holds methods that are called on local names, as for patterns in tables.
     """
     tree = ast.parse(source)
     found: dict[str, set[str]] = {}
@@ -98,11 +98,11 @@ for written, flags, calls in json.load(sys.stdin):
             for _ in found if call == "finditer" else ():
                 pass
 """
-"""Meets patterns with texts that may make them slow."""
+"""A script that applies patterns to texts that may make them slow."""
 
 
 def run_limited(script: str, given: object, limit_s: int) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own with a limit on CPU time: it may never come back."""
+    """Run a script in its own process with a limit on CPU time, because it may never end."""
     return subprocess.run(
         [sys.executable, "-c", script],
         input=json.dumps(given),
@@ -122,8 +122,8 @@ BY_HAND = {
     "mclabel.judge.critic.verdicts._CODE": "its body ends at the next three backticks",
     "mclabel.answers.reading.normalize._OVER": r"what stands before \over holds no \over",
 }
-"""Patterns with a look-ahead at a whole word, which the proof does not see, and why they are
-linear nevertheless: these are attacked."""
+"""Linear patterns with a look-ahead for a whole word, and the reason why each is linear. The proof
+does not cover look-aheads, so the test attacks these patterns."""
 
 
 @pytest.mark.parametrize("module", dict.fromkeys(one.module for one in PATTERNS))

@@ -1,4 +1,4 @@
-"""Math-Verify's functions by this checker, also in TRL's own reward, with one import changed."""
+"""Math-Verify's functions on top of this checker, also in TRL's reward with one import changed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_three_verdicts(gold: str, completion: str, expected: str) -> None:
 
 
 def test_judged_cases() -> None:
-    """Texts with no word on whether they are an answer or a solution: nearly all are read."""
+    """The texts do not say whether they are answers or solutions, and nearly all are read."""
     cases = [case for name in ("cases.txt", "holdout.txt") for case in read_cases(name)]
     right = [verify(parse(case.gold), parse(case.answer)) for case in cases]
     missed = [case for case, verdict in zip(cases, right, strict=True) if verdict != case.right]
@@ -91,7 +91,7 @@ def test_signatures_are_those_of_math_verify() -> None:
 
 
 def reward_of_trl() -> Callable[..., list[float | None]]:
-    """TRL's `accuracy_reward` as the docs tell a user to change its source: in two imports."""
+    """Return TRL's `accuracy_reward` with the two changes to its imports that the docs describe."""
     rewards = pytest.importorskip("trl.rewards")
     source = (Path(rewards.__file__).parent / "accuracy_rewards.py").read_text()
     for theirs, ours in (
@@ -112,7 +112,7 @@ def reward_of_trl() -> Callable[..., list[float | None]]:
 
 def rewards_of(reward: Callable[..., list[float | None]]) -> list[float | None]:
     texts = [r"\boxed{\frac{1}{3}}", r"\boxed{\frac{1}{2}}", r"\boxed{1}", "no idea", *HOSTILE]
-    texts += [r"\boxed{\int_0^1 x^2 dx}"]  # for which there is a worker
+    texts += [r"\boxed{\int_0^1 x^2 dx}"]  # needs a worker
     golds = [r"\frac{1}{3}", r"\frac{1}{3}", "proof", "4", *["\\sqrt{2}"] * len(HOSTILE), "1/3"]
     return reward([[{"role": "assistant", "content": text}] for text in texts], golds)
 

@@ -1,4 +1,4 @@
-"""What holds for all pairs: no exception, reflexivity, symmetry, invariance under typesetting."""
+"""Properties of all pairs: no exception, reflexivity, symmetry, invariance under typesetting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mclabel.answers.grade import Grade, grade_here, read
 from mclabel.core.records import Verdict
 
 EXAMPLES = int(os.environ.get("MCLABEL_FUZZ_EXAMPLES", "300"))
-"""Per property; `MCLABEL_FUZZ_EXAMPLES=200000` is the long run."""
+"""Number of examples per property; `MCLABEL_FUZZ_EXAMPLES=200000` is the long run."""
 FUZZ = settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
@@ -60,7 +60,7 @@ ANSWERS = st.one_of(
 
 
 def verdict(answer: str, gold: str, *, units_optional: bool = True) -> Verdict:
-    """What the layers before the worker say; what they leave to it is unknown here."""
+    """Return the verdict of the layers before the worker; pairs left to the worker are unknown."""
     found = grade_here(answer, gold, units_optional=units_optional)
     return found.verdict if isinstance(found, Grade) else Verdict.UNKNOWN
 

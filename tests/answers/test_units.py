@@ -1,4 +1,4 @@
-"""The table of units against pint, and phrases that name units."""
+"""The table of units compared with pint, and phrases that name units."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from mclabel.answers.values.units import (
 
 _PINT_NAMES = {"hz": "hertz", "in": "inch", "au": "astronomical_unit"}
 _NOT_IN_PINT = {"$", "€", "£", "¥", "%", "°", "cent", "rupee", "unit", "radian", "decade", "acre"}
-"""`decade` is a number to pint, and its acre that of the US survey foot."""
+"""Units that pint lacks or defines otherwise. In pint, `decade` is a number, and `acre` uses the US
+survey foot."""
 _BASE = {
     **{"m": "meter", "kg": "kilogram", "s": "second", "month": "month"},
     **{"A": "ampere", "mol": "mole", "kelvin": "kelvin"},
@@ -27,7 +28,7 @@ _BASE = {
 
 @pytest.fixture(scope="module")
 def registry() -> Any:
-    """The units of pint, in exact numbers."""
+    """Return pint's units, with exact fractions as numbers."""
     return pytest.importorskip("pint").UnitRegistry(non_int_type=Fraction)
 
 

@@ -1,4 +1,4 @@
-"""The bundled models load anywhere as they stand, and are as good as their cards say."""
+"""The bundled models load anywhere without changes, and reach the figures in their cards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_bundled_models_are_small_llamas_with_a_step_token(name: str) -> None:
 def completed(
     name: str, problems: list[Problem], per_problem: int, max_tokens: int
 ) -> list[tuple[Problem, str]]:
-    """Problems, each with a text that the model wrote."""
+    """Return each problem with the texts that the model wrote for it."""
 
     async def sample() -> list[tuple[Problem, str]]:
         policy = HfEngine(
@@ -87,7 +87,7 @@ def is_right(problem: Problem, text: str) -> bool:
 
 
 def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, str, str]]:
-    """Right or not, kind of the first wrong step, problem id; one a solution."""
+    """Return correctness, kind of the first wrong step and problem id of each solution."""
     rows = []
     problems = generate(num_problems, seed=11, split="test")
     for problem, text in completed(name, problems, per_problem, max_tokens=200):
@@ -106,7 +106,7 @@ def test_policy_errs_by_misconception_and_not_always() -> None:
     assert kinds["logic"] / kinds.total() > 0.55
     right = Counter(identity for ok, _, identity in rows if ok)
     mixed = sum(0 < right[identity] < 6 for identity in {i for _, _, i in rows})
-    assert mixed > 20  # of 50 problems are solved in some samples and not in others
+    assert mixed > 20  # of 50 problems have both right and wrong samples
 
 
 @pytest.mark.slow

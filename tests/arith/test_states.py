@@ -1,4 +1,4 @@
-r"""States of hand-written traces, each read as a person would.
+r"""States of hand-written traces, each compared with a person's reading.
 
 Ada has 40 pens. Ada sells half of the pens. Ada buys 10 pens. Ada gives 6 pens to Tom. Ben has
 twice as many pens as Ada. Cleo has 5 pens and gets 3 more. How many pens does Ben have?

@@ -1,7 +1,7 @@
-r"""The verifier on a problem worked out by hand.
+r"""The verifier on a problem that is worked out by hand.
 
-Ada has 12 pens. Ben has 3 times as many pens as Ada. Cleo has 10 fewer pens than Ben. Dan has
-as many pens as Ada and Cleo together. Eva has 5 pens. How many pens does Dan have?
+Ada has 12 pens. Ben has 3 times as many pens as Ada. Cleo has 10 fewer pens than Ben. Dan has as
+many pens as Ada and Cleo together. Eva has 5 pens. How many pens does Dan have?
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ W, M = StepTruth.ANSWER, StepTruth.MALFORMED
         (["Ben has 12 * 3 = 36 pens.", CLEO, "Dan has 26 + 12 = 38 pens.", ANSWER], [R, R, R, R]),
         ([BEN, "Both have 5 + 12 = 17 pens.", CLEO, DAN, ANSWER], [R, R, R, R, R]),
         ([BEN, BEN, CLEO, DAN, ANSWER], [R, R, R, R, R]),
-        ([CLEO, BEN, CLEO, DAN, ANSWER], [L, R, R, R, R]),  # Cleo's rests on Ben's
+        ([CLEO, BEN, CLEO, DAN, ANSWER], [L, R, R, R, R]),  # Cleo's number depends on Ben's
         ([BEN, "Cleo has 10 - 36 = 26 pens.", DAN, ANSWER], [R, L, L, L]),
         ([BEN, "Cleo has 36 - 10 = 25 pens.", "Dan has 12 + 25 = 37 pens."], [R, A, L]),
         ([BEN, "Cleo has 36 + 10 = 46 pens."], [R, L]),
         ([BEN, "Cleo has 36 - 5 = 31 pens."], [R, L]),
         (["Dan has 3 * 12 = 36 pens."], [L]),
-        ([BEN, CLEO, ANSWER], [R, R, L]),  # the value asked for was never derived
+        ([BEN, CLEO, ANSWER], [R, R, L]),  # the final value was never derived
         ([BEN, CLEO, DAN, r"The answer is \boxed{83}."], [R, R, R, W]),
         ([BEN, CLEO, DAN, ANSWER, DAN], [R, R, R, R, M]),
         (["Ben has many pens.", ""], [M, M]),

@@ -1,12 +1,16 @@
-"""How fast and safe the page of people's labels is, and what it measures.
+"""Measure the latency, the crash safety and the statistics of the annotation page.
 
     python -m tests.benchmarks.annotate [--smoke | --quick]
 
-Serves a fifth of a run of 100,000 solutions (`--quick`: 5,000) to 20 annotators at once over HTTP.
-Then kills the server at 50 random moments (`--quick`: 10) while all submit, repeat and reorder. The
-last line is JSON: p99_ms by action; lost and doubled, acknowledged events that are not on the disk,
-or are twice; rate_error, the largest error of a false alarm or detection rate that `mclabel
-combine` learns of them; coverage, of the 95% interval of the weighted share of right first errors.
+The page serves a fifth of a run of 100,000 solutions (`--quick`: 5,000) to 20 annotators at once
+over HTTP. Then the server is killed at 50 random moments (`--quick`: 10) while all annotators
+submit, repeat and reorder events. The last line is JSON:
+
+- `p99_ms`: 99th percentile of the latency of each action, in ms.
+- `lost` and `doubled`: acknowledged events that are missing from the disk, or recorded twice.
+- `rate_error`: largest error of a false-alarm or detection rate that `mclabel combine` estimates
+  for an annotator.
+- `coverage`: coverage of the 95% interval for the weighted share of right first errors.
 """
 
 from __future__ import annotations
@@ -53,12 +57,12 @@ def main() -> None:
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         count = size.pick(smoke=100, quick=5_000, full=100_000)
-        large = [_run(Path(scratch) / "large", count), "--sample", str(count // 5)]
+        large = [_write_labelled_run(Path(scratch) / "large", count), "--sample", str(count // 5)]
         each = size.pick(smoke=2, quick=40, full=100)
-        figures["p99_ms"] = _pace(large, Path(scratch) / "pace", people, each)
-        small = _run(Path(scratch) / "small", 200)
+        figures["p99_ms"] = _measure_latency(large, Path(scratch) / "pace", people, each)
+        small = _write_labelled_run(Path(scratch) / "small", 200)
         kills = size.pick(smoke=1, quick=10, full=50)
-        figures |= _killed(small, Path(scratch) / "killed", people, kills)
+        figures |= _count_event_losses(small, Path(scratch) / "killed", people, kills)
         count = size.pick(smoke=100, quick=2_000, full=4_000)
         figures["rate_error"] = _rate_error(Path(scratch) / "said", count)
     draws = size.pick(smoke=5, quick=200, full=1_000)
@@ -67,7 +71,7 @@ def main() -> None:
 
 
 def _rows(count: int) -> list[LabeledSolution]:
-    """Solutions of several lengths, some of them wrong."""
+    """Return solutions of several lengths. About 40% of them are wrong."""
     rng = random.Random(0)
     rows = []
     for number in range(count):
@@ -80,7 +84,7 @@ def _rows(count: int) -> list[LabeledSolution]:
     return rows
 
 
-def _run(folder: Path, count: int) -> str:
+def _write_labelled_run(folder: Path, count: int) -> str:
     rows = _rows(count)
     for number, start in enumerate(range(0, count, BLOCK)):
         write_run(folder, rows[start : start + BLOCK], None, f"{number:016x}")
@@ -88,7 +92,7 @@ def _run(folder: Path, count: int) -> str:
 
 
 class _Annotator:
-    """A browser of one person, on one connection."""
+    """The browser of one annotator, with one HTTP connection."""
 
     def __init__(self, page: AnnotateProcess, person: str) -> None:
         self.person = person
@@ -96,7 +100,7 @@ class _Annotator:
         self._connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
 
     def ask(self, method: str, path: str, content: object = None) -> tuple[int, Any, float]:
-        """Status, content, and milliseconds of an answer."""
+        """Send a request; return the status, the content and the latency in ms of its response."""
         body = None if content is None else json.dumps(content)
         began = time.perf_counter()
         head = {**self._head, "content-type": "application/json"}
@@ -107,7 +111,7 @@ class _Annotator:
         return response.status, json.loads(text) if text[:1] in b"{[" else None, spent
 
 
-def _said(person: str, item: Any, revision: int, key: str) -> dict[str, Any]:
+def _make_event(person: str, item: Any, revision: int, key: str) -> dict[str, Any]:
     return {
         "id": f"{key}-{person}-{item['id']}-{revision:04d}", "person": person,
         "solution": item["id"], "digest": item["digest"], "ratings": ["good"] * len(item["steps"]),
@@ -116,7 +120,7 @@ def _said(person: str, item: Any, revision: int, key: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pace(run: list[str], out: Path, people: list[str], each: int) -> dict[str, float]:
+def _measure_latency(run: list[str], out: Path, people: list[str], each: int) -> dict[str, float]:
     spent: dict[str, list[float]] = {"item": [], "submit": [], "labels": []}
     with AnnotateProcess(*run, "-o", str(out), "--people", ",".join(people)) as page:
 
@@ -126,7 +130,9 @@ def _pace(run: list[str], out: Path, people: list[str], each: int) -> dict[str, 
             for one in items[:each]:
                 _, item, took = browser.ask("GET", f"/api/item?id={one}")
                 spent["item"].append(took)
-                status, _, took = browser.ask("POST", "/api/events", _said(person, item, 1, "pace"))
+                status, _, took = browser.ask(
+                    "POST", "/api/events", _make_event(person, item, 1, "pace")
+                )
                 assert status == 200
                 spent["submit"].append(took)
                 spent["labels"].append(browser.ask("GET", f"/api/labels?id={one}")[2])
@@ -136,8 +142,8 @@ def _pace(run: list[str], out: Path, people: list[str], each: int) -> dict[str, 
     return {name: round(float(np.quantile(took, 0.99)), 1) for name, took in spent.items()}
 
 
-def _killed(run: str, out: Path, people: list[str], kills: int) -> dict[str, int]:
-    """Kill the server while everybody submits, repeats and reorders; count what that has cost."""
+def _count_event_losses(run: str, out: Path, people: list[str], kills: int) -> dict[str, int]:
+    """Kill the server while all annotators submit, repeat and reorder events; count the damage."""
     rng = random.Random(1)
     acknowledged: dict[str, tuple[str, str, int]] = {}
     begun = (run, "-o", str(out), "--people", ",".join(people), "--sample", "200")
@@ -158,7 +164,7 @@ def _killed(run: str, out: Path, people: list[str], kills: int) -> dict[str, int
                 for one in done:
                     one.result()
     with AnnotateProcess(*begun):
-        pass  # cuts off what was half written
+        pass  # starting the server removes a half-written last line
     lines = (out / EVENTS).read_text().splitlines()
     written = Counter(json.loads(line)["id"] for line in lines)
     last = last_opinions(read_folder(out).events)
@@ -172,20 +178,21 @@ def _submit(
     page: AnnotateProcess, person: str, number: int, items: Sequence[Item],
     ready: threading.Barrier, acknowledged: dict[str, tuple[str, str, int]],
 ) -> None:  # fmt: skip
-    """Submit, repeat and reorder until the server is killed; record what it acknowledges."""
+    """Submit, repeat and reorder events until the server is killed; record acknowledged events."""
     chance = random.Random(f"{number} {person}")
     browser = _Annotator(page, person)
     own = [vars(item) for item in items if person in item.people]
     done = browser.ask("GET", "/api/state")[1]["done"]
     known = {name: opinion["revision"] for name, opinion in done.items()}
     events = [
-        _said(person, one, known.get(one["id"], 0) + r, f"k{number}")
+        _make_event(person, one, known.get(one["id"], 0) + r, f"k{number}")
         for one in own
         for r in (1, 2, 3)
     ]
     events += chance.sample(events, len(events) // 2)
     chance.shuffle(events)
-    # a revision that comes before an earlier one is refused; one of two repeats is recorded
+    # the server refuses a revision that arrives before an earlier one, and records one of two
+    # repeats
     events.sort(key=lambda one: int(one["revision"]) + chance.randrange(2))
     ready.wait()
     try:
@@ -197,7 +204,7 @@ def _submit(
 
 
 def _rate_error(folder: Path, count: int) -> float:
-    """The largest error of the rates that are learned of people, without truth."""
+    """Return the largest error of the annotators' rates that are estimated without the truth."""
     rng = np.random.default_rng(3)
     errors, num_steps = first_errors(rng, count)
     named = {f"p{right}": names(rng, right, errors, num_steps) for right in ACCURACIES}
@@ -214,11 +221,11 @@ def _rate_error(folder: Path, count: int) -> float:
 
 
 def _coverage(count: int, num_rows: int) -> float:
-    """How often the interval of the weighted share holds that of the whole run."""
+    """Measure how often the interval of the weighted share contains the whole run's share."""
     rows = _rows(num_rows)
     rng = random.Random(4)
     truth = {}
-    for row in rows:  # labels are wrong more often where they name an error, or steps are many
+    for row in rows:  # labels are more often wrong if they name an error or the solution is long
         right = rng.random() < (0.9 if row.first_error is None else 0.7) - 0.02 * len(row.steps)
         truth[row.solution.id] = row.first_error if right else rng.randrange(len(row.steps))
     by_id = {row.solution.id: row for row in rows}

@@ -1,27 +1,28 @@
-"""Everything that can fail, at random: kill, resume, and see whether the output is exact.
+"""Label under random faults, resume, and check that the output is exact.
 
     python -m tests.benchmarks.chaos [--smoke | --quick] [--seeds N] [--first SEED]
 
 Each seed labels one list of problems under faults and ends with an undisturbed run of the same
-command. By seed (`chaos_world.WORLDS`) it runs in one process or on a Ray cluster of two worker
-nodes, on a folder, a small disk or S3 (moto's server), with the scripted policy, whose texts differ
-in every attempt, or with the bundled one. The faults: SIGKILL of the driver, of an actor, of a
-whole node; SIGTERM; a node that drains, and is then killed; writes that fail half-way; a full disk;
-S3 that refuses, drops, answers into the void, or stalls. CI runs three seeds (the smoke size has
-seed 0, `tests/run/test_chaos.py` the others); `--seeds 50` is for the night, about an hour on two
-cores.
+command. The seed chooses one of `chaos_world.WORLDS`: one process or a Ray cluster of two worker
+nodes; a folder, a small disk or S3 (moto's server); the bundled policy or the scripted policy,
+whose texts differ in every attempt. The faults are: SIGKILL of the driver, of an actor or of a
+whole node; SIGTERM; a node that drains and is then killed; writes that fail half-way; a full disk;
+S3 that refuses requests, drops them, loses its answers, or stalls. CI runs three seeds: the smoke
+size runs seed 0, and `tests/run/test_chaos.py` runs the others. `--seeds 50` takes about an hour on
+two cores and is meant for the night.
 
-Then every solution of the problem list must be there once (lost, duplicated), and the rest right
-(mismatched): each label's counts those of its own rollouts file, golds and metadata those of the
-problems, the same configuration and versions in every shard, and no journal, partial file, losing
-rollouts file or driver's sign left.
+After each seed, every solution of the problem list must be in the output exactly once (`lost`,
+`duplicated`). The other checks count as `mismatched`: the counts of each label are those of its own
+rollouts file; golds and metadata are those of the problems; every shard has the same configuration
+and versions; and no journal, partial file, rollouts file of a lost attempt or sign of a running
+driver is left.
 
-What a fault costs: the time of all runs of the command together, from each one's start to its end,
-less that of an undisturbed run, times the engines, divided by the faults. So it is the sampling
-that was done twice, and idle engines, and also the start of Python and Ray and the load of engines
-after each; not the time until somebody runs the command again. Journals are flushed every 2 s here;
-at the default of 60 s a SIGKILL costs 29 s more in the mean, which is added for each. The last line
-is JSON.
+The cost of a fault is the extra time of all runs of the command over an undisturbed run, times the
+number of engines, divided by the number of faults. Each run counts from its start to its end. So
+the cost includes repeated sampling, idle engines, and the start of Python, Ray and the engines
+after each fault. It excludes the time until somebody runs the command again. Journals are flushed
+every 2 s here. At the default of 60 s a SIGKILL costs 29 s more on average, which is added for each
+SIGKILL. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -47,26 +48,28 @@ from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import SizedParser
 
 Counted = dict[tuple[str, str | None], Counter[str]]
-"""Rollouts by prefix and completer, of all completers under None, by outcome."""
+"""Numbers of rollouts by outcome, for each pair of a prefix id and a completer. The completer None
+stands for all completers.
+"""
 MAX_OUTPUTS = 10
 NUM_FAULTS = 4
-"""To happen in a seed."""
-LAST_S = 300.0
+"""Number of faults in a seed."""
+MAX_RUN_S = 300.0
 
 
 @dataclass(kw_only=True)
 class Figures:
-    """What was found after one seed, or after all."""
+    """Results of one seed."""
 
     kills: Counter[str] = field(default_factory=Counter)
-    """Faults by kind."""
+    """Numbers of faults by kind."""
     lost: int = 0
     duplicated: int = 0
     mismatched: int = 0
     faults: list[str] = field(default_factory=list)
-    """What is wrong, in words."""
+    """Descriptions of all mismatches."""
     cost_s: float = 0.0
-    """Of all faults."""
+    """Cost of all faults, in seconds of one engine."""
 
     @property
     def num_kills(self) -> int:
@@ -87,7 +90,7 @@ def main() -> None:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.kills.items()))
         wrong = "; ".join(found.faults[:5]) or "nothing"
         if found.lost or found.duplicated:
-            wrong += f"; {found.lost} solutions lost, {found.duplicated} too many"
+            wrong += f"; {found.lost} solutions lost, {found.duplicated} duplicated"
         mean = f"{found.cost_s / max(1, found.num_kills):.0f} s"
         world = WORLDS[seed % len(WORLDS)]
         print(f"seed {seed}, {world}: {kinds}; wrong: {wrong}; a fault costs {mean}", flush=True)
@@ -104,25 +107,25 @@ def main() -> None:
     finish(result)
 
 
-def run_seed(seed: int, *, num_faults: int, whole_s: float | None = None) -> Figures:
-    """Label under random faults, resume, and check.
+def run_seed(seed: int, *, num_faults: int, undisturbed_s: float | None = None) -> Figures:
+    """Label under random faults, resume, and check the output.
 
     Args:
-        seed: chooses the world, the faults and their moments.
-        num_faults: to happen; an output that is whole before that is followed by another one.
-        whole_s: of an undisturbed run; None runs it.
+        seed: random seed that chooses the world, the faults and their moments.
+        num_faults: number of faults. If an output is complete earlier, another one is started.
+        undisturbed_s: seconds of an undisturbed run; None measures one.
     """
     rng = random.Random(seed)
     found = Figures()
     with open_world(WORLDS[seed % len(WORLDS)], rng) as world:
-        if whole_s is None:
-            whole_s = _run_to_end(world, "calibration")
+        if undisturbed_s is None:
+            undisturbed_s = _run_to_end(world, "calibration")
         extra_s = 0.0
         for number in range(MAX_OUTPUTS):
             out = f"out{number}"
-            spent_s = _run_under_faults(world, out, found, num_faults, 0.2 * whole_s)
+            spent_s = _run_under_faults(world, out, found, num_faults, 0.2 * undisturbed_s)
             spent_s += _run_to_end(world, out)
-            extra_s += max(0.0, spent_s - whole_s)
+            extra_s += max(0.0, spent_s - undisturbed_s)
             _check(world, out, found)
             if found.num_kills >= num_faults:
                 break
@@ -135,7 +138,7 @@ def run_seed(seed: int, *, num_faults: int, whole_s: float | None = None) -> Fig
 def _run_under_faults(
     world: World, out: str, found: Figures, num_faults: int, longest_s: float
 ) -> float:
-    """Run a command again and again until enough has happened to it, or all is done; seconds."""
+    """Repeat a command until it had enough faults or succeeded; return the seconds of all runs."""
     spent_s = 0.0
     while found.num_kills < num_faults:
         started = time.monotonic()
@@ -146,7 +149,7 @@ def _run_under_faults(
                 break
             found.kills[world.break_something(driver)] += 1
         if found.num_kills >= num_faults and driver.poll() is None:
-            time.sleep(FLUSH_S)  # for the last one to be felt
+            time.sleep(FLUSH_S)  # gives the last fault time to take effect
             world.heal()
         code = world.wait_for_end(driver)
         spent_s += time.monotonic() - started
@@ -157,17 +160,19 @@ def _run_under_faults(
 
 
 def _run_to_end(world: World, out: str) -> float:
-    """Seconds of a run without faults."""
+    """Run the command without faults and return its seconds."""
     started = time.monotonic()
     driver = world.start(out)
-    output, _ = driver.communicate(timeout=LAST_S)
+    output, _ = driver.communicate(timeout=MAX_RUN_S)
     if driver.returncode != 0:
-        raise RuntimeError(f"the run without faults ended with {driver.returncode}: {output}")
+        raise RuntimeError(
+            f"The run without faults ended with exit code {driver.returncode}: {output}"
+        )
     return time.monotonic() - started
 
 
 def _check(world: World, out: str, found: Figures) -> None:
-    """Compare what is there with what should be."""
+    """Compare the output with the expected rows and record the differences in `found`."""
     config = load_config(LabelConfig, None, world.overrides(out))
     problems = {problem.id: problem for problem in load_inputs(config).problems}
     store = Store(config.out)
@@ -181,7 +186,7 @@ def _check(world: World, out: str, found: Figures) -> None:
         same.add(json.dumps([metadata[key] for key in ("config", "versions")], sort_keys=True))
         theirs, rollouts = read_shard(store, metadata["rollouts"], "rollouts")
         if theirs["attempt"] != metadata["attempt"] or theirs["block"] != metadata["block"]:
-            found.faults.append(f"{metadata['block']}: rollouts of another attempt")
+            found.faults.append(f"{metadata['block']}: its rollouts file is of another attempt")
         counted: Counted = {}
         for rollout in rollouts.to_pylist():
             for who in (None, rollout["completer"]):
@@ -192,22 +197,26 @@ def _check(world: World, out: str, found: Figures) -> None:
             problem = problems.get(row["problem_id"])
             gold = None if problem is None else (problem.text, problem.answer, dict(problem.meta))
             if gold != (row["problem"], row["answer"], json.loads(row["meta"])):
-                found.faults.append(f"{row['problem_id']}: another problem, gold or metadata")
+                found.faults.append(
+                    f"{row['problem_id']}: its problem, gold or metadata differs from the input"
+                )
             if not _counts_agree(row, counted):
-                found.faults.append(f"{row['solution_id']}: counts are not those of its rollouts")
+                found.faults.append(
+                    f"{row['solution_id']}: its counts differ from those of its rollouts"
+                )
     if len(same) > 1:
-        found.faults.append("shards of several configurations or versions")
-    left = {*store.names("rollouts"), *store.names("merged/rollouts")} - named
+        found.faults.append("the shards have different configurations or versions")
+    left = {*store.names("rollouts")} - named
     left |= {*store.names("journals"), *store.names("drivers"), *store.names(PARTIAL)}
     left |= {*store.names("rejects"), *store.names("rejects.jsonl")}
-    found.faults += [f"left behind: {name}" for name in sorted(left)]
+    found.faults += [f"file left behind: {name}" for name in sorted(left)]
     found.mismatched = len(found.faults)
     found.lost += (wanted - rows).total()
     found.duplicated += (rows - wanted).total()
 
 
 def _counts_agree(row: dict[str, Any], counted: Counted) -> bool:
-    """Of every step but the last, by all completers together and by each."""
+    """Check the counts of each step but the last, for all completers together and for each one."""
     steps = row["steps"][:-1]
     said = [(step["prefix_id"], None, step) for step in steps]
     for one in row["completers"]:

@@ -1,4 +1,4 @@
-"""Where chaos happens: processes, nodes and stores, and what can be done to them."""
+"""The worlds of the chaos benchmark: processes, nodes, stores, and the faults that strike them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.support.job_processes import worker_actors
 
 FLUSH_S = 2.0
 NUM_SCRIPTED, NUM_BUNDLED = 32, 8
-"""Problems."""
+"""Numbers of problems with the scripted policy and with the bundled policy."""
 STALL_S = 10.0
 TIGHT_BYTES = 300
-"""A process under this limit can begin a file, and cannot finish it."""
+"""File size limit for torn writes: a process can begin a file but cannot finish it."""
 DISK_MB = 64
 
 Where = Literal["process", "cluster"]
@@ -39,13 +39,13 @@ Engine = Literal["scripted", "bundled"]
 
 @dataclass(frozen=True)
 class Setting:
-    """What a seed runs on."""
+    """The place, the storage and the engine of a seed."""
 
     where: Where
     storage: Storage
     engine: Engine
     others: bool = False
-    """Whether another model rolls out beside the policy."""
+    """True if another model samples rollouts beside the policy."""
 
     def __str__(self) -> str:
         return f"{self.where}, {self.storage}, {self.engine}" + ", two models" * self.others
@@ -65,7 +65,7 @@ WORLDS = (
 
 @contextmanager
 def open_world(setting: Setting, rng: random.Random) -> Iterator[World]:
-    """Make it, and clear it away."""
+    """Create the world of a setting, and remove it afterwards."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         world = World(setting=setting, rng=rng, folder=folder)
@@ -76,7 +76,7 @@ def open_world(setting: Setting, rng: random.Random) -> Iterator[World]:
             world.s3.stall_s = STALL_S
             environment = s3_environment(world.s3)
             world.environment |= environment
-            stack.enter_context(_environment(environment))  # of the check
+            stack.enter_context(_environment(environment))  # the check of the output also reads S3
         if setting.where == "cluster":
             world.cluster = Nodes()
             stack.callback(world.cluster.shutdown)
@@ -86,7 +86,7 @@ def open_world(setting: Setting, rng: random.Random) -> Iterator[World]:
 
 @dataclass(kw_only=True)
 class World:
-    """A job's surroundings."""
+    """The surroundings of a labelling job: its storage, its nodes and its drivers."""
 
     setting: Setting
     rng: random.Random
@@ -95,7 +95,7 @@ class World:
     s3: FlakyS3 | None = None
     cluster: Nodes | None = None
     disk: Path | None = None
-    """A file system of its own, where one can be made."""
+    """Separate small file system, or None if the setting has none or it cannot be mounted."""
     drivers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -103,7 +103,7 @@ class World:
         return 2 if self.cluster is not None else 1
 
     def overrides(self, out: str) -> list[str]:
-        """The job."""
+        """Return the configuration overrides of the job that writes to `out`."""
         base = self.disk or self.folder / "runs"
         where = f"s3://chaos/{self.folder.name}/{out}" if self.s3 is not None else str(base / out)
         address = self.cluster.address if self.cluster is not None else "none"
@@ -117,7 +117,7 @@ class World:
             {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i), "level": str(i % 5)}
             for i in range(NUM_SCRIPTED)
         ]
-        if not source.exists():  # drivers read it
+        if not source.exists():  # running drivers read the file
             source.write_text("\n".join(map(json.dumps, rows)))
         scripted = (
             "policy.engine={kind: scripted, repeatable: false, delay_s: 0.4, truncate_rate: 0.05}"
@@ -132,7 +132,7 @@ class World:
         ]
 
     def start(self, out: str) -> subprocess.Popen[str]:
-        """A driver."""
+        """Start a driver that labels into `out`."""
         config = self.folder / "empty.yaml"
         config.write_text("seed: 1\n")
         driver = subprocess.Popen(
@@ -146,7 +146,7 @@ class World:
         return driver
 
     def wait_for_work(self, driver: subprocess.Popen[str], out: str) -> bool:
-        """Until the driver has engines at work; False if it has ended."""
+        """Wait until the driver has engines at work; return False if the driver has ended."""
         while driver.poll() is None:
             if self.cluster is None or self.cluster.actors():
                 store = Store(self.overrides(out)[0].removeprefix("out="), create=True)
@@ -156,14 +156,14 @@ class World:
         return False
 
     def wait_for_end(self, driver: subprocess.Popen[str]) -> int:
-        """The exit code."""
+        """Wait until the driver ends, and return its exit code."""
         output, _ = driver.communicate(timeout=300)
         if "Traceback" in output:
-            raise RuntimeError(f"the driver failed with a traceback:\n{output}")
+            raise RuntimeError(f"The driver failed with a traceback:\n{output}")
         return driver.returncode
 
     def break_something(self, driver: subprocess.Popen[str]) -> str:
-        """Do one thing at random; its name."""
+        """Inject one random fault and return its name."""
         kinds: dict[str, Callable[[subprocess.Popen[str]], None]] = {
             "driver killed": lambda one: one.kill(),
             "driver told to end": lambda one: one.send_signal(signal.SIGTERM),
@@ -188,7 +188,7 @@ class World:
         return kind
 
     def heal(self) -> None:
-        """Let the store work again."""
+        """Remove all faults from the store."""
         if self.s3 is not None:
             self.s3.fault = lambda method, path: "ok"
         if self.disk is not None:
@@ -199,14 +199,14 @@ class World:
                     _limit(actor.pid, resource.RLIM_INFINITY)
 
     def end(self) -> None:
-        """No driver is left."""
+        """Kill all drivers that still run."""
         for driver in self.drivers:
             if driver.poll() is None:
                 driver.kill()
                 driver.wait()
 
     def _tear_writes(self, driver: subprocess.Popen[str]) -> None:
-        """Whoever writes shards can only begin to."""
+        """Limit the file sizes of all processes that write shards, so that writes fail half-way."""
         writers = [one.pid for one in self.cluster.actors()] if self.cluster else [driver.pid]
         for pid in writers:
             with contextlib.suppress(ProcessLookupError):
@@ -219,7 +219,7 @@ class World:
                 file.write(bytes(1 << 16))
 
     def _fail_s3(self) -> None:
-        """For a few seconds most requests fail, each in one of several ways."""
+        """Let most requests of the next few seconds fail, each in one of several ways."""
         assert self.s3 is not None
         until = time.monotonic() + self.rng.uniform(1, 4)
         dice = random.Random(self.rng.random())
@@ -231,7 +231,7 @@ class World:
         self.s3.fault = fault
 
     def _stall(self) -> None:
-        """The next request gets no answer for a while."""
+        """Leave the next request without an answer for `STALL_S` seconds."""
         assert self.s3 is not None
         left = [1]
 
@@ -246,7 +246,7 @@ class World:
 
 
 class Nodes:
-    """A Ray cluster on this machine: a head without room for engines, two nodes with one each."""
+    """A local Ray cluster: a head without room for engines, and two nodes with one engine each."""
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
@@ -259,7 +259,7 @@ class Nodes:
         self._nodes = [self._cluster.add_node(num_cpus=1) for _ in range(2)]
 
     def actors(self) -> list[psutil.Process]:
-        """Processes of the engines."""
+        """Return the processes of the engines."""
         return [actor for actor in worker_actors() if actor.pid not in self._before]
 
     def kill_actor(self, rng: random.Random) -> None:
@@ -268,13 +268,13 @@ class Nodes:
                 rng.choice(actors).kill()
 
     def kill_node(self, rng: random.Random) -> None:
-        """SIGKILL for a node and all on it; a fresh one comes."""
+        """Kill a random node and all of its processes, and add a fresh node."""
         node = self._nodes.pop(rng.randrange(len(self._nodes)))
         self._cluster.remove_node(node, allow_graceful=False)
         self._nodes.append(self._cluster.add_node(num_cpus=1))
 
     def drain_node(self, rng: random.Random) -> None:
-        """Ray says that a node will go, and soon it goes."""
+        """Announce through Ray that a node will be removed, and remove it soon after."""
         node = self._nodes[0]
         said = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"]
         subprocess.run(
@@ -298,7 +298,7 @@ class Nodes:
 
 @contextmanager
 def _disk(world: World) -> Iterator[None]:
-    """A small file system in memory, where this user may mount one; else a folder."""
+    """Mount a small file system in memory; use a folder if this user may not mount one."""
     path = world.folder / "disk"
     path.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(path)]
@@ -327,5 +327,5 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
 
 
 def _limit(pid: int, num_bytes: int) -> None:
-    """How large the files may be that a process writes; what goes beyond fails half-written."""
+    """Limit the size of files that a process writes; a write past the limit fails half-way."""
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))

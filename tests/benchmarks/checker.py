@@ -1,11 +1,11 @@
-"""The answer checker beside Math-Verify: accuracy, golds, speed.
+"""Compare the answer checker with Math-Verify in accuracy, parsed golds and speed.
 
     python -m tests.benchmarks.checker [--smoke | --quick]
 
-Grades the tables of human-judged cases and every public gold, and times both checkers on the same
-solutions of ProcessBench on one core; the last line is JSON. Without the public data only the
-tables are graded, and the other figures are null. `--quick` times Math-Verify on 150 pairs instead
-of 1,000.
+Both checkers grade the tables of human-judged cases, and ours also every public gold. Both are
+timed on the same solutions of ProcessBench on one core. The last line is JSON. Without the public
+data only the tables are graded, and the other figures are null. `--quick` times Math-Verify on 150
+pairs instead of 1,000.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need
 from tests.support.judged import Case, read_cases
 
 SAMPLES = 8
-"""Rollouts of a problem whose answers repeat, in the speed test."""
+"""Copies of each solution in the speed test, as rollouts of a problem often repeat an answer."""
 ON_PUBLIC_DATA = (
     *("gold_parse_failures", "gold_spellings_missed", "pairs_per_s", "pairs_per_s_no_memo"),
     *("math_verify_pairs_per_s", "ratio_to_math_verify"),
 )
 """Figures that are null without the public data."""
 Theirs = Callable[[str, str, bool], bool]
-"""Math-Verify's verdict on an answer, a gold, and whether the answer is a completion."""
+"""Math-Verify as a function: an answer, a gold and whether the answer is a completion give True if
+the answer is right.
+"""
 
 
 def main() -> None:
@@ -105,7 +107,7 @@ def _golds(checker: Checker, golds: Sequence[str]) -> dict[str, Any]:
 
 
 def _solutions() -> list[tuple[str, str]]:
-    """Solutions of ProcessBench with the golds of their problems, where we have them."""
+    """Return the solutions of ProcessBench whose problems have a gold in the public data."""
     gold_of: dict[str, str] = {}
     for name, problem, answer in (
         ("math_train", "problem", "final_answer"),
@@ -129,9 +131,9 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def _speed(
     theirs: Theirs, completions: list[tuple[str, str]], repeats: int, num_theirs: int
 ) -> dict[str, Any]:
-    """Over real solutions, each problem's eight times over, and over them once.
+    """Time the checkers on real solutions, with each solution repeated `SAMPLES` times and once.
 
-    The best of all passes counts, since other processes share the cores.
+    The best pass counts, since other processes share the cores.
     """
     random.Random(0).shuffle(completions)
     rollouts = completions * SAMPLES
@@ -148,7 +150,7 @@ def _speed(
 
 
 def _their_rate(theirs: Theirs, completions: Sequence[tuple[str, str]]) -> float:
-    clear_cache()  # sympy's, which would know the pairs of the pass before
+    clear_cache()  # otherwise sympy's cache would contain the pairs of the previous pass
     start = time.perf_counter()
     for text, gold in completions:
         theirs(text, gold, True)
@@ -156,7 +158,7 @@ def _their_rate(theirs: Theirs, completions: Sequence[tuple[str, str]]) -> float
 
 
 def _warm(*, memo_size: int) -> Checker:
-    """A checker with a worker up and nothing in its memo about the pairs to come."""
+    """Return a checker whose worker has started and whose memo lacks the benchmark's pairs."""
     checker = Checker(memo_size=memo_size)
     checker.grade("\\sin 2x", "2\\sin x\\cos x")
     return checker

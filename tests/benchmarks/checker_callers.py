@@ -1,11 +1,12 @@
-"""The checker and Math-Verify where rewards are computed: threads, event loops, Ray actors.
+"""Compare the checker with Math-Verify in threads, event loops and Ray actors.
 
     python -m tests.benchmarks.checker_callers [--smoke | --quick]
 
-Both grade the human-judged pairs of tests/answers by the same two calls, `parse` and `verify`, as a
-reward function does: here of `mclabel.answers.math_verify`, there of `math_verify` with its time
-limits (the default) and, where these do not work, without. Each pass has a process of its own,
-warm, in which nothing is known of the pairs. The last line is JSON.
+Reward functions run in these places. Both checkers grade the human-judged pairs of tests/answers by
+the calls `parse` and `verify`, as a reward function does. Ours are those of
+`mclabel.answers.math_verify`. Theirs are those of `math_verify` with its time limits (the default)
+and, where the limits do not work, without them. Each pass runs in a separate warm process whose
+caches do not contain the pairs. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -32,39 +33,41 @@ WARM = Case(kind="", right=True, gold="2\\sin x\\cos x", answer="\\sin 2x")
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """What came of the pairs."""
+    """Results of one pass over the pairs."""
 
     pairs_per_s: float | None
-    """None if the checker raised an error on every pair."""
+    """Graded pairs per second; None if the checker raised an error on every pair."""
     right: float
-    """Share of the pairs that are graded as people graded them; one without a verdict is not."""
+    """Share of all pairs that are graded as people graded them. A pair without a verdict does not
+    count.
+    """
     false_positives: int
     unknown: int
-    """Pairs without a verdict."""
+    """Number of pairs without a verdict."""
     raised: int
-    """Of these, pairs on which the checker raised an error."""
+    """Number of pairs on which the checker raised an error; `unknown` includes them."""
     error: str = ""
-    """The first one."""
+    """First error, or an empty text."""
 
 
 def grade_all(name: str, every: int) -> Pass:
-    """Grade every `every`th pair, in this thread."""
+    """Grade every `every`th pair in this thread."""
     logging.disable(logging.WARNING)
     grade = GRADERS[name]()
-    _tried(grade, WARM)
+    _grade_or_error(grade, WARM)
     cases = _cases(every)
     start = time.perf_counter()
-    found = [_tried(grade, case) for case in cases]
+    found = [_grade_or_error(grade, case) for case in cases]
     return _pass(cases, found, time.perf_counter() - start)
 
 
 async def grade_all_in_loop(name: str, every: int) -> Pass:
-    """The same in an event loop, where each pair is a coroutine of its own."""
+    """Grade every `every`th pair in an event loop, with one coroutine for each pair."""
     logging.disable(logging.WARNING)
     grade = GRADERS[name]()
 
     async def reward(case: Case) -> Verdict | Exception:
-        return _tried(grade, case)
+        return _grade_or_error(grade, case)
 
     await reward(WARM)
     cases = _cases(every)
@@ -108,8 +111,8 @@ def _loop(name: str, every: int) -> Pass:
     return asyncio.run(grade_all_in_loop(name, every))
 
 
-def _alone(run: Callable[[str, int], Pass]) -> Callable[[str, int], Pass]:
-    """The same in a process of its own."""
+def _in_new_process(run: Callable[[str, int], Pass]) -> Callable[[str, int], Pass]:
+    """Return a function that makes the pass in a new process."""
 
     def pass_of(name: str, every: int) -> Pass:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -125,7 +128,7 @@ def _in_actor(name: str, every: int) -> Pass:
         def grade_all(self, name: str, every: int) -> Pass:
             return grade_all(name, every)
 
-    return _of_actor(ray.remote(Reward), name, every)
+    return _run_in_actor(ray.remote(Reward), name, every)
 
 
 def _in_async_actor(name: str, every: int) -> Pass:
@@ -135,11 +138,11 @@ def _in_async_actor(name: str, every: int) -> Pass:
         async def grade_all(self, name: str, every: int) -> Pass:
             return await grade_all_in_loop(name, every)
 
-    return _of_actor(ray.remote(Reward), name, every)
+    return _run_in_actor(ray.remote(Reward), name, every)
 
 
-def _of_actor(kind: Any, name: str, every: int) -> Pass:
-    """What a new actor of a kind finds."""
+def _run_in_actor(kind: Any, name: str, every: int) -> Pass:
+    """Return the pass that a new actor of a class makes."""
     import ray
 
     if not ray.is_initialized():
@@ -151,9 +154,9 @@ def _of_actor(kind: Any, name: str, every: int) -> Pass:
 
 
 PLACES: dict[str, Callable[[str, int], Pass]] = {
-    "main thread": _alone(grade_all),
-    "thread": _alone(_thread),
-    "asyncio": _alone(_loop),
+    "main thread": _in_new_process(grade_all),
+    "thread": _in_new_process(_thread),
+    "asyncio": _in_new_process(_loop),
     "Ray actor": _in_actor,
     "async Ray actor": _in_async_actor,
 }
@@ -186,10 +189,10 @@ def _text(case: Case) -> str:
     return case.answer if case.is_completion else f"${case.answer}$"
 
 
-def _tried(grade: Grader, case: Case) -> Verdict | Exception:
+def _grade_or_error(grade: Grader, case: Case) -> Verdict | Exception:
     try:
         return grade(case)
-    except Exception as error:  # what a reward function would end with
+    except Exception as error:  # a reward function would end with this error
         return error
 
 
@@ -210,6 +213,7 @@ def _pass(cases: Sequence[Case], found: Sequence[Verdict | Exception], seconds: 
 
 
 if __name__ == "__main__":
-    from tests.benchmarks.checker_callers import main as run_main  # actors find it by this name
+    # Ray actors import it by this name
+    from tests.benchmarks.checker_callers import main as run_main
 
     run_main()

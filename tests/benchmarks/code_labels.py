@@ -15,7 +15,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.bisect import BisectEstimator
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from tests.benchmarks.estimators_common import Point, fitted, load_pool
+from tests.benchmarks.estimators_common import Point, fit_posterior_priors, load_pool
 from tests.benchmarks.runs import read_rows
 from tests.benchmarks.scorers import Run
 from tests.benchmarks.simulation.measure import COLUMNS, measure
@@ -23,12 +23,15 @@ from tests.benchmarks.simulation.measure import COLUMNS, measure
 PYARITH = "pyarith.yaml"
 FIXED = (4, 8, 16)
 GAINS = (0.08, 0.024, 0.008)
-"""Values of `min_gain` beside that of the configuration."""
+"""Values of `min_gain` that are measured besides the configured one."""
 VALIDATION, TEST = "pool-validation", "pool-test"
 
 
 def _first_of_body(row: LabeledSolution) -> int:
-    """The statement behind the header of `solve`; helpers may stand before it."""
+    """Return the index of the first statement after the header of `solve`.
+
+    Helper functions may stand before that header.
+    """
     steps = [step.text for step in row.solution.steps]
     header = next((n for n, text in enumerate(steps) if "def solve" in text), -1)
     return min(header + 1, len(steps) - 1)
@@ -39,25 +42,27 @@ CONSTANTS: Mapping[str, Callable[[LabeledSolution], int]] = {
     "the last statement": lambda row: len(row.steps) - 1,
     "the first body statement": _first_of_body,
 }
-"""First errors that rules give where the answer is wrong, and none where it is right, by no more
-than the text's layout."""
+"""Rules that name a first error from the layout of the text alone, if the answer is wrong. If the
+answer is right, the rules name no error.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFigures:
-    """What labels are worth and cost."""
+    """Quality and cost of an estimator's labels."""
 
     accuracy: Estimate
-    """Share of solutions whose first error, or its absence, is labelled as it is in truth.
-    Undecided is not."""
+    """Share of solutions whose label gives the true first error, or rightly none. An undecided
+    label counts as wrong.
+    """
     where_wrong: Estimate
-    """The same share of solutions with an error."""
+    """The same share among the solutions that have an error."""
     tokens: float
-    """Of rollouts, a solution."""
+    """Mean number of rollout tokens per solution."""
 
 
 def pools(*, validation: int, test: int, rollouts: int) -> list[Run]:
-    """Runs with as many rollouts of every prefix of so many problems."""
+    """Return runs with `rollouts` rollouts of every prefix for the given numbers of problems."""
     estimator = {"kind": "fixed", "rollouts": rollouts, "root_rollouts": rollouts}
     made = []
     for name, split, count in ((VALIDATION, "validation", validation), (TEST, "test", test)):
@@ -71,8 +76,8 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
     """Replay the estimators on the test pool; priors are fitted on the validation pool.
 
     Args:
-        out: of the benchmark.
-        rollouts: of each prefix in the pools.
+        out: folder of the benchmark.
+        rollouts: number of rollouts for each prefix in the pools.
     """
     validation, test = (
         load_pool([str(out / "runs" / name)], group="family") for name in (VALIDATION, TEST)
@@ -81,7 +86,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
     posterior = config.estimator
     assert isinstance(posterior, PosteriorEstimator.Settings)
     posterior = posterior.changed(rollouts=min(rollouts, posterior.rollouts))
-    learned = fitted(validation, agreement=posterior.agreement, cap=min(rollouts, 16))
+    learned = fit_posterior_priors(validation, agreement=posterior.agreement, cap=min(rollouts, 16))
     bisect = BisectEstimator.Settings(rollouts=min(rollouts, 16), batch=4)
     points = [
         *(

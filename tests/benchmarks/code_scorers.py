@@ -1,4 +1,4 @@
-"""PRMs of code, of sums and of both, from one base: what each is worth on either domain."""
+"""PRMs of code, of arithmetic and of both, trained from one base and tested on both domains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.benchmarks.scorer_figures import OF_PRM
 from tests.benchmarks.scorers import Run, Training
 
 DOMAINS = {"arith": "quickstart.yaml", "pyarith": "pyarith.yaml"}
-"""Configurations by which the bundled policy of each domain is labelled."""
+"""Configurations for labelling with the bundled policy of each domain."""
 CHECKERS = {"arith": "math", "pyarith": "code"}
 ESTIMATOR = {"kind": "posterior", "rollouts": 64, "min_gain": 0.08}
 TRAINED = {
@@ -27,32 +27,32 @@ TRAINED = {
     "pyarith": ("pyarith-0", "pyarith-1"),
     "both": ("arith-0", "pyarith-0"),
 }
-"""Runs whose labels each PRM learns, which have as many solutions each."""
+"""Runs whose labels train each PRM. Each PRM gets equally many solutions."""
 BASE = "pyarith:policy"
 UNTRAINED = "nothing: the base's likelihood"
-"""The base before it is trained: how likely it finds a solution is a score, too."""
+"""The base before training; its likelihood of a solution also serves as a score."""
 PARTS = ("validation", "test")
 EACH = 4
-"""Labelled solutions of a problem."""
+"""Number of labelled solutions per problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amounts:
-    """How much is labelled, trained and chosen from."""
+    """Amounts of labelled problems, test problems and samples, and limits of the training."""
 
     labelled: int
-    """Problems of each of the runs with labels."""
+    """Number of problems in each run with labels."""
     validation: int
-    """Problems; so is `test`."""
+    """Number of validation problems. `test` is the number of test problems."""
     test: int
     samples: int
-    """To each of them."""
+    """Number of samples for each validation or test problem."""
     training: Sequence[str] = ()
-    """Overrides of every training."""
+    """Configuration overrides of every training."""
 
 
 def label_runs(amounts: Amounts) -> list[Run]:
-    """Two runs with labels for each domain, and samples to choose from."""
+    """Return two runs with labels and two runs with samples for each domain."""
     made = []
     for domain, config in DOMAINS.items():
         for number in range(2):
@@ -70,7 +70,7 @@ def label_runs(amounts: Amounts) -> list[Run]:
 
 
 def trainings(amounts: Amounts) -> list[Training]:
-    """The three PRMs."""
+    """Return the trainings of the three PRMs."""
     return [
         Training(
             kind=name, seed=0, labels=labels, overrides=amounts.training, config="pyarith.yaml"
@@ -80,7 +80,7 @@ def trainings(amounts: Amounts) -> list[Training]:
 
 
 def evaluations(out: Path, amounts: Amounts) -> list[Piece]:
-    """All PRMs on the samples of either domain, of validation and of test problems."""
+    """Return the evaluations of all PRMs on the samples of each domain and part."""
     return [
         Piece(
             result=_evaluated(out, domain, part) / "best_of_n.json",
@@ -92,14 +92,14 @@ def evaluations(out: Path, amounts: Amounts) -> list[Piece]:
 
 
 class Scored:
-    """What the PRMs are worth on test problems, the aggregate chosen on validation problems."""
+    """Results of the PRMs on test problems, with the aggregate chosen on validation problems."""
 
     def __init__(self, out: Path, amounts: Amounts) -> None:
         """Read the evaluations.
 
         Args:
-            out: of the benchmark.
-            amounts: those of its pieces.
+            out: folder of the benchmark.
+            amounts: amounts of the evaluated pieces.
         """
         self._size = str(amounts.samples)
         self._found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -109,7 +109,7 @@ class Scored:
                 self._found[domain, part] = json.loads(text)["result"]
 
     def method(self, trained: str, domain: str) -> str:
-        """The PRM with the aggregate that chooses best on validation problems, pairs after that."""
+        """Return the PRM's method that chooses best on validation problems; pairs break ties."""
         known = self._found[domain, "validation"]
 
         if trained == UNTRAINED:
@@ -124,12 +124,15 @@ class Scored:
         return max(methods, key=worth)
 
     def accuracy(self, method: str, domain: str) -> Numbers:
-        """Of the chosen samples, those that are right."""
+        """Return the share of the chosen samples that are right."""
         return _numbers(self._found[domain, "test"]["accuracy"][method][self._size])
 
     def figures(self, trained: str, domain: str) -> dict[str, Numbers]:
-        """`pairs`: within a problem, how often a right sample scores higher than a wrong one;
-        `right` of the chosen samples, and the paired difference from the majority's.
+        """Return the figures of a PRM on the test problems of a domain.
+
+        `pairs` is the share of pairs, within a problem, in which a right sample scores higher than
+        a wrong one. `right` is the share of chosen samples that are right. `less_majority` is the
+        paired difference of `right` from majority voting.
         """
         found, method = self._found[domain, "test"], self.method(trained, domain)
         return {

@@ -1,12 +1,14 @@
-"""Does the posterior count a judge twice? Judges that repeat each other, or the rollouts.
+"""Measure whether the posterior double-counts judges that repeat each other or the rollouts.
 
     python -m tests.benchmarks.dependence [--smoke | --quick]
 
-Simulated runs whose truth is known, with 8 rollouts from each prefix, and scripted judges:
-independent ones, copies, thresholds of one PRM, a copier of the run's own labels. For each set of
-judges: the share of the solutions whose first error the posterior names, and its mean belief, if
-all judges are taken for independent and as they are told apart; means over the runs. Nothing is
-chosen on these runs: limits were set on others. The last line is JSON.
+The runs are simulated: their truth is known, and each prefix has 8 rollouts. The judges are
+scripted: independent ones, copies of one judge, thresholds of one PRM, and a copier of the run's
+own labels. For each set of judges, the benchmark reports the share of solutions whose first error
+the posterior names, and the posterior's mean belief. Both are measured once with all judges taken
+as independent (`independent`) and once with their dependence modelled (`told apart`). The figures
+are means over the runs. No setting was chosen on these runs: the limits were set on other runs. The
+last line is JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from mclabel.judge.consensus.posterior import RolloutEvidence, fuse, multiplied
+from mclabel.judge.consensus.posterior import RolloutEvidence, fuse, multiply_opinions
 from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.support.opinion_world import World, scripted, simulated
@@ -33,7 +35,7 @@ def main() -> None:
         world = simulated(seed, solutions, ROLLOUTS)
         shown = RolloutEvidence(chances=world.chances, num_steps=world.num_steps)
         for name, models in {"rollouts alone": {}, **scripted(world)}.items():
-            before = multiplied(shown, models).chances
+            before = multiply_opinions(shown, models).chances
             now = fuse(world.chances, world.num_steps, models, labels=world.labels).chances
             rows[name].append([*_figures(world, before), *_figures(world, now)])
     names = ("independent: right", "belief", "told apart: right", "told apart: belief")

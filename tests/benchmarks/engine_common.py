@@ -15,7 +15,7 @@ from typing import Any
 
 from mclabel.core.records import Completion, Problem
 from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings, make_engine
-from mclabel.engines.base import limited
+from mclabel.engines.base import sampling_limits
 from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import ProblemItems
@@ -28,32 +28,32 @@ from mclabel.run.shards.store import Store
 from mclabel.run.worker import Worker, WorkerProgress
 
 MAX_LIVE = 384
-LOOK_S = 0.02
-FULL = 256
-"""Live rollouts under which an engine is not kept busy."""
+POLL_S = 0.02
+MIN_BUSY_LIVE = 256
+"""Number of live rollouts below which the engine counts as not busy."""
 
 
 def engine_name() -> str:
-    """The engine that is measured: vLLM where it is installed."""
+    """Return the name of the measured engine: vLLM if it is installed, otherwise hf."""
     return "hf" if importlib.util.find_spec("vllm") is None else "vllm"
 
 
 class LoadedPolicy:
-    """A started policy that starts and closes no more; notes what it is asked for."""
+    """A started policy whose `start` and `close` do nothing; it records all requests."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.prompt_ids, self.encode, self.decode = policy.prompt_ids, policy.encode, policy.decode
         self.stats, self.max_context = policy.stats, policy.max_context
         self.max_token_chars, self.room = policy.max_token_chars, policy.room
-        self.asked: list[tuple[Sequence[int], Sequence[int], int]] = []
+        self.requests: list[tuple[Sequence[int], Sequence[int], int]] = []
         self.num_tokens = 0
 
     async def start(self) -> None:
-        """It is started."""
+        """Do nothing, since the policy has been started."""
 
     async def close(self) -> None:
-        """It is used again."""
+        """Do nothing, since the policy is used again."""
 
     async def sample(
         self,
@@ -65,27 +65,27 @@ class LoadedPolicy:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        self.asked.append((prompt, prefix, seed))
+        self.requests.append((prompt, prefix, seed))
         completion = await self._policy.sample(
-            prompt, prefix, seed=seed, priority=priority, **limited(max_tokens, stop)
+            prompt, prefix, seed=seed, priority=priority, **sampling_limits(max_tokens, stop)
         )
         ended = completion.finish_reason == "stop" and not completion.at_stop
         self.num_tokens += len(completion.ids) + ended
         return completion
 
-    async def forget(self) -> None:
-        """Empty the prefix cache, so that no run finds what another has left."""
+    async def reset_cache(self) -> None:
+        """Empty the prefix cache and the record, so that runs do not profit from earlier ones."""
         engine: Any = getattr(self._policy, "_engine", None)
         if engine is not None:
             await engine.reset_prefix_cache()
-        self.asked, self.num_tokens = [], 0
+        self.requests, self.num_tokens = [], 0
 
 
 @asynccontextmanager
 async def loaded_policy(
     model: str, *, max_tokens: int = 200, max_live: int = MAX_LIVE
 ) -> AsyncIterator[LoadedPolicy]:
-    """An engine on this machine's CPU."""
+    """Load an engine on this machine's CPU, and close it afterwards."""
     settings: EngineSettings
     if engine_name() == "vllm":
         from mclabel.engines.vllm import VllmEngine
@@ -120,16 +120,18 @@ async def loaded_policy(
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What one way of driving the engine gave."""
+    """Measurements of one way of driving the engine."""
 
     seconds: float
     num_tokens: int
     num_solutions: int
     share_under_full: float
-    """Of the time with fewer than `FULL` completions live."""
+    """Share of the time with fewer than `MIN_BUSY_LIVE` live completions."""
     loop_lag_s: float = 0.0
     accuracy: float | None = None
-    """Share of the solutions whose first error is found, or that they have none (arith)."""
+    """Share of solutions whose first error, or its absence, is labelled right; None without exact
+    truth.
+    """
 
     @property
     def tokens_per_s(self) -> float:
@@ -137,8 +139,8 @@ class Run:
 
 
 async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: Any) -> Run:
-    """A labelling job as it is run on one engine, shards and journals included."""
-    await policy.forget()
+    """Run a labelling job on one engine, including its shards and journals."""
+    await policy.reset_cache()
     with tempfile.TemporaryDirectory(prefix="mclabel-benchmark-") as folder:
         config = LabelConfig.model_validate({"out": folder, "estimator": estimator})
         task = LabelTask(make_policy=partial(_same, policy), settings=config, provenance={})
@@ -176,14 +178,14 @@ def _same(policy: LoadedPolicy) -> Policy:
 
 
 class _Watch:
-    """Takes the time, and looks at how many completions are live."""
+    """Measurement of the time and of the number of live completions within a context."""
 
     def __init__(self, policy: LoadedPolicy) -> None:
         self._policy = policy
-        self._looks: list[int] = []
+        self._live_counts: list[int] = []
 
     async def __aenter__(self) -> _Watch:
-        self._looking = asyncio.create_task(self._look())
+        self._looking = asyncio.create_task(self._poll_live_count())
         self._started = time.perf_counter()
         return self
 
@@ -191,11 +193,11 @@ class _Watch:
         self.seconds = time.perf_counter() - self._started
         self._looking.cancel()
 
-    async def _look(self) -> None:
+    async def _poll_live_count(self) -> None:
         while True:
             stats: EngineStats = self._policy.stats()
-            self._looks.append(stats.num_live)
-            await asyncio.sleep(LOOK_S)
+            self._live_counts.append(stats.num_live)
+            await asyncio.sleep(POLL_S)
 
     def run(
         self,
@@ -209,12 +211,13 @@ class _Watch:
             seconds=self.seconds,
             num_tokens=policy.num_tokens,
             num_solutions=num_solutions,
-            share_under_full=sum(live < FULL for live in self._looks) / max(1, len(self._looks)),
+            share_under_full=sum(live < MIN_BUSY_LIVE for live in self._live_counts)
+            / max(1, len(self._live_counts)),
             loop_lag_s=loop_lag_s,
             accuracy=accuracy,
         )
 
 
 def watch(policy: LoadedPolicy) -> _Watch:
-    """Measure what is done with the engine in this context."""
+    """Return a context in which the use of the engine is measured."""
     return _Watch(policy)

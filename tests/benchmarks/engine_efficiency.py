@@ -1,15 +1,16 @@
-"""How much of the engine's own speed a labelling job reaches.
+"""Measure which share of the engine's own speed a labelling job reaches.
 
     python -m tests.benchmarks.engine_efficiency [--smoke | --quick]
 
-One loaded engine (vLLM on this CPU where it is installed, else hf) is driven three times in turn
-by a labelling job and flat: every completion that the job asked for is given to the engine at
-once, nothing is decided, graded or written. Both begin with an empty prefix cache. The ratio is
-of output tokens a second, each in seconds from the first request to the last completion, for the
-job up to the last shard. `ratio_50m`: a Llama of 50M random weights, whose completions seldom
-end by themselves and are cut after 24 tokens; `ratio_1m`: the bundled policy, of which a step
-takes so little that everything around it shows. --quick measures the bundled one alone.
-`share_under_256_live`: of the job's time, its beginning and end included. The last line is JSON.
+One loaded engine (vLLM on this CPU if it is installed, otherwise hf) is driven three times, in
+turn, by a labelling job and by a flat run. The flat run submits every completion that the job
+requested at once, without any decisions, grading or writing. Both begin with an empty prefix cache.
+The ratio compares output tokens per second. The time runs from the first request to the last
+completion, and for the job to the last shard. `ratio_50m` is for a Llama of 50M random weights,
+whose completions are cut after 24 tokens and seldom end earlier. `ratio_1m` is for the bundled
+policy, whose decoding steps are so fast that all overhead shows. `--quick` measures only the
+bundled policy. `share_under_256_live` is a share of the job's whole time, including its beginning
+and end. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def main() -> None:
     result = {
         "ratio_50m": None if large is None else _ratios(large),
         "ratio_1m": _ratios(small),
-        "share_under_256_live": round(_under(large or small), 3),
-        "share_under_256_live_1m": round(_under(small), 3),
+        "share_under_256_live": round(_median_share_under_full(large or small), 3),
+        "share_under_256_live_1m": round(_median_share_under_full(small), 3),
         "loop_lag_s": round(max(job.loop_lag_s for job in small[0]), 3),
         "engine": engine_name(),
     }
@@ -65,10 +66,10 @@ Pairs = tuple[list[Run], list[Run]]
 async def _compare(
     model: str, num_problems: int, repeats: int, *, rollouts: int, max_tokens: int = 200
 ) -> Pairs:
-    """Jobs and flat runs, in turn."""
+    """Run jobs and flat runs in turn."""
     problems = generate(num_problems, seed=3, split="test")
     async with loaded_policy(model, max_tokens=max_tokens) as policy:
-        await label_job(policy, problems[:16], kind="fixed", rollouts=1)  # warm
+        await label_job(policy, problems[:16], kind="fixed", rollouts=1)  # warms up the engine
         jobs, flats = [], []
         for _ in range(repeats):
             jobs.append(await label_job(policy, problems, kind="fixed", rollouts=rollouts))
@@ -77,9 +78,9 @@ async def _compare(
 
 
 async def _flat(policy: LoadedPolicy) -> Run:
-    """What the job before has asked for, all at once."""
-    asked = policy.asked
-    await policy.forget()
+    """Submit all completions that the previous job requested at once."""
+    asked = policy.requests
+    await policy.reset_cache()
     async with watch(policy) as watched:
         await asyncio.gather(
             *(policy.sample(prompt, prefix, seed=seed) for prompt, prefix, seed in asked)
@@ -88,17 +89,17 @@ async def _flat(policy: LoadedPolicy) -> Run:
 
 
 def _ratios(pairs: Pairs) -> list[float]:
-    """Median, least and most."""
+    """Return the median, the minimum and the maximum of the speed ratios."""
     found = [job.tokens_per_s / flat.tokens_per_s for job, flat in zip(*pairs, strict=True)]
     return [round(one, 3) for one in (statistics.median(found), min(found), max(found))]
 
 
-def _under(pairs: Pairs) -> float:
+def _median_share_under_full(pairs: Pairs) -> float:
     return statistics.median(job.share_under_full for job in pairs[0])
 
 
 def random_model(folder: Path) -> None:
-    """A Llama of 50M random weights under the bundled tokenizer."""
+    """Save a Llama of 50M random weights with the bundled tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

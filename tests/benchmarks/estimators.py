@@ -1,15 +1,16 @@
-"""Every estimator's labels against their cost: on real rollouts, and on simulated values.
+"""Compare the labels of all estimators with their costs, on real rollouts and simulated values.
 
     python -m tests.benchmarks.estimators [--smoke | --quick] [--plot docs/estimators.png]
 
-Replays estimators against pools: runs labelled with `fixed`, K=64, whose rollouts are drawn
-without replacement, so that all see the same solutions and share prefixes alike. Settings are
-chosen and priors fitted on validation problems and reported on test problems, with bootstrap
-intervals over problems; and test problems are one run that begins with wide priors (`with_pilot`).
-Values and intervals are held against the truth of test problems of which every prefix was rolled
-out 2,048 times. Pools are made: 350, 250 and 24 problems, four solutions each, two and a half hours
-on two cores; `--quick` makes small ones and takes two minutes. A setting is shown to be as good as
-another (`matches`) where the interval of the difference lies above -.03. The last line is JSON.
+Estimators are replayed on pools, which are runs labelled with `fixed`, K=64. Rollouts are drawn
+from a pool without replacement, so all estimators see the same solutions and share prefixes alike.
+Settings are chosen and priors fitted on validation problems. The figures are those of test
+problems, with bootstrap intervals over problems. `with_pilot` treats the test problems as one run
+that begins with wide priors. Values and intervals are compared with the truth of test problems
+whose prefixes had 2,048 rollouts each. The benchmark first makes the pools: 350, 250 and 24
+problems with four solutions each, in two and a half hours on two cores. `--quick` makes small pools
+and takes two minutes. A setting counts as good as another (`matches`) if the interval of their
+difference lies above -0.03. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.benchmarks.estimators_common import (
     POSTERIORS,
     Point,
     difference,
-    fitted,
+    fit_posterior_priors,
     learned,
     load_pool,
     make_pool,
@@ -46,26 +47,26 @@ from tests.benchmarks.simulation.replay import Case, Replay
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 GAINS = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(0, 23))
-"""Values of `min_gain`: eight steps a decade, from 1 to 0.0018."""
+"""Values of `min_gain`: eight per decade, from 1 to 0.0018."""
 PILOT_GAINS = (0.024, 0.008, 0.004)
-"""Of the run that begins with wide priors."""
+"""Values of `min_gain` for the run that begins with wide priors."""
 TRACE = "trace, with agreement"
 TRACE_SETTINGS = TraceEstimator.Settings(min_belief=0.0)
-"""Settings of the estimator for solutions that correct themselves, which these do not."""
+"""Settings of the estimator for solutions that correct themselves. The solutions here never do."""
 CAP = 64
 POOLS = {"validation": (350, CAP), "test": (250, CAP), "truth": (24, 2048)}
-"""Problems, and rollouts of each of their prefixes."""
+"""Numbers of problems, and of rollouts for each of their prefixes."""
 SMOKE_POOLS = {"validation": (1, 4), "test": (2, 4), "truth": (1, 8)}
 QUICK_POOLS = {"validation": (8, 16), "test": (16, 16), "truth": (2, 256)}
 
 Key = tuple[str, str]
-"""Estimator and setting."""
+"""Names of an estimator and of its setting."""
 Table = dict[Key, Measurement]
 
 
 def main() -> None:
     parser = SizedParser(__doc__)
-    parser.add_argument("--plot", type=Path, help="write the plot of cost against quality here")
+    parser.add_argument("--plot", type=Path, help="file for the plot of cost against quality")
     args = parser.read()
     size: BenchmarkSize = args.size
     with tempfile.TemporaryDirectory() as scratch:
@@ -89,7 +90,7 @@ def _report(
     plot: Path | None,
 ) -> dict[str, Any]:
     priors = {
-        name: fitted(validation, agreement=agreement, cap=min(cap, 16))
+        name: fit_posterior_priors(validation, agreement=agreement, cap=min(cap, 16))
         for name, agreement in POSTERIORS.items()
     }
     priors[TRACE] = learned(validation, TRACE_SETTINGS)
@@ -110,7 +111,7 @@ def _report(
         "curves": curves,
         "most_accurate_on_validation": {name: label for name, (_, label) in best.items()},
         "matches": {
-            f"fixed{k}": _matched(tuned, found, ("fixed", f"K={k}"), weights)
+            f"fixed{k}": _find_equal_settings(tuned, found, ("fixed", f"K={k}"), weights)
             for k in (4, 16, 64)
             if k <= cap and (k > 4 or size is BenchmarkSize.SMOKE)
         },
@@ -127,7 +128,7 @@ def _report(
 
 
 def points(priors: dict[str, Knowledge | None], cap: int, gains: Sequence[float]) -> list[Point]:
-    """The curves: every estimator at every setting."""
+    """Return the points of the curves: every estimator at every setting."""
     sizes = [k for k in (1, 2, 4, 8, 16, 32, 64) if k <= cap]
     made = []
 
@@ -163,9 +164,12 @@ def _figures(one: Measurement, weights: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _matched(tuned: Table, found: Table, reference: Key, weights: np.ndarray) -> dict[str, Any]:
-    """The cheapest setting of each estimator that is as good as the reference on validation, and
-    whether test problems show that it is.
+def _find_equal_settings(
+    tuned: Table, found: Table, reference: Key, weights: np.ndarray
+) -> dict[str, Any]:
+    """Return each estimator's cheapest setting as good as the reference on validation problems.
+
+    The table also says whether test problems confirm it.
     """
     goal = tuned[reference]
     table: dict[str, Any] = {}
@@ -179,12 +183,17 @@ def _matched(tuned: Table, found: Table, reference: Key, weights: np.ndarray) ->
         ]
         if good:
             key = min(good, key=lambda k: tuned[k].tokens_per_solution)
-            table[name] = {"setting": key[1], **_less(found[key], found[reference], weights)}
+            table[name] = {
+                "setting": key[1],
+                **_compare_measurements(found[key], found[reference], weights),
+            }
     return table
 
 
-def _less(one: Measurement, real: Measurement, weights: np.ndarray) -> dict[str, Any]:
-    """Two estimators on the same problems."""
+def _compare_measurements(
+    one: Measurement, real: Measurement, weights: np.ndarray
+) -> dict[str, Any]:
+    """Return the differences of two estimators on the same problems."""
     accuracy = difference(one, real, "hit", "solutions", weights)
     wrong = difference(one, real, "hit_wrong", "with_error", weights)
     ratio = weights @ one.table[:, 1] / np.maximum(weights @ real.table[:, 1], 1e-9)
@@ -201,7 +210,7 @@ def _less(one: Measurement, real: Measurement, weights: np.ndarray) -> dict[str,
 def _with_pilot(
     test: list[Case], cap: int, size: BenchmarkSize, fixed: Measurement, weights: np.ndarray
 ) -> dict[str, Any]:
-    """The test problems as one run that begins with wide priors, its pilot included."""
+    """Measure the test problems as one run that begins with wide priors, including its pilot."""
     found = {}
     pilot = size.pick(smoke=4, quick=100, full=100)
     for gain in PILOT_GAINS[: size.pick(smoke=1, quick=3, full=3)]:
@@ -217,7 +226,7 @@ def _with_pilot(
         beliefs = [belief for belief, _ in one.beliefs]
         found[f"gain={gain:g}"] = {
             **_figures(one, weights),
-            **_less(one, fixed, weights),
+            **_compare_measurements(one, fixed, weights),
             "belief": round(float(np.mean(beliefs)), 4) if beliefs else None,
         }
     return found
@@ -232,7 +241,7 @@ def _plot(found: dict[Key, Measurement], weights: np.ndarray, path: Path) -> Non
     names = ("fixed", "first_error", "tree", "bisect", *POSTERIORS)
     colours = ("#666666", "#b5651d", "#a6761d", "#1b9e77", "#7fb3d5", "#1f4e9c")
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), dpi=120)
-    titles = ("first error found", "first error found, where there is one")
+    titles = ("first error found", "first error found, if there is an error")
     columns = (("hit", "solutions"), ("hit_wrong", "with_error"))
     for axis, title, (top, bottom) in zip(axes, titles, columns, strict=True):
         for name, colour in zip(names, colours, strict=True):

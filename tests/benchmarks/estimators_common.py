@@ -1,4 +1,4 @@
-"""What the parts of the benchmark of estimators share: pools, points, priors."""
+"""Pools, curve points and priors for all parts of the benchmark of estimators."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ from tests.benchmarks.simulation.replay import Case, Replay, read_pool
 
 SEED = 77
 TRUTH_SEED = 79
-"""Of the problems whose values are known: not those of the test pool."""
+"""Random seed of the problems whose values are known; they differ from the test pool's."""
 FIT_GAIN = 0.008
-"""Setting `min_gain` for the problems that priors are fitted to."""
+"""Value of `min_gain` for the problems that priors are fitted to."""
 MARGIN = 0.03
-"""What a figure may fall short by where two are called equal: the lower end of the interval of
-their difference must lie above its negative. An interval that reaches 0 shows nothing."""
+"""Tolerance for calling two settings equal: the lower end of the interval of their difference must
+lie above minus this value. An interval that merely contains 0 does not show equality.
+"""
 POSTERIORS = {"posterior": False, "posterior+agreement": True}
-"""Whether a posterior uses agreement, by its name here."""
+"""Names of the posterior estimators here, with whether each uses agreement."""
 
 
 def make_pool(out: Path, name: str, count: int, rollouts: int) -> str:
-    """Label `count` problems with `rollouts` of every prefix.
+    """Label `count` problems with `rollouts` rollouts of every prefix.
 
     Args:
-        out: folder of the pools; a pool that is there already is resumed.
+        out: folder of the pools; an existing pool is resumed.
         name: `validation`, `test` or `truth`, which chooses the problems.
-        count: problems.
-        rollouts: of each prefix.
+        count: number of problems.
+        rollouts: number of rollouts for each prefix.
 
     Returns:
-        The run.
+        Path of the run.
     """
     seed = TRUTH_SEED if name == "truth" else SEED
     split = "validation" if name == "validation" else "test"
@@ -53,7 +54,10 @@ def make_pool(out: Path, name: str, count: int, rollouts: int) -> str:
 
 
 def load_pool(runs: Sequence[str], **options: Any) -> list[Case]:
-    """Cases of several runs, those without a verdict left out; a problem is taken once."""
+    """Read the graded cases of several runs.
+
+    A problem that several runs contain is taken once.
+    """
     cases = [case for run in runs for case in read_pool(Store(run), exact_first_error, **options)]
     kept: dict[str, Case] = {}
     for case in graded(cases):
@@ -84,7 +88,7 @@ class Point:
     settings: EstimatorSettings
     label: str
     knowledge: Knowledge | None = None
-    """What the estimator begins with."""
+    """Prior knowledge that the estimator begins with."""
 
     def make(self, case: Case) -> Estimator:
         """Make the estimator of a case."""
@@ -94,10 +98,10 @@ class Point:
         return estimator
 
 
-def fitted(
+def fit_posterior_priors(
     cases: Sequence[Case], *, agreement: bool, cap: int, rounds: int = 2
 ) -> Knowledge | None:
-    """Priors of the posterior learned on these cases."""
+    """Fit the priors of the posterior to these cases."""
     settings = PosteriorEstimator.Settings(
         min_belief=0.0, rollouts=cap, min_gain=FIT_GAIN, agreement=agreement
     )
@@ -107,13 +111,13 @@ def fitted(
 def learned(
     cases: Sequence[Case], settings: EstimatorSettings, *, rounds: int = 2
 ) -> Knowledge | None:
-    """What an estimator learns on these cases as on a run, without truth."""
+    """Let an estimator learn from these cases as in a run, without the truth."""
     knowledge: Knowledge | None = None
     for _ in range(rounds):
         learner = settings.component.learner(settings, read_text)
 
         def keep(case: Case, checked: ProblemEstimator, done: Replay, to: Any = learner) -> None:
-            checked.learned_by(to, case.problem, num_tokens=done.num_tokens)
+            checked.record_evidence(to, case.problem, num_tokens=done.num_tokens)
 
         point = Point(name="learning", settings=settings, label="", knowledge=knowledge)
         measure(point.make, cases, on_done=keep)
@@ -125,13 +129,13 @@ def learned(
 def difference(
     one: Measurement, other: Measurement, top: str, bottom: str, weights: NDArray[np.float64]
 ) -> list[float]:
-    """Value, low and high of the paired difference of two shares."""
+    """Return the value, low and high of the paired difference of two shares."""
     (value, drawn), (its, others) = (_share(m, top, bottom, weights) for m in (one, other))
     return [round(n, 4) for n in (value - its, *_ends(drawn - others))]
 
 
 def share(one: Measurement, top: str, bottom: str, weights: NDArray[np.float64]) -> list[float]:
-    """Value, low and high of the sum of a column over that of another."""
+    """Return the value, low and high of one column's sum divided by another's."""
     value, drawn = _share(one, top, bottom, weights)
     return [round(n, 4) for n in (value, *_ends(drawn))]
 
@@ -149,5 +153,5 @@ def _ends(drawn: NDArray[np.float64]) -> list[float]:
 
 
 def shown_equal(differences: Sequence[Sequence[float]]) -> bool:
-    """Whether every difference (value, low, high) is shown to be above `-MARGIN`."""
+    """Return True if every difference (value, low, high) is shown to be above `-MARGIN`."""
     return all(low >= -MARGIN for _, low, _ in differences)

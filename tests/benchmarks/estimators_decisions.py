@@ -1,10 +1,10 @@
-"""What decisions cost where they are made: beside the event loop of an engine that labels.
+"""Measure the CPU time of estimators' decisions beside the event loop of a labelling engine.
 
-The scripted policy answers after a random time, so that decisions fall due as they would with an
-engine that batches continuously; the labelling of hundreds of problems runs side by side. A
-decision is one prefix chosen, or none for a whole problem. Its cost is the CPU time of the thread
-that decides, which other work on the machine does not lengthen much. Lag is how much later than
-asked a sleeping task of the event loop wakes up. The last line is JSON.
+The scripted policy answers after a random time, so decisions fall due as they do with an engine
+that batches continuously. Hundreds of problems are labelled concurrently. A decision chooses one
+prefix, or no prefix for a whole problem. Its cost is the CPU time of the deciding thread, which
+other work on the machine hardly affects. The lag is the delay with which a sleeping task of the
+event loop wakes up. The last line is JSON.
 
     python -m tests.benchmarks.estimators_decisions [--smoke | --quick]
 """
@@ -56,15 +56,15 @@ def main() -> None:
 
 
 class TimedDecisions(DecisionBatcher):
-    """Keeps time."""
+    """A decision batcher that measures the CPU time of its decisions."""
 
     def __init__(self, executor: CpuExecutor) -> None:
         super().__init__(executor)
         self.seconds, self.num_decisions, self.num_turns = 0.0, 0, 0
 
-    def together(self, asking: Sequence[tuple[ProblemEstimator, int]]) -> list[Sequence[Probe]]:
+    def decide_batch(self, asking: Sequence[tuple[ProblemEstimator, int]]) -> list[Sequence[Probe]]:
         began = time.thread_time()
-        found = super().together(asking)
+        found = super().decide_batch(asking)
         self.seconds += time.thread_time() - began
         self.num_decisions += sum(max(1, len(set(wanted))) for wanted in found)
         self.num_turns += 1
@@ -88,7 +88,7 @@ async def _run(problems: int, block: int, num_steps: int) -> dict[str, Any]:
         checker=make_checker(settings.checker),
         executor=executor,
         decisions=timed,
-        beginning=LearnerState.by(learner),
+        beginning=LearnerState.from_learner(learner),
     )
 
     async def label(problem: Problem, priority: int) -> int:

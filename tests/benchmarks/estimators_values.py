@@ -1,4 +1,4 @@
-"""Values and intervals: coverage, width and bias in simulation, squared error on real rollouts."""
+"""Coverage, width and bias of intervals in simulation; squared error of values on real rollouts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mclabel.labeling.estimators.bisect import BisectEstimator
 from mclabel.labeling.estimators.fixed import FirstErrorEstimator, FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.tree import TreeEstimator
-from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted
+from tests.benchmarks.estimators_common import POSTERIORS, Point, fit_posterior_priors
 from tests.benchmarks.simulation.measure import SourceTally, distinct_labels, measure
 from tests.benchmarks.simulation.profiles import PROFILES, resampled_cases, simulated_cases
 from tests.benchmarks.simulation.replay import Case
@@ -41,15 +41,16 @@ CASES = {
     "posterior": 6000,
     "tree": 9500,
 }
-"""Cases of each profile that give 100,000 labels of each source."""
+"""Numbers of cases of each profile that give 100,000 labels of each source."""
 
 
 def simulate_intervals(
     size: BenchmarkSize, pool: Sequence[Case], priors: Knowledge | None
 ) -> dict[str, Any]:
-    """Intervals and values on simulated cases whose values are known.
+    """Measure intervals and values on simulated cases whose values are known.
 
-    `coverage` has a 99% lower bound; `width_ratio` is to Clopper and Pearson's interval.
+    `coverage` has a 99% lower bound. `width_ratio` is relative to the interval of Clopper and
+    Pearson.
     """
     kinds = _kinds(rollouts=16, most=64)
     num_fitted = size.pick(smoke=4, quick=40, full=150)
@@ -66,7 +67,7 @@ def simulate_intervals(
             learned = priors if profile is None else None
             if isinstance(settings, PosteriorEstimator.Settings) and profile is not None:
                 train = list(simulated_cases(profile, num_fitted, seed=1))
-                learned = fitted(train, agreement=False, cap=64, rounds=1)
+                learned = fit_posterior_priors(train, agreement=False, cap=64, rounds=1)
             point = Point(name=settings.kind, label="", settings=settings, knowledge=learned)
             one = measure(point.make, cases, intervals=True)
             for source, tally in one.sources.items():
@@ -106,17 +107,20 @@ def _add(total: SourceTally, part: SourceTally) -> None:
 
 
 DRAWN = 16
-"""Rollouts of a prefix that the intervals on real rollouts are made of."""
+"""Number of rollouts of a prefix for an interval on real rollouts."""
 MAX_PARTS = {"intervals": 128, "values": 8}
 
 
 def real_intervals(truth: Sequence[Case], priors: Knowledge | None) -> dict[str, Any]:
-    """Coverage of real prefixes' values, with a 99% lower bound by bootstrap over problems.
+    """Measure the interval coverage of real prefixes' values, with a 99% lower bound.
+
+    The bound comes from a bootstrap over problems.
 
     Args:
-        truth: problems of which every prefix was rolled out many times. Each part of these
-            rollouts in turn makes labels, whose intervals are held against the share of the rest.
-        priors: of the posterior.
+        truth: problems whose prefixes all have many rollouts. Each part of these rollouts makes
+            labels in turn. The labels' intervals are compared with the share of right rollouts
+            among the others.
+        priors: priors of the posterior.
     """
     found = {}
     weights = resample_weights(len(truth), 0)
@@ -145,19 +149,20 @@ def real_intervals(truth: Sequence[Case], priors: Knowledge | None) -> dict[str,
 def soft_values(
     truth: Sequence[Case], priors: dict[str, Knowledge | None], cap: int
 ) -> dict[str, Any]:
-    """Squared error of soft values.
+    """Measure the squared error of soft values.
 
-    The share q of n rollouts that is taken for the truth is the value plus noise of variance
-    q (1 - q) / (n - 1), estimated without bias, which is taken off.
+    The share q of right rollouts among n rollouts stands for the truth. It is the true value plus
+    noise of variance q (1 - q) / (n - 1). This unbiased estimate of the noise is subtracted.
 
     Args:
-        truth: problems of which every prefix was rolled out many times.
-        priors: of the posteriors, by name.
-        cap: rollouts of a prefix that can be drawn; its value is the share of the others.
+        truth: problems whose prefixes all have many rollouts.
+        priors: priors of the posteriors, by name.
+        cap: number of rollouts of a prefix that estimators can draw. The share of right rollouts
+            among the others is the prefix's value.
     """
     cases = [part for case in truth for part in _parts(case, cap, MAX_PARTS["values"])]
     trials = len(_outcomes(truth[0], ROOT)) - cap
-    assert trials > 1, f"truth of {trials + cap} rollouts a prefix, {cap} of them drawn: too few"
+    assert trials > 1, f"{trials + cap} rollouts per prefix: must be at least {cap + 2}"
     problems = {case.id: index for index, case in enumerate(truth)}
     weights = resample_weights(len(problems), 0)
     made: list[tuple[str, EstimatorSettings, Knowledge | None]] = []
@@ -200,16 +205,17 @@ def soft_values(
         }
     for label, figures in found.items():
         beside = f"fixed K={label.rpartition('=')[2]}"
-        if " every=" in label:  # as many rollouts of the same prefixes
+        if " every=" in label:  # fixed K has as many rollouts of the same prefixes
             ratio = interval(resampled[label] / resampled[beside], len(problems))
             figures["rmse_to_fixed"] = [figures["rmse"] / found[beside]["rmse"], *ratio]
     return found
 
 
 def _parts(case: Case, drawn: int, most: int) -> list[Case]:
-    """The case with each so many of its rollouts in turn to draw from.
+    """Split a case into cases that can draw from disjoint parts of its rollouts.
 
-    Its values are then the shares of all the others.
+    A part has `drawn` rollouts of each prefix. The values of its case are the shares of right
+    rollouts among all others.
     """
     outcomes = [_outcomes(case, prefix) for prefix in range(case.num_prefixes)]
     parts = min(most, min(map(len, outcomes)) // drawn)
@@ -228,12 +234,12 @@ def _parts(case: Case, drawn: int, most: int) -> list[Case]:
 
 def _later(case: Case, first: int, end: int, probe: Probe, index: int) -> RecordedRollout:
     if first + index >= end:
-        raise IndexError(f"rollout {index} of a prefix that has {end - first} to draw")
+        raise IndexError(f"rollout {index}: must be below {end - first}, the number of rollouts")
     return case.draw(probe, first + index)
 
 
 def _outcomes(case: Case, prefix: int) -> NDArray[np.float64]:
-    """1 for each of the prefix's rollouts that ended right, 0 else, NaN without a verdict."""
+    """Return an array over a prefix's rollouts: 1 for right, 0 for wrong, NaN without a verdict."""
     ends = []
     with suppress(IndexError):
         for index in itertools.count():

@@ -1,10 +1,10 @@
-"""Can the evaluation be trusted: the coverage of its bands.
+"""Measure the coverage of the evaluation's confidence bands.
 
     python -m tests.benchmarks.evaluation [--smoke | --quick]
 
-`band_coverage` is the coverage of 95% bands by number of problems and figure, in simulated runs:
-2,000, `--quick` 400; `furthest` is that at 300 problems which is furthest from .95. The last line
-is JSON.
+`band_coverage` is the coverage of the 95% bands in 2,000 simulated runs (`--quick`: 400), by number
+of problems and by figure. `furthest` is the coverage at 300 problems that is furthest from 0.95.
+The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How benchmarks write figures: as numbers in their last line, and as text before it."""
+"""Output of a benchmark's figures: as tables, and as JSON in the last line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 Numbers = list[float | None]
-"""Value, low and high; None where there is nothing to measure."""
+"""Value, low and high of a figure; None if there was nothing to measure."""
 
 
 class Ranged(Protocol):
@@ -23,18 +23,18 @@ class Ranged(Protocol):
 
 
 def numbers(figure: Ranged) -> Numbers:
-    """Value, low and high, to four digits."""
+    """Return the value, low and high of a figure, rounded to four decimals."""
     return [
         None if one is None or math.isnan(one) else round(float(one), 4)
         for one in (figure.value, figure.low, figure.high)
     ]
 
 
-LEGEND = "Brackets: 95% interval of a share or difference, least and most of repeated speeds."
+LEGEND = "Brackets: 95% interval of a share or difference; minimum and maximum of repeated speeds."
 
 
 def finish(figures: Mapping[str, Any]) -> None:
-    """Print figures as tables, and then all of them as one line of JSON, which is the last."""
+    """Print the figures as tables, and then as one last line of JSON."""
     print(LEGEND)
     for line in _lines("", figures):
         print(line)
@@ -42,7 +42,7 @@ def finish(figures: Mapping[str, Any]) -> None:
 
 
 def _lines(title: str, figures: Mapping[str, Any]) -> Iterator[str]:
-    """Single figures, then rows of one table, then what holds tables itself."""
+    """Format the single figures, then the rows of one table, then nested tables."""
     rows = {str(name): one for name, one in figures.items() if isinstance(one, Mapping)}
     flat = {
         name: one
@@ -69,7 +69,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _text(figure: Any) -> str:
-    """A number in short; three of them as a value and its interval."""
+    """Format a number briefly; format three numbers as a value and its interval."""
     if isinstance(figure, float):
         return f"{figure:,.0f}" if abs(figure) >= 1000 else f"{figure:.3g}"
     if isinstance(figure, list | tuple):

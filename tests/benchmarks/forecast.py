@@ -1,14 +1,14 @@
-"""How far forecasts are from what jobs cost: on arith, and on a skewed mix of problem lengths.
+"""Measure the errors of cost forecasts on arith and on a skewed mix of problem lengths.
 
     python -m tests.benchmarks.forecast [--smoke | --quick]
 
-Each job is forecast from a pilot, then run to its end with the bundled policy; the error is that of
-the tokens of the whole job. Since one pilot says little of others, the costs of all blocks are then
-used to forecast the job again from pilots at 200 other places. The last line is JSON:
-`relative_error` is the largest of the real pilots' errors.
+Each job is forecast from a pilot and then run to its end with the bundled policy. The error is that
+of the tokens of the whole job. One pilot says little about other pilots. So the job is forecast
+again from pilots at 200 other places, with the measured costs of all blocks. The last line is JSON:
+`relative_error` is the largest error of the real pilots.
 
-The skewed mix is mostly of the shortest problems there are, with a tenth of the longest, which come
-last in the file.
+Nine tenths of the skewed mix are the shortest generated problems. The last tenth of the file is the
+longest ones.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ SMOKE = [
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One job: forecasts against costs."""
+    """The forecasts of one job and its costs."""
 
     tokens: Interval
     rollouts: Interval
     hours: Interval | None
     cost: Mapping[str, float]
-    again: np.ndarray
-    """Signed errors of the tokens from other pilots."""
+    other_errors: np.ndarray
+    """Signed relative errors of the tokens that other pilots forecast."""
     covered: float
-    """Share of those whose intervals hold the cost."""
+    """Share of the other pilots whose intervals contain the cost."""
 
     @property
     def error(self) -> float:
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def write_mix(path: Path, count: int, *, skewed: bool) -> None:
-    """Problems of arith: as they come, or nine tenths short ones and then long ones."""
+    """Write arith problems: as generated, or nine tenths short ones and then long ones."""
     problems = list(generate(4 * count if skewed else count, seed=11, split="test"))
     if skewed:
         by_length = sorted(problems, key=lambda p: len(p.text))
@@ -83,7 +83,7 @@ def measure(
     skewed: bool,
     count: int,
     pilot: int,
-    num_again: int,
+    num_other_pilots: int,
 ) -> Outcome:
     """Forecast a job with these overrides, then run it."""
     source = folder / "problems.jsonl"
@@ -107,19 +107,21 @@ def measure(
     spent = read_spent(store)
     blocks = _blocks(store)
     num_rollouts = sum(metadata["cost"]["num_rollouts"] for metadata, _ in label_tables(store))
-    again, covered = _again(blocks, pilot // config.block_problems, num_again)
+    other_errors, covered = _forecast_from_other_pilots(
+        blocks, pilot // config.block_problems, num_other_pilots
+    )
     return Outcome(
         tokens=found.num_tokens,
         rollouts=found.num_rollouts,
         hours=found.hours,
         cost={"tokens": spent.num_tokens, "rollouts": num_rollouts, "hours": spent.hours},
-        again=again,
+        other_errors=other_errors,
         covered=covered,
     )
 
 
 def _blocks(store: Store) -> list[tuple[Size, float, float]]:
-    """Size, tokens and rollouts of each block but those that `posterior` learned its priors on."""
+    """Return size, tokens and rollouts of each block, without the blocks that trained priors."""
     rows = []
     start = f"{starting_priors().id}@"
     for metadata, table in label_tables(store):
@@ -132,13 +134,13 @@ def _blocks(store: Store) -> list[tuple[Size, float, float]]:
     return rows
 
 
-def _again(
-    blocks: list[tuple[Size, float, float]], count: int, num_again: int
+def _forecast_from_other_pilots(
+    blocks: list[tuple[Size, float, float]], count: int, num_other_pilots: int
 ) -> tuple[np.ndarray, float]:
-    """Signed errors of forecasts from pilots elsewhere, and the share of intervals that hold."""
+    """Return the signed errors of other pilots, and the share of their intervals with the cost."""
     errors, covered = [], 0
     everything = sum(tokens for _, tokens, _ in blocks)
-    for seed in range(num_again):
+    for seed in range(num_other_pilots):
         chosen = pilot_blocks([size for size, *_ in blocks], count, seed=seed)
         left = [block for number, block in enumerate(blocks) if number not in chosen]
         seen = [blocks[number][:2] for number in sorted(chosen)]
@@ -146,12 +148,14 @@ def _again(
         truth = sum(tokens for _, tokens, _ in left)
         errors.append((found.expected - truth) / everything)
         covered += found.low <= truth <= found.high
-    return np.array(errors), covered / num_again
+    return np.array(errors), covered / num_other_pilots
 
 
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
-    count, pilot, again = size.pick(smoke=(12, 4, 5), quick=(160, 64, 200), full=(320, 96, 200))
+    count, pilot, num_other_pilots = size.pick(
+        smoke=(12, 4, 5), quick=(160, 64, 200), full=(320, 96, 200)
+    )
     names = ["fixed", "posterior"] if size is BenchmarkSize.QUICK else list(ESTIMATORS)
     jobs, more = [(skewed, name) for skewed in (False, True) for name in names], []
     if size is BenchmarkSize.SMOKE:
@@ -161,21 +165,26 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             overrides = [*ESTIMATORS[name], *more]
             done = measure(
-                Path(folder), overrides, skewed=skewed, count=count, pilot=pilot, num_again=again
+                Path(folder),
+                overrides,
+                skewed=skewed,
+                count=count,
+                pilot=pilot,
+                num_other_pilots=num_other_pilots,
             )
         label = f"{'skewed' if skewed else 'arith'} {name}"
         errors[label] = done.error
         hours = ""
         if done.hours is not None:
             hours = f", hours {done.hours.expected / done.cost['hours'] - 1:+.1%}"
-        apart = np.abs(done.again)
+        apart = np.abs(done.other_errors)
         print(
             f"{label}: tokens {done.tokens.expected:,.0f} "
             f"[{done.tokens.low:,.0f} to {done.tokens.high:,.0f}], cost "
             f"{done.cost['tokens']:,.0f}: {done.error:+.1%}; rollouts "
             f"{done.rollouts.expected / done.cost['rollouts'] - 1:+.1%}{hours}; other pilots: "
             f"median {np.median(apart):.1%}, 90% under {np.quantile(apart, 0.9):.1%}, mean "
-            f"{done.again.mean():+.1%}, intervals hold {done.covered:.1%}",
+            f"{done.other_errors.mean():+.1%}, intervals hold {done.covered:.1%}",
             flush=True,
         )
     worst = max(map(abs, errors.values()))

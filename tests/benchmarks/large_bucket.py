@@ -1,6 +1,7 @@
-"""An S3 server for buckets of any size, of which a benchmark needs little: it lists fast.
+"""An S3 server for benchmarks that lists large buckets fast.
 
-moto looks through the whole bucket for every page; this one keeps names in order.
+It has only the operations that the benchmarks use. moto scans the whole bucket for every page, but
+this server keeps its names sorted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from xml.sax.saxutils import escape
 
 PAGE = 1000
 PAGE_S = 0.05
-"""What S3 takes for a page, about."""
+"""Approximate time that S3 needs for one page of names."""
 
 
 class LargeBucket:
@@ -29,14 +30,14 @@ class LargeBucket:
         self.num_pages = 0
 
     def put(self, name: str, content: bytes) -> None:
-        """Add or replace an object; in order it is fast."""
+        """Add or replace an object. Adding objects in sorted order is fast."""
         with self._lock:
             if name not in self._objects:
                 bisect.insort(self._names, name)
             self._objects[name] = content
 
     def answer(self, method: str, path: str, body: bytes, *, only_new: bool) -> tuple[int, bytes]:
-        """Status and content."""
+        """Handle a request; return its status and content."""
         url = urllib.parse.urlsplit(path)
         query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         name = urllib.parse.unquote(url.path).lstrip("/").partition("/")[2]
@@ -87,7 +88,7 @@ class LargeBucket:
 
 @contextmanager
 def serve(bucket: LargeBucket) -> Iterator[str]:
-    """The address of a server."""
+    """Serve a bucket and return the address of its server."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,17 +1,17 @@
-"""Labels of traces that correct themselves, by source of evidence, and what they cost. On arith.
+"""Compare the labels of self-correcting traces by source of evidence, and their costs, on arith.
 
     python -m tests.benchmarks.long_traces [--smoke | --quick] [--out FOLDER]
 
-1. The bundled policy that errs and corrects itself (`arith:reflective`) writes traces, which are
-   labelled by the estimator `trace` on outcomes alone, with answers on the way, with the agreement
-   of solutions, and with both. Beside these stands the constant rule that does best on these
-   traces, "a wrong trace errs at step k". All rows are of the same traces.
-2. Whether a PRM that learns `states` ranks traces that end right behind a repair above wrong ones,
-   one that learns `hard`, where all behind the first error is wrong, and one that learns `outcome`,
-   how the trace ended, which needs no label of a step.
+1. The bundled policy `arith:reflective`, which errs and corrects itself, writes traces. The
+   estimator `trace` labels them from outcomes alone, also with intermediate answers, with the
+   agreement of solutions, or with both. Beside these is the best constant rule on these traces, "a
+   wrong trace errs at step k". All rows of the table are of the same traces.
+2. PRMs are compared in how often they rank a right trace with a repair above a wrong trace. One
+   PRM learns `states`. One learns `hard`, where every step after the first error is wrong. One
+   learns `outcome`, the trace's result, which needs no label of a step.
 
-Intervals: 95%, bootstrap over problems. What is under `--out` is not done again. The last line is
-JSON.
+Intervals are 95% bootstrap intervals over problems. Finished pieces under `--out` are not repeated.
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ TARGETS = ("states", "hard", "outcome")
 HERE = "tests.benchmarks.long_traces"
 
 
-class Deaf(TraceEstimator):
-    """Knows neither the answers on the way nor what solutions agree on."""
+class OutcomeTrace(TraceEstimator):
+    """The estimator `trace` without intermediate answers and without the agreement of solutions."""
 
-    hears: ClassVar[bool] = False
-    agrees: ClassVar[bool] = False
+    uses_answers: ClassVar[bool] = False
+    uses_agreement: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -63,8 +63,10 @@ class Deaf(TraceEstimator):
         paths = [
             replace(
                 path,
-                commitments=path.commitments if self.hears else (None,) * len(path.commitments),
-                step_keys=path.step_keys if self.agrees else (),
+                commitments=path.commitments
+                if self.uses_answers
+                else (None,) * len(path.commitments),
+                step_keys=path.step_keys if self.uses_agreement else (),
             )
             for path in problem.paths
         ]
@@ -72,42 +74,42 @@ class Deaf(TraceEstimator):
         super().__init__(settings, problem, rates=rates)
 
 
-class Agreeing(Deaf):
-    """Knows what solutions agree on."""
+class AgreementTrace(OutcomeTrace):
+    """The estimator `trace` with the agreement of solutions alone."""
 
-    agrees = True
+    uses_agreement = True
 
 
-class Alone(Deaf):
-    """Knows answers on the way."""
+class AnswerTrace(OutcomeTrace):
+    """The estimator `trace` with intermediate answers alone."""
 
-    hears = True
+    uses_answers = True
 
 
 KINDS = {
-    "outcomes": f"{HERE}:Deaf",
-    "answers on the way": f"{HERE}:Alone",
-    "agreement": f"{HERE}:Agreeing",
+    "outcomes": f"{HERE}:OutcomeTrace",
+    "answers on the way": f"{HERE}:AnswerTrace",
+    "agreement": f"{HERE}:AgreementTrace",
     "answers on the way, agreement": "trace",
 }
-"""The estimator of each row of the table."""
+"""Kind of the estimator for each row of the table."""
 
 
 def label_piece(out: Path, name: str, amounts: Amounts) -> Piece:
-    """The piece that labels the traces for a row of the table."""
+    """Return the piece that labels the traces for a row of the table."""
     changes = [f"solutions.run={out / 'runs/test'}", f"estimator.kind={KINDS[name]}"]
     return labelling(out, _folder(name), amounts.test, *changes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amounts:
-    """How much is sampled, labelled and trained."""
+    """Amounts of sampled traces, labelled traces and training."""
 
     test: int
-    """Problems, four traces each."""
+    """Number of test problems, with four traces each."""
     train: int
     steps: int
-    """Of each training."""
+    """Number of optimizer steps of each training."""
     seeds: int
 
 
@@ -122,7 +124,7 @@ def main() -> None:
 
 
 def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
-    """Do what is left."""
+    """Run the pieces that have no result yet, and return all figures."""
     amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
     pieces.run(list(label_pieces(out, amounts)))
     table = quality(out, amounts)
@@ -131,13 +133,13 @@ def run(out: Path, pieces: Pieces, size: BenchmarkSize) -> dict[str, Any]:
 
 
 def labelling(out: Path, name: str, problems: int, *changes: str) -> Piece:
-    """A run of labels under `out`."""
+    """Return the piece that makes a run of labels under `out`."""
     keys = [f"problems.limit={problems}", *changes]
     return Run(name=name, overrides=keys, config="traces.yaml", allow=[HERE]).piece(out)
 
 
 def label_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
-    """The traces, and their labels by every rule."""
+    """Yield the pieces that sample the traces and label them in each way."""
     yield labelling(out, "test", amounts.test, "estimator.kind=outcome", "problems.split=test")
     for name in KINDS:
         yield label_piece(out, name, amounts)
@@ -145,7 +147,7 @@ def label_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
 
 
 def training_pieces(out: Path, amounts: Amounts) -> Iterator[Piece]:
-    """PRMs of both targets, and their scores of the test traces."""
+    """Yield the pieces that train the PRMs and score the test traces."""
     for training in _trainings(amounts):
         yield training.piece(out)
         yield training.scoring(out, "test")
@@ -165,10 +167,10 @@ def _trainings(amounts: Amounts) -> list[Training]:
 
 
 def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, Numbers]]:
-    """By rule: first errors, repairs, sound steps called wrong, and tokens a trace.
+    """Return each rule's quality: first errors, repairs, false alarms, and tokens per trace.
 
-    `first_error` is of all traces, the likeliest counting as found where a label is undecided;
-    `among_decided` of those that the labels decide.
+    `first_error` is over all traces; an undecided label counts as its likeliest value.
+    `among_decided` is over the traces with decided labels.
     """
     found: dict[str, dict[str, Numbers]] = {}
     for name in KINDS:
@@ -202,7 +204,7 @@ def _folder(name: str) -> str:
 
 
 def _constant(rows: Sequence[LabeledSolution], step: int) -> Estimate:
-    """The rule that a wrong trace errs at a step, and a right one nowhere."""
+    """Measure the rule that each wrong trace errs at step `step`, and each right trace nowhere."""
     hits = [
         float(_true_error(row) == (None if row.solution.outcome is Outcome.RIGHT else step))
         for row in rows
@@ -222,19 +224,19 @@ def _true_error(row: LabeledSolution) -> int | None:
 
 
 def _mean(rows: Sequence[LabeledSolution], values: Sequence[float]) -> Estimate:
-    """Mean with its interval over problems."""
+    """Return the mean with its interval over problems."""
     columns = np.array([[value, 1.0] for value in values]).reshape(-1, 2)
     sums = sums_by_problem([row.problem.id for row in rows], columns)
     return ratio_estimate(sums[:, 0], sums[:, 1], resample_weights(len(sums), 0))
 
 
 def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
-    """How often a trace that is right behind a repair has a higher last score than a wrong one.
+    """Return how often a repaired right trace has a higher last score than a wrong trace.
 
     Returns:
-        By target, over all pairs and the mean of its seeds, with an interval over problems; and
-        by how much `states` has more than each other target, on the same resamples. None where
-        there are no such pairs.
+        Shares by training target, over all pairs and averaged over seeds, with an interval over
+        problems. Further entries are the differences of `states` from each other target, on the
+        same resamples. The values are None if no such pairs exist.
     """
     rows = load_pool(out / "runs" / "test").rows
     problems, number = np.unique([row.problem.id for row in rows], return_inverse=True)
@@ -264,7 +266,7 @@ def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
 
 
 def _spread(shares: NDArray[np.float64], num_problems: int) -> list[float]:
-    """The first, and the interval of the others."""
+    """Return the first share, and the interval of the others, which are resampled."""
     return [round(one, 4) for one in (float(shares[0]), *interval(shares[1:], num_problems))]
 
 

@@ -1,21 +1,22 @@
-"""Labelled solutions a second beside the peers' ways of driving an engine.
+"""Compare labelled solutions per second with the peers' ways of driving an engine.
 
     python -m tests.benchmarks.peers [--smoke | --quick]
 
-Their algorithms are written here from what their papers and repositories publish, as drivers of
-the same loaded engine; that they load it anew for each wave is not counted. Each is beside ours
-by the same rule, and beside our own `posterior`:
+The peers' algorithms are reimplemented here from their papers and repositories, as drivers of the
+same loaded engine. Their reload of the engine for each wave is not counted. Each is compared with
+ours by the same rule, and with our own `posterior`:
 
 - sequential (OpenR arXiv 2410.09671, GenPRM arXiv 2504.00891): question by question, solution by
-  solution, step by step: one call for the rollouts of a step, graded before the next. Ours:
-  `fixed`, as many rollouts of every step.
-- waves (SCAN arXiv 2509.16548): one wave over the data set samples the solutions, then one wave
-  for each step index rolls that step out in every wrong solution that has not met its first error.
-  Ours: `first_error`, the same rule.
+  solution, step by step. One call samples the rollouts of a step, which are graded before the next
+  call. Ours is `fixed` with as many rollouts of every step.
+- waves (SCAN arXiv 2509.16548): one wave over the data set samples the solutions. Then one wave for
+  each step index rolls out that step in every wrong solution whose first error is not found yet.
+  Ours is `first_error`, the same rule.
 
-Three times in turn. The last line is JSON: `ratio_waves` and `ratio_sequential` by the same rule,
-`…_posterior` by ours: median, least and most; and by way medians of the speed, of the share of the
-time with fewer than 256 completions live, and of the first errors that are found.
+All ways run three times in turn. The last line is JSON. `ratio_waves` and `ratio_sequential` are
+speed ratios of the same rule, and `…_posterior` those of `posterior`, as median, minimum and
+maximum. `ways` has each way's medians of the speed, of the share of time with fewer than 256 live
+completions, and of the share of first errors found.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 REPEATS, SOLUTIONS, ROLLOUTS = 3, 4, 8
 MIN_GAIN = 0.08
-"""Of `posterior`, as in configs/label/own-data.yaml."""
+"""Value of `min_gain` for `posterior`, as in configs/label/own-data.yaml."""
 
 
 def main() -> None:
@@ -79,11 +80,15 @@ def _speed(run: Run) -> float:
 
 
 async def _measure(few: int, some: int, many: int, *, repeats: int) -> dict[str, list[Run]]:
-    """Runs by way. One question after the other, few questions give the speed of many."""
+    """Return the runs of each way.
+
+    The sequential way takes few questions, since questions that follow one another have the same
+    speed as many.
+    """
     problems = generate(many, seed=4, split="test")
     runs: dict[str, list[Run]] = {}
     async with loaded_policy(str(bundled_model("policy"))) as policy:
-        await label_job(policy, problems[:8], kind="fixed", rollouts=1)  # warm
+        await label_job(policy, problems[:8], kind="fixed", rollouts=1)  # warms up the engine
         for _ in range(repeats):
             found = {
                 "sequential": await _sequential(policy, problems[:few]),
@@ -100,7 +105,7 @@ async def _measure(few: int, some: int, many: int, *, repeats: int) -> dict[str,
 
 
 class _Solution:
-    """A sampled solution, and how far it has been labelled."""
+    """A sampled solution and the step values that are measured so far."""
 
     def __init__(
         self, policy: LoadedPolicy, problem: Problem, number: int, completion: Completion
@@ -116,7 +121,7 @@ class _Solution:
         self.values: list[float] = []
 
     async def roll_out(self, policy: LoadedPolicy, end: int) -> None:
-        """The value of the prefix of so many ids, by one call for all its rollouts."""
+        """Measure the value of the prefix of `end` ids, by one call for all of its rollouts."""
         prefix = self.ids[:end]
         name = f"peer {self.number} {end}"
         done = await _call(policy, self.problem, self.prompt, prefix, ROLLOUTS, name)
@@ -126,7 +131,10 @@ class _Solution:
 
     @property
     def error_is_found(self) -> bool:
-        """Whether the first step without a right rollout is the first error; or else the last."""
+        """True if the first step without a right rollout is the true first error.
+
+        A wrong solution without such a step is labelled at its last step.
+        """
         wrong = [index for index, value in enumerate(self.values) if not value]
         found = None if self.right and not wrong else [*wrong, len(self.steps) - 1][0]
         return found == true_first_error(self.problem.meta, self.steps)
@@ -137,7 +145,7 @@ def _accuracy(solutions: Sequence[_Solution]) -> float:
 
 
 async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
-    await policy.forget()
+    await policy.reset_cache()
     solutions = []
     async with watch(policy) as watched:
         for problem in problems:
@@ -152,7 +160,7 @@ async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
 
 
 async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
-    await policy.forget()
+    await policy.reset_cache()
     async with watch(policy) as watched:
         sampled = await asyncio.gather(
             *(_call(policy, p, policy.prompt_ids(p.text), (), SOLUTIONS, "peer") for p in problems)
@@ -177,7 +185,7 @@ async def _call(
     count: int,
     name: str,
 ) -> list[Completion]:
-    """`count` completions of one prefix, under seeds of their own."""
+    """Sample `count` completions of one prefix, each with a different seed."""
     seeds = [sampling_seed(0, problem.id, name, i) for i in range(count)]
     return await asyncio.gather(*(policy.sample(prompt, prefix, seed=seed) for seed in seeds))
 

@@ -1,7 +1,7 @@
-"""Long work in pieces: each leaves its result in a file, and is skipped where that is there.
+"""Long work in pieces: each piece writes a result file and is skipped if that file exists.
 
-A benchmark that is stopped half-way goes on where it was. A piece writes its result last, whole, in
-one rename; what it wrote before that it finds again itself.
+A benchmark that was stopped half-way continues with the next piece. A piece writes its result last,
+atomically, by one rename. A piece that is repeated must itself reuse what it wrote before.
 """
 
 from __future__ import annotations
@@ -24,23 +24,28 @@ from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Some minutes of work."""
+    """A few minutes of work."""
 
     result: Path
-    """Is there once it is done."""
+    """Result file, which exists once the piece is done."""
     work: Callable[[], None]
-    """Writes the result; runs in a process of its own, so it must be picklable."""
+    """Function that writes the result. It runs in another process, so it must be picklable."""
 
 
 class Pieces:
-    """Runs pieces, so many side by side."""
+    """A runner of pieces that runs several at a time."""
 
     def __init__(self, workers: int = 1) -> None:
-        """`workers` are processes of one thread each; of one, the work is done in this process."""
+        """Create a runner.
+
+        Args:
+            workers: number of processes, each with one thread. With one worker, the work is done in
+                this process.
+        """
         self._workers = workers
 
     def run(self, pieces: Sequence[Piece]) -> None:
-        """Do what is not done yet, in this order."""
+        """Run the pieces that have no result yet, in this order."""
         todo = [piece for piece in pieces if not piece.result.exists()]
         if self._workers == 1:
             for piece in todo:
@@ -55,15 +60,15 @@ class Pieces:
 def in_pieces(
     doc: str | None, run: Callable[[Path, Pieces, BenchmarkSize], dict[str, Any]], workers: int = 1
 ) -> None:
-    """A benchmark that works in pieces: reads the command line, runs it, prints its figures.
+    """Read a benchmark's command line, run it in pieces, and print its figures.
 
     Args:
-        doc: of the benchmark.
-        run: gives the figures; takes the folder that is kept with `--out`.
-        workers: processes; one at the smoke size.
+        doc: docstring of the benchmark.
+        run: function that returns the figures. It takes the folder that `--out` keeps.
+        workers: number of processes; the smoke size always has one.
     """
     parser = SizedParser(doc)
-    parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
+    parser.add_argument("--out", type=Path, help="folder that keeps finished pieces")
     args = parser.read()
     with tempfile.TemporaryDirectory() as scratch:
         pieces = Pieces(1 if args.size is BenchmarkSize.SMOKE else workers)
@@ -71,7 +76,7 @@ def in_pieces(
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a file whole."""
+    """Write a JSON file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(content) + "\n")
@@ -79,7 +84,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Let this process end when the one that began it has ended, in whatever way."""
+    """End this process as soon as its parent has ended in any way."""
     parent = parent_process()
     assert parent is not None
 

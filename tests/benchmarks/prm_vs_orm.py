@@ -1,18 +1,18 @@
-"""A PRM against an ORM and untrained scorers, by where its labels come from and how many they are.
+"""Compare PRMs with an ORM and with untrained scorers, by source and number of labels.
 
     python -m tests.benchmarks.prm_vs_orm [--smoke | --quick] [--out FOLDER] [--plot FOLDER]
 
-On arith, where nothing stronger than the policy is at hand: every scorer starts from the policy,
-with its body trained. Labels of the policy's solutions come from its own rollouts (`own`, by
-`posterior`), from rollouts of the strong model (`strong`), from the truth (`exact`), or from the
-outcome alone (the ORM); 250, 1,000 and 4,000 of them, with three seeds at 4,000, each on solutions
-of its own. The scorers choose among up to 64 samples to each of 2,000 test problems, and of 400 of
-families that no model was trained on. The aggregation of step scores and the threshold for first
-errors are chosen on 400 validation problems. Intervals: 95%, paired bootstrap over problems and
-seeds.
+The benchmark uses arith, as if nothing stronger than the policy were available. Every scorer starts
+from the policy, with its body trained. The labels are of the policy's solutions. They come from its
+own rollouts (`own`, by `posterior`), from rollouts of the strong model (`strong`), from the truth
+(`exact`), or from the outcome alone (the ORM). Their numbers are 250, 1,000 and 4,000, with three
+seeds at 4,000, each on different solutions. The scorers choose among up to 64 samples for each of
+2,000 test problems, and for each of 400 problems of families that no model was trained on. The
+aggregation of step scores and the threshold for first errors are chosen on 400 validation problems.
+Intervals are 95%, from a paired bootstrap over problems and seeds.
 
-Five hours of one core, in pieces of at most 30 minutes: what is under `--out` is not done again.
-`--quick` takes ten minutes. The last line is JSON.
+The benchmark takes five hours on one core, in pieces of at most 30 minutes. Finished pieces under
+`--out` are not repeated. `--quick` takes ten minutes. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -46,31 +46,33 @@ SOURCES = {
     "exact": ("own", ["target=exact"]),
     "outcome": ("own", ["target=outcome"]),
 }
-"""Run with the labels, and overrides of the training, by where labels come from."""
+"""Name of the run with the labels, and overrides of the training, for each source of labels."""
 MANY = 4000
 EPOCHS_OF_MANY = {"outcome": 1}
-"""By source, 2 for the others: of so many labelled solutions and more. Fewer are learned as in the
-quickstart. `scorer_settings` chose both."""
+"""Epochs by source, for `MANY` or more labelled solutions; other sources have 2. Fewer labelled
+solutions are learned as in the quickstart. docs/studies/scorer-settings.md says how both were
+chosen.
+"""
 HELD_OUT_FAMILIES = ("gifts", "riddles")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amounts:
-    """How much is labelled and trained."""
+    """Amounts of labels, problems, samples and training."""
 
     sizes: Sequence[int]
-    """Labelled solutions, the last with all seeds."""
+    """Numbers of labelled solutions. Only the last one is trained with all seeds."""
     seeds: int
     validation: int
-    """Problems; so are the next two."""
+    """Number of validation problems. `test` and `held_out` are also numbers of problems."""
     test: int
     held_out: int
     gain: float = 0.08
-    """Setting `min_gain` for the policy's labels."""
+    """Value of `min_gain` for the policy's labels."""
     rollouts: int = 8
-    """Of the strong model, from every prefix."""
+    """Number of the strong model's rollouts from every prefix."""
     samples: int = 64
-    """To each problem."""
+    """Number of samples for each problem."""
     training: Sequence[str] = ()
     """Overrides of every training."""
 
@@ -92,7 +94,7 @@ FULL = Amounts(sizes=(250, 1000, 4000), seeds=3, validation=400, test=2000, held
 
 def main() -> None:
     parser = SizedParser(__doc__)
-    parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
+    parser.add_argument("--out", type=Path, help="folder that keeps finished pieces")
     parser.add_argument("--plot", type=Path, help="folder for the plots")
     args = parser.read()
     is_smoke = args.size is BenchmarkSize.SMOKE
@@ -103,7 +105,7 @@ def main() -> None:
 
 
 def run(out: Path, pieces: Pieces, size: BenchmarkSize, plots: Path | None) -> dict[str, Any]:
-    """Label, train, score, measure."""
+    """Label, train, score, and measure."""
     amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
     each, solutions = amounts.samples, amounts.seeds * amounts.sizes[-1]
     own = own_labels(solutions=solutions, gain=amounts.gain)
@@ -148,7 +150,7 @@ def run(out: Path, pieces: Pieces, size: BenchmarkSize, plots: Path | None) -> d
 
 
 def all_trainings(amounts: Amounts) -> list[Training]:
-    """The scorers, the largest first."""
+    """Return the trainings of all scorers, those with the most labels first."""
     found = []
     for size in reversed(amounts.sizes):
         seeds = amounts.seeds if size == amounts.sizes[-1] else 1
@@ -168,7 +170,7 @@ def all_trainings(amounts: Amounts) -> list[Training]:
 
 
 def write_solutions(run: Path, out: Path) -> None:
-    """The solutions of a run, as a file that another labelling job takes."""
+    """Write a run's solutions to a file that another labelling job can read."""
     lines = [
         json.dumps({"problem_id": row.problem.id, "solution": row.solution.text})
         for row in read_rows(run)

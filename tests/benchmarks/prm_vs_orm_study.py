@@ -27,7 +27,7 @@ from tests.benchmarks.scorers import LIKELIHOODS, Floats, Training, load_pool
 ORM = "outcome"
 PRMS = ("own", "strong", "exact")
 LABEL_SOURCES = (*PRMS, ORM)
-"""Where labels come from, as `prm_vs_orm` names them."""
+"""Sources of labels, by their names in `prm_vs_orm`."""
 NAMES = {
     "own": "PRM, own labels",
     "strong": "PRM, labels of the strong model",
@@ -35,23 +35,23 @@ NAMES = {
     ORM: "ORM",
 }
 Key = tuple[str, int]
-"""Source of the labels, and how many."""
+"""Source and number of the labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """What was chosen on validation problems."""
+    """Settings that were chosen on validation problems."""
 
     aggregation: str
-    """Of the step scores of PRMs; an ORM's is the last step's."""
+    """Aggregation of a PRM's step scores. An ORM always uses the last step's score."""
     thresholds: Mapping[Key, float]
-    """Under which a step is wrong."""
+    """Scores below which a step is wrong."""
     likelihoods: Mapping[str, int]
-    """By bundled model, whether its sum (0) or its least token (1) chooses better."""
+    """Better form of each bundled model's likelihood: its sum (0) or its least token (1)."""
 
 
 class Study:
-    """Every method on one pool of samples."""
+    """Results of every method on one pool of samples."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Study:
         """Read the scores.
 
         Args:
-            out: of the benchmark.
-            pool: its name.
-            trainings: all of them.
-            sizes: labelled solutions, the largest last.
-            chosen: on validation problems.
+            out: folder of the benchmark.
+            pool: name of the pool.
+            trainings: trainings of all scorers.
+            sizes: numbers of labelled solutions, the largest last.
+            chosen: settings that were chosen on validation problems.
         """
         self.name, self.sizes, self.main = pool, sizes, sizes[-1]
         self.comparison = Comparison(load_pool(out / "runs" / pool))
@@ -86,7 +86,7 @@ class Study:
 
     @cached_property
     def rows(self) -> dict[str, list[Floats] | None]:
-        """Methods of the table that choose by a score, or whose name says how."""
+        """Scores by method of the table; None for a method that does not choose by one score."""
         found: dict[str, list[Floats] | None] = {"random": None, "majority": None}
         found["policy's likelihood"] = self._likelihood["policy"]
         for source in LABEL_SOURCES:
@@ -98,7 +98,7 @@ class Study:
         return found
 
     def right(self, method: str, size: int, *, all_right: bool = False) -> Measured:
-        """Right answers of a row, choosing from `size` samples."""
+        """Measure a method's right answers when it chooses from `size` samples."""
         scores = self.rows[method]
         if scores is not None:
             return self.comparison.right(scores, size, all_right=all_right)
@@ -107,11 +107,11 @@ class Study:
         return self.comparison.untrained(method, size, all_right=all_right)
 
     def f1(self, key: Key) -> Measured:
-        """First-error F1 of a scorer."""
+        """Measure the first-error F1 of a scorer."""
         return self.comparison.location_f1(self.steps[key], self._chosen.thresholds[key])
 
     def against(self, key: Key, size: int) -> dict[str, Numbers]:
-        """Paired differences of a PRM to the others, choosing from `size` samples."""
+        """Return a PRM's paired differences from other methods that choose from `size` samples."""
         right = self.comparison.right
         mine, orm = self.scores[key], self.scores[ORM, key[1]]
         prm = right(mine, size)
@@ -128,7 +128,7 @@ class Study:
         return found
 
     def differences(self, key: Key) -> dict[str, Numbers]:
-        """The same at the largest two numbers of samples."""
+        """Return the differences of `against` at the two largest numbers of samples."""
         return {
             name: value
             for size in self.counts[-2:]
@@ -136,7 +136,7 @@ class Study:
         }
 
     def summary(self) -> dict[str, Any]:
-        """What the JSON line holds."""
+        """Return the figures of the JSON line."""
         return {
             "problems": self.comparison.pool.num_problems,
             "by_source": {source: self.differences((source, self.main)) for source in PRMS},
@@ -169,7 +169,7 @@ class Study:
 def choose_on_validation(
     out: Path, trainings: Sequence[Training], pool: str, sizes: Sequence[int]
 ) -> Chosen:
-    """The aggregation, thresholds and forms of likelihood that do best on validation problems."""
+    """Return the aggregation, thresholds and likelihoods that do best on validation problems."""
     comparison = Comparison(load_pool(out / "runs" / pool))
     size = min(16, comparison.pool.num_samples)
     steps = _by_key(out, trainings, pool)
@@ -187,7 +187,7 @@ def choose_on_validation(
 
 
 def label_f1(run: Path, *, is_exact: bool) -> float:
-    """First-error F1 of the labels themselves, over all solutions of a run."""
+    """Return the first-error F1 of a run's own labels, over all of its solutions."""
     sums = np.zeros(4)
     for row in read_rows(run):
         true = exact_first_error(row)
@@ -198,7 +198,7 @@ def label_f1(run: Path, *, is_exact: bool) -> float:
 
 
 def draw(study: Study, quality: Mapping[str, float], folder: Path) -> None:
-    """Right answers by labelled solutions, and the PRM's quality by that of its labels."""
+    """Plot right answers by labelled solutions, and the PRM's quality by its labels' quality."""
     import matplotlib.pyplot as plt
 
     colours = {"own": "#1b6ca8", "strong": "#2e8b57", "exact": "#7d5ba6", ORM: "#c1502e"}

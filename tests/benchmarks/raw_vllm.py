@@ -1,4 +1,4 @@
-"""A labelling job of a real language model beside `vllm.LLM.generate` of the same requests."""
+"""CPU cost of a labelling job compared with `vllm.LLM.generate` for the same requests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MAX_LIVE, MAX_TOKENS, MAX_MODEL_LEN = 128, 200, 512
 
 
 def ratios_to_raw(num_problems: int, *, alternations: int, rollouts: int) -> list[float]:
-    """CPU-seconds a token of vLLM alone, in those of a labelling job; one ratio an alternation.
+    """Return vLLM's own CPU-seconds per token divided by the job's, one ratio per alternation.
 
     The job labels word problems by `fixed` with `smollm2:words`: it decides, grades and writes
-    shards. Then `LLM.generate` is given every request that the job made, all at once, with the
-    same limits and seeds, as token ids, and turns none of its output into text. Both engines stay
-    loaded in processes of this one, which count; one is idle while the other computes.
+    shards. Then `LLM.generate` gets all of the job's requests at once, as token ids, with the same
+    limits and seeds. It does not decode its output. Both engines stay loaded in child processes,
+    whose CPU time counts; one is idle while the other computes.
     """
     return asyncio.run(_alternate(num_problems, alternations, rollouts))
 
@@ -34,21 +34,21 @@ async def _alternate(num_problems: int, alternations: int, rollouts: int) -> lis
     found = []
     async with loaded_policy(folder, max_tokens=MAX_TOKENS, max_live=MAX_LIVE) as policy:
         raw = _raw_engine(folder)
-        await label_job(policy, problems[:4], kind="fixed", rollouts=1)  # warm
+        await label_job(policy, problems[:4], kind="fixed", rollouts=1)  # warms up the engine
         for _ in range(alternations):
             began = _cpu_s()
             await label_job(policy, problems, kind="fixed", rollouts=rollouts)
             job = (_cpu_s() - began) / policy.num_tokens
             raw.reset_prefix_cache()
             began = _cpu_s()
-            num_tokens = _generate(raw, policy.asked)
+            num_tokens = _generate(raw, policy.requests)
             found.append((_cpu_s() - began) / num_tokens / job)
         raw.llm_engine.engine_core.shutdown()
     return found
 
 
 def _raw_engine(folder: str) -> Any:
-    """With the settings that `loaded_policy` gives vLLM."""
+    """Load vLLM with the settings that `loaded_policy` gives it."""
     from vllm import LLM
 
     return LLM(
@@ -64,7 +64,7 @@ def _raw_engine(folder: str) -> Any:
 
 
 def _generate(raw: Any, asked: Sequence[tuple[Sequence[int], Sequence[int], int]]) -> int:
-    """Tokens that vLLM samples of these requests."""
+    """Sample these requests with vLLM; return the number of sampled tokens."""
     from vllm import SamplingParams
 
     outputs = raw.generate(
@@ -84,7 +84,7 @@ def _generate(raw: Any, asked: Sequence[tuple[Sequence[int], Sequence[int], int]
 
 
 def _cpu_s() -> float:
-    """CPU-seconds of this process and all that it has started."""
+    """Return the CPU-seconds of this process and of all processes that it started."""
     here = psutil.Process()
     times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
     return sum(one.user + one.system for one in times)

@@ -1,16 +1,19 @@
-"""How good are labels on the text of a real language model, beside two readers' judgements?
+"""Measure labels of a real language model's solutions against the judgements of two readers.
 
     python -m tests.benchmarks.real_model [--smoke | --quick] [--half first|second]
 
 SmolLM2-135M with the adapter of `smollm2:words` wrote the solutions, which were judged by reading
-(tests/data/words). They are labelled by `fixed`, whose rollouts are a bank that the others draw
-from, by the posterior, and by the posterior and exact checks together.
-Each is compared with the judgements (95% intervals over problems), with rules that look at no step,
-and with the others on the same problems. Settings are chosen on the first half alone; the second
-one is the test, and `--smoke` leaves it alone. `ratio_to_raw_vllm`: CPU-seconds a token of
-`vllm.LLM.generate` in those of a labelling job, where vLLM is installed. `split_faults`: of line
-ends in real texts (tests/benchmarks/splits.py), the share where steps end, or do not, against a
-reader's judgement. The last line is JSON.
+(tests/data/words). They are labelled by `fixed`, by `posterior`, which draws its rollouts from
+those of `fixed`, and by `posterior` combined with the symbolic judge. Each is compared with the
+judgements (95% intervals over problems), with constant rules, and with the others on the same
+problems. Settings are chosen on the first half alone. The second half is the test, which `--smoke`
+does not read.
+
+`ratio_to_raw_vllm` is the CPU time per token of `vllm.LLM.generate`, divided by that of a labelling
+job, where vLLM is installed. `split_faults` is the share of line ends in real texts at which a step
+ends or goes on against a reader's judgement (tests/benchmarks/splits.py). `prm_minus_majority` and
+`prm_minus_orm` come from the stored scores of `tests.benchmarks.real_prm`, and `sets` from the
+stored rollouts of `tests.benchmarks.starting_priors`. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +22,6 @@ import importlib.util
 import json
 import statistics
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,13 +40,12 @@ from mclabel.evaluate.labels.quality import label_cost, label_quality
 from mclabel.evaluate.labels.truth import judged_truth
 from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.run.shards.labels import commit_block
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claim, read_claim
-from mclabel.run.shards.store import Store
 from tests.benchmarks.figures import finish, numbers
-from tests.benchmarks.runs import label, read_rows
+from tests.benchmarks.real_prm import stored_figures
+from tests.benchmarks.runs import SMOLLM2, label, read_rows, sampled_source
 from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need
 from tests.benchmarks.splits import split_faults
+from tests.benchmarks.starting_priors import stored_figures as stored_sets
 
 JUDGED = Path(__file__).parents[1] / "data" / "words"
 PROBLEMS = 75
@@ -59,16 +60,17 @@ CONSTANTS: Mapping[str, Callable[[int], int]] = {
     "wrong answer: the first step": lambda steps: 0,
     SECOND: lambda steps: min(1, steps - 1),
 }
-"""First errors that rules give by the number of steps alone; none where the answer is right."""
+"""Rules that name a first error from the number of steps alone, for solutions with a wrong answer.
+If the answer is right, they name no error."""
 REACH = (0.15, 0.8)
 """Shares of completions that end right, between which a problem is within the policy's reach."""
 
 
 class AskingPosterior(PosteriorEstimator):
-    """The posterior that is given no rollout of the bank before it asks for it.
+    """The estimator `posterior`, which receives a recorded rollout only when it requests one.
 
-    As it is, it takes all that a source has as evidence, and would cost what the bank costs. So it
-    labels, and costs, as one does that samples its rollouts itself.
+    `posterior` itself uses all rollouts of a source as evidence, and would then cost as much as
+    `fixed`. This class labels, and costs, as if it sampled its rollouts itself.
     """
 
     takes_all: ClassVar[bool] = False
@@ -76,22 +78,22 @@ class AskingPosterior(PosteriorEstimator):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What the labels of one way are worth."""
+    """Quality and cost of the labels of one estimator."""
 
     figures: Mapping[str, Estimate]
-    """Shares of solutions: `decided`; `first_error` is right, undecided counting as wrong; the same
-    `among_decided`, and `where_wrong`, of those with an error; `sound_called_wrong`, of those
-    without one, by labels that name one."""
+    """Shares of solutions: those that are `decided`; those whose `first_error` is right, where an
+    undecided one counts as wrong; the same `among_decided` solutions and `where_wrong`, among those
+    with an error; and among solutions without an error, those `sound_called_wrong`."""
     too_sure: float | None
-    """Mean chance that the posterior gives the labelled first errors, less the share of them that
-    are right; None where there is no posterior."""
+    """Mean probability of the labelled first errors minus the share of these that are right; None
+    for an estimator without probabilities."""
     tokens: float
-    """Of the rollouts that the labels rest on, a solution."""
+    """Tokens of the rollouts per solution."""
     by_problem: NDArray[np.float64]
-    """Of each problem, its solutions and those whose first error is right [2, problems]."""
+    """[2, problems]: number of solutions, and of those whose first error is right."""
 
     def gain(self, other: Row) -> Estimate:
-        """By how much more first errors are right than another way's, of the same problems."""
+        """Return the difference to another row in the share of right first errors."""
         solutions, hits = self.by_problem
         weights = resample_weights(len(hits), 0)
         return ratio_estimate(hits - other.by_problem[1], solutions, weights)
@@ -111,7 +113,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = label_all(Path(folder), judged, rollouts)
     pass_rate, within_reach = _reach(runs[FIXED])
-    # Rollouts of the problem alones say which are within reach; no label of `fixed` needs them.
+    # Rollouts of the bare problems show which are within reach; no label of `fixed` needs them.
     fixed = runs[FIXED] = [replace(row, root=Counts()) for row in runs[FIXED]]
     constant = {name: [_constant(row, rule) for row in fixed] for name, rule in CONSTANTS.items()}
     measured = {name: _measured(rows, judged) for name, rows in {**constant, **runs}.items()}
@@ -121,6 +123,7 @@ def main() -> None:
         "gain_over_fixed": measured[POSTERIOR].gain(measured[FIXED]),
         "gain_of_symbolic": measured[WITH_CHECKS].gain(measured[POSTERIOR]),
     }
+    prm = stored_figures()
     figures = {
         "pass_rate": round(pass_rate, 4),
         "within_reach": round(within_reach, 4),
@@ -133,12 +136,15 @@ def main() -> None:
         "belief_minus_accuracy": {name: row.too_sure for name, row in measured.items()},
         "ratio_to_raw_vllm": _ratio_to_raw(size),
         "split_faults": round(split_faults(DATA, half), 4) if DATA.is_dir() else None,
+        "sets": stored_sets(size),
+        "prm_minus_majority": prm["prm_minus_majority"],
+        "prm_minus_orm": prm["prm_minus_orm"],
     }
     finish(figures)
 
 
 def _ratio_to_raw(size: BenchmarkSize) -> list[float] | None:
-    """Of CPU-seconds: median, least and most; None where vLLM is not installed."""
+    """Return median, minimum and maximum of the ratios; None if vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
         return None
     from tests.benchmarks.raw_vllm import ratios_to_raw
@@ -151,7 +157,7 @@ def _ratio_to_raw(size: BenchmarkSize) -> list[float] | None:
 def label_all(
     work: Path, judged: Sequence[JudgedSolution], rollouts: int
 ) -> dict[str, list[LabeledSolution]]:
-    """Labels of the judged solutions by every way, made as far as that is not done yet."""
+    """Label the judged solutions by every estimator, and return the labels by its name."""
     source = sampled_source(work, judged, *WORDS)
     fixed = {"kind": "fixed", "rollouts": rollouts, "root_rollouts": rollouts}
     bank = _label(work, "fixed", f"solutions.run={source}", _estimator(fixed), *WORDS)
@@ -168,49 +174,13 @@ def label_all(
 
 
 def _of_first_problems(judged: Sequence[JudgedSolution], count: int) -> list[JudgedSolution]:
-    chosen = list(dict.fromkeys(one.problem for one in judged))[:count]
-    return [one for one in judged if one.problem in chosen]
-
-
-def sampled_source(work: Path, judged: Sequence[JudgedSolution], *keys: str) -> str:
-    """Write judged solutions as a run of solutions that the policy has sampled, which it has.
-
-    They are labelled as given ones first: that gives token ids, steps and outcomes. Then they are
-    written again as all the solutions that were sampled of their problems, whatever the outcomes.
-    """
-    work.mkdir(parents=True, exist_ok=True)
-    texts = [json.dumps({"problem": one.problem, "steps": one.steps}) for one in judged]
-    path = work / "solutions.jsonl"
-    path.write_text("\n".join(texts), encoding="utf-8")
-    outcome = _estimator({"kind": "outcome"})
-    given = _label(work, "given", f"solutions.path={path}", outcome, *keys)
-    rows = read_rows(given)
-    assert len(rows) == len(judged), "none is left out"
-    outcomes: dict[str, Counts] = defaultdict(Counts)
-    for row in rows:
-        so_far, solution = outcomes[row.problem.id], row.solution
-        outcomes[row.problem.id] = so_far.plus(solution.outcome, len(solution.ids))
-    sampled = [
-        replace(
-            row,
-            solution=replace(row.solution, origin="sampled"),
-            siblings=(siblings := outcomes[row.problem.id]),
-            num_sampled=siblings.num_rollouts,
-            num_sampled_right=siblings.num_right,
-        )
-        for row in rows
-    ]
-    store = Store(str(work / "sampled"), create=True)
-    manifest = read_claim(Store(given), MANIFEST) or {}
-    semantic = Semantic(identity=manifest["identity"], config=manifest["config"])
-    claim(store, MANIFEST, semantic, {"input": {"solutions": given}})
-    commit_block(store, "sampled", "only", sampled, [], semantic.stamp())
-    return store.location
+    chosen = list(dict.fromkeys(solution.problem for solution in judged))[:count]
+    return [solution for solution in judged if solution.problem in chosen]
 
 
 def _label(work: Path, name: str, *keys: str) -> str:
-    """The run in the folder of this name."""
-    label(work / name, *keys, config="quickstart-smollm2.yaml")
+    """Label into the folder `work / name`, and return its path."""
+    label(work / name, *keys, config=SMOLLM2)
     return str(work / name)
 
 
@@ -219,7 +189,7 @@ def _estimator(settings: Mapping[str, Any]) -> str:
 
 
 def _constant(row: LabeledSolution, error: Callable[[int], int]) -> LabeledSolution:
-    """The solution as a rule labels it that looks at no step, and needs no rollouts."""
+    """Return the solution with the first error that a constant rule names, without rollouts."""
     steps = tuple(replace(step, counts=Counts()) for step in row.steps)
     is_right = row.solution.outcome is Outcome.RIGHT
     return replace(row, steps=steps).with_first_error(None if is_right else error(len(steps)))
@@ -256,7 +226,9 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
 
 
 def _reach(bank: Sequence[LabeledSolution]) -> tuple[float, float]:
-    """Share of completions of the problem alones that end right; share of problems within reach."""
+    """Return the share of completions of bare problems that end right, and the share of problems
+    within reach.
+    """
     found = {row.problem.id: total_counts((row.root, row.siblings)) for row in bank}
     right, tried = np.array([(one.num_right, one.num_rollouts) for one in found.values()]).T
     low, high = REACH

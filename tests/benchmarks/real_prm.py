@@ -37,13 +37,13 @@ from tests.benchmarks.scorers import (
     read_scores,
     scores_file,
 )
-from tests.benchmarks.sizes import BenchmarkSize, SizedParser, not_run
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 STORED = Path(__file__).parents[1] / "data" / "real_prm"
 CONFIG = "quickstart-smollm2.yaml"
 HEADS = {
-    "token": (),
-    "likelihood": ("head=likelihood", "states=false", "step_token=null"),
+    "token": ("head=token", "states=null", "step_token=<empty_output>"),
+    "likelihood": (),
 }
 """Overrides of the training, by head."""
 TARGETS = {"PRM": (), "ORM": ("target=outcome",)}
@@ -114,9 +114,15 @@ def main() -> None:
         trainings = all_trainings(amounts)
         if args.size is BenchmarkSize.QUICK:
             trainings = [training for training in trainings if has_scores(out, training)]
-            if {training.kind.split()[0] for training in trainings} != TARGETS.keys():
-                not_run("No scores of a PRM and an ORM are stored yet. Run it without --quick")
-        finish(run(out, Pieces(), amounts, trainings))
+            finish(stored_figures(out, trainings))
+        else:
+            finish(run(out, Pieces(), amounts, trainings))
+
+
+def stored_figures(out: Path = STORED, trainings: Sequence[Training] = ()) -> dict[str, Any]:
+    """Return the figures from stored scores, without the policy's likelihood if it is missing."""
+    trainings = trainings or [one for one in all_trainings(FULL) if has_scores(out, one)]
+    return figures(out, choose_all(out, trainings, FULL), trainings, FULL)
 
 
 def has_scores(out: Path, training: Training) -> bool:
@@ -133,15 +139,9 @@ def run(
     for pool, num_problems in ((validation, amounts.validation), (test, amounts.test)):
         make_run(out, pieces, pool, num_problems * amounts.samples)
     score_pool(out, pieces, amounts, trainings, VALIDATION)
-    chosen = {
-        target: choose(
-            out, [training for training in trainings if training.kind.startswith(target)], amounts
-        )
-        for target in TARGETS
-    }
-    part = best_likelihood_part(out, amounts)
+    chosen = choose_all(out, trainings, amounts)
     score_pool(out, pieces, amounts, trainings, TEST)
-    return figures(out, chosen, trainings, part, amounts)
+    return figures(out, chosen, trainings, amounts)
 
 
 def all_trainings(amounts: Amounts) -> list[Training]:
@@ -208,6 +208,16 @@ def score_pool(
             pieces.run([training.piece(out), training.scoring(out, pool)])
 
 
+def choose_all(out: Path, trainings: Sequence[Training], amounts: Amounts) -> dict[str, Choice]:
+    """Choose one PRM and one ORM on validation problems, with its way to choose an answer."""
+    return {
+        target: choose(
+            out, [training for training in trainings if training.kind.startswith(target)], amounts
+        )
+        for target in TARGETS
+    }
+
+
 def choose(out: Path, trainings: Sequence[Training], amounts: Amounts) -> Choice:
     """Choose the training, the aggregation and the way that are best on validation problems.
 
@@ -243,20 +253,23 @@ def figures(
     out: Path,
     chosen: dict[str, Choice],
     trainings: Sequence[Training],
-    part: int,
     amounts: Amounts,
 ) -> dict[str, Any]:
     """Return the table of all methods on the test problems, and the differences of the PRM."""
     comparison = Comparison(load_pool(out / "runs" / TEST))
     most = amounts.samples
     counts = [count for count in (1, 4, 16) if count <= most]
-    likelihood = likelihood_scores(out, amounts.policy, TEST, part)
     prm, orm = (chosen[target].measure(out, TEST, comparison, most) for target in ("PRM", "ORM"))
     others = {
         "majority": comparison.untrained("majority", most),
         "orm": orm,
-        "likelihood": comparison.right(likelihood, most),
     }
+    likelihood_right = {}
+    if scores_file(out, f"likelihood-{amounts.policy}", TEST).exists():
+        part = best_likelihood_part(out, amounts)
+        likelihood = likelihood_scores(out, amounts.policy, TEST, part)
+        others["likelihood"] = comparison.right(likelihood, most)
+        likelihood_right = {n: comparison.right(likelihood, n).numbers for n in counts}
     by_training = {
         training.name: {
             **{
@@ -279,7 +292,7 @@ def figures(
         "right": {
             "random": by_count(comparison, "random", counts),
             "majority": by_count(comparison, "majority", counts),
-            "likelihood": {n: comparison.right(likelihood, n).numbers for n in counts},
+            "likelihood": likelihood_right,
             **{
                 target: {n: choice.measure(out, TEST, comparison, n).numbers for n in counts}
                 for target, choice in chosen.items()
@@ -287,6 +300,7 @@ def figures(
             "some sample is right": by_count(comparison, "pass", counts),
         },
         "by_training": by_training,
+        "prm_minus_likelihood": None,
         **{f"prm_minus_{name}": prm.less(other).numbers for name, other in others.items()},
     }
 

@@ -1,16 +1,17 @@
-"""What resuming a large run costs: 100,000 committed shards, all but four.
+"""Measure the cost of resuming a run with 100,000 blocks, all but four committed.
 
     python -m tests.benchmarks.resume [--smoke | --quick]
 
-Makes runs of 10,000 and 100,000 blocks of one problem, in a folder and on S3 (a server in this
-process that lists pages of 1,000 names, 50 ms each), whose blocks are committed but for the last
-four, and runs `mclabel label` on them in a process of its own: it lists, finds the four, labels
-them, and looks for what attempts that lost have left. The committed shards hold
-zeros between the first and last bytes of a Parquet file: a resumed job looks whether they are cut
-off, in a folder by reading their last bytes, and opens none.
-Times are of the whole command without the import of the package; memory is the process's largest,
-and its growth from 10,000 to 100,000 blocks. `--quick`: 1,000 and 10,000. The last line is JSON:
-seconds_100k (the slower of the two stores), rss_mb.
+The benchmark makes runs of 10,000 and 100,000 blocks of one problem, in a folder and on S3. The S3
+server runs in this process and lists pages of 1,000 names in 50 ms each. All blocks are committed
+except the last four. Then `mclabel label` runs in a new process: it lists the shards, finds the
+four blocks, labels them, and looks for files of attempts that lost the race to commit a block. The
+committed shards hold zeros between the first and last bytes of a Parquet file. A resumed job opens
+none of them. It only checks that they are not cut off, in a folder by reading their last bytes.
+
+The time is that of the whole command without the import of the package. Memory is the largest of
+the process, and its growth from 10,000 to 100,000 blocks. `--quick` has 1,000 and 10,000 blocks.
+The last line is JSON: `seconds_100k` (the slower of the two stores) and `rss_mb`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ print(json.dumps([seconds, rss_mb, report.num_blocks_resumed, report.num_items])
 """
 
 Put = Callable[[str], None]
-"""Makes a file of a run, by its name."""
+"""Function that creates a file of a run, given its name."""
 
 
 def main() -> None:
@@ -80,7 +81,7 @@ def main() -> None:
 def _resume(
     source: Path, out: str, put: Put, environment: dict[str, str], count: int
 ) -> tuple[float, float]:
-    """Seconds and MB of a job that finds all but a few blocks committed."""
+    """Return the seconds and MB of a job that finds all but a few blocks committed."""
     changes = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
     changes += ["ray.address=none", "block_problems=1", "estimator.kind=fixed"]
     config = load_config(LabelConfig, None, changes)
@@ -127,7 +128,7 @@ def _folder(folder: Path) -> Iterator[tuple[str, Put, dict[str, str]]]:
 
 @contextmanager
 def _s3(folder: Path) -> Iterator[tuple[str, Put, dict[str, str]]]:
-    """A bucket that is filled without asking its server."""
+    """Serve a bucket that is filled directly, without requests."""
     bucket = LargeBucket()
     with serve(bucket) as address:
         environment = {

@@ -21,16 +21,18 @@ FLAW = "tests.benchmarks.rl_flaw"
 
 @dataclass(frozen=True)
 class ArmKeys:
-    """How one arm differs from the others."""
+    """Configuration keys of one arm, and what it needs."""
 
     keys: tuple[str, ...]
     needs_prm: bool = False
     allow: tuple[str, ...] = ()
-    """Modules of our own that it names."""
+    """Modules of this repository that the keys name."""
 
 
 CUT = "policy.max_tokens=100"
-"""Cuts a sixth of the first policy's solutions; some problems cannot be solved within it."""
+"""Override that truncates a sixth of the first policy's solutions. Some problems cannot be solved
+within this limit.
+"""
 ARMS: dict[str, ArmKeys] = {
     "outcome": ArmKeys(("credit=outcome",)),
     "cut_wrong": ArmKeys(("credit=outcome", CUT, "truncated=wrong")),
@@ -49,32 +51,32 @@ ARMS: dict[str, ArmKeys] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """A training that has ended."""
+    """The measurements of a training that has ended."""
 
     measured: dict[int, Measurement]
-    """By step, on test problems."""
+    """Measurements on test problems, by step."""
     tokens_by_step: dict[int, float]
-    """Sampled up to each step, values included."""
+    """Number of tokens sampled up to each step, including those for values."""
 
     @property
     def tokens(self) -> float:
-        """Sampled in all."""
+        """Number of tokens sampled in the whole training."""
         return self.tokens_by_step[max(self.tokens_by_step)]
 
     def within(self, tokens: float) -> Measurement:
-        """The latest measurement for which no more tokens were sampled."""
+        """Return the latest measurement up to which at most `tokens` tokens were sampled."""
         return self.measured[max(s for s in self.measured if self.tokens_by_step[s] <= tokens)]
 
     def at_least(self, tokens: float) -> int:
-        """The first measured step for which as many tokens were sampled, or the last step."""
+        """Return the first measured step with `tokens` or more sampled tokens, or the last step."""
         enough = [step for step in self.measured if self.tokens_by_step[step] >= tokens]
         return min(enough, default=max(self.measured))
 
 
-def trained(
+def train_arm(
     work: Path, name: str, seed: int, steps: int, size: BenchmarkSize, prm: Path | None
 ) -> Arm:
-    """Train one arm, or take what is there."""
+    """Train one arm, or resume or reuse its training."""
     out = work / f"{name}-{seed}"
     limit, samples = size.pick(smoke=(2, 2), quick=(200, 4), full=(1000, 4))
     problems, group = size.pick(smoke=(2, 4), quick=(16, 8), full=(16, 8))
@@ -105,23 +107,25 @@ def trained(
     return Arm(measured=read_measured(out), tokens_by_step=tokens)
 
 
-def compared(
+def compare_arms(
     arms: Sequence[Arm],
     others: Sequence[Arm] | None,
     *,
     equal_tokens: bool = False,
     draws: int = 2000,
 ) -> list[float]:
-    """Share of right answers, or the difference from other arms, with a 95% interval.
+    """Return the share of right answers, or the difference from other arms, with a 95% interval.
 
-    Seeds and problems are both drawn anew: means over seeds of means over the same problems.
+    The bootstrap draws both seeds and problems. Each mean is over seeds of means over the same
+    problems.
 
     Args:
-        arms: of one credit, one a seed.
-        others: of another, to be subtracted; None for the share itself.
-        equal_tokens: compare this arm's first measurement at which it had sampled as many tokens
-            as the other in all, so never fewer, with the other's latest for no more tokens.
-        draws: of the bootstrap.
+        arms: arms of one credit, one per seed.
+        others: arms of another credit, to be subtracted; None for the share itself.
+        equal_tokens: compare the arms at equal tokens. This arm counts at its first measurement
+            with at least as many sampled tokens as the other arm has in all. The other arm counts
+            at its latest measurement with no more tokens than that.
+        draws: number of bootstrap resamples.
     """
     rows = []
     for number, arm in enumerate(arms):
@@ -145,6 +149,6 @@ def compared(
 
 
 def _shares(one: Measurement) -> np.ndarray:
-    """Of right answers, by problem, in an order of their ids."""
+    """Return the share of right answers to each problem, in the order of problem ids."""
     ordered = sorted(one.problems, key=lambda p: p.problem_id)
     return np.array([p.num_right / p.num_samples for p in ordered])

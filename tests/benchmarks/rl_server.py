@@ -1,4 +1,4 @@
-"""How many completions a second the reward server scores, and how long a request waits."""
+"""Throughput and latency of the reward server."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ NUM_CLIENTS = 16
 
 
 def server_speed(prm: Path, size: BenchmarkSize) -> dict[str, float]:
-    """Completions a second through the server, and seconds that half and 99% of requests take.
+    """Return completions per second through the server, and the p50 and p99 of request seconds.
 
-    `NUM_CLIENTS` clients, each asking for a group of 8 at a time.
+    `NUM_CLIENTS` clients send requests concurrently, with a group of 8 completions in each request.
     """
     groups = _groups(size.pick(smoke=2, quick=64, full=256))
     with _served(prm) as url:
         client = RewardClient(url, timeout_s=600)
-        client.score(groups[0])  # warm
+        client.score(groups[0])  # warms up the server
 
         def timed(group: Sequence[RewardItem]) -> float:
             began = time.perf_counter()
@@ -51,10 +51,10 @@ def server_speed(prm: Path, size: BenchmarkSize) -> dict[str, float]:
 
 
 def _groups(count: int) -> list[list[RewardItem]]:
-    """Groups of completions of the bundled policy."""
+    """Sample groups of completions from the bundled policy."""
     config = load_config(RLConfig, bundled_config("rl/arith.yaml"), ["out=unused"])
     problems = generate(count, seed=79, split="test")
-    with LiveEngine(prepare_policy(config.policy).maker(0)(), config) as live:
+    with LiveEngine(prepare_policy(config.policy).engine_factory(0)(), config) as live:
         found = live.groups(problems, seed=1, size=GROUP)
     return [
         [RewardItem(one.problem.text, s.text, one.problem.answer) for s in one.solutions]
@@ -64,7 +64,7 @@ def _groups(count: int) -> list[list[RewardItem]]:
 
 @contextmanager
 def _served(prm: Path) -> Iterator[str]:
-    """`mclabel serve-rewards` in a process of its own."""
+    """Run `mclabel serve-rewards` in a new process, and return the server's address."""
     keys = [str(bundled_config("rl/serve-rewards.yaml")), f"prm={prm}", "credit=prm_min"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -75,7 +75,7 @@ def _served(prm: Path) -> Iterator[str]:
             assert server.stdout is not None
             said = next((line for line in server.stdout if "http" in line), "")
             found = re.search(r"http://\S+", said)
-            assert found is not None, f"the server said {said!r}"
+            assert found is not None, f"The server printed no address: {said!r}"
             yield found[0]
         finally:
             server.terminate()

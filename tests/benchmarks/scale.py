@@ -1,14 +1,14 @@
-"""What the machinery costs: the lease book, and blocks through actors on the scripted policy.
+"""Measure the overhead of the lease book and of blocks through actors on the scripted policy.
 
     python -m tests.benchmarks.scale [--smoke | --quick]
 
-First the lease book with 1,000 simulated clients over 1,000,000 problems, cut into blocks as a
-job cuts them: leases a second of processor time, less what it takes to make up the problems, and
-what memory grows by after the first tenth. Then a whole job
-on a real Ray of this machine with 8 actors and the smallest blocks there are (one problem, one
-solution, a rollout of every prefix), so that nearly all is overhead: blocks a second from the
-first report to the last, for a number of problems and for ten times as many. The last line is
-JSON.
+First the lease book serves 1,000 simulated clients. It has 1,000,000 problems, which are cut into
+blocks as in a job. The figures are leases per second of CPU time, without the time that makes the
+problems, and the growth of memory after the first tenth. Then a whole job runs on a real Ray of
+this machine with 8 actors and the smallest possible blocks (one problem, one solution, one rollout
+of every prefix), so nearly all of its time is overhead. The figure is blocks per second from the
+first report to the last. It is measured for a number of problems and for ten times as many. The
+last line is JSON.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
     num_blocks, num_actors = size.pick(smoke=(2, 1), quick=(400, 8), full=(1500, 8))
     num_problems = size.pick(smoke=NUM_CLIENTS, quick=NUM_PROBLEMS, full=NUM_PROBLEMS)
     counts = [num_blocks, 10 * num_blocks]
-    with frozen_heap():  # as a job does
+    with frozen_heap():  # a job freezes its heap, too
         leases_per_s, growth_mb = _book(num_problems)
     rates, times = _jobs(counts, num_actors)
     result = {
@@ -78,7 +78,7 @@ class _Problems:
 
 
 def _book(num_problems: int) -> tuple[float, float]:
-    """Leases a second, and growth of memory in MB after the first tenth."""
+    """Return the leases per second, and the growth of memory in MB after the first tenth."""
     rng = random.Random(0)
     problems = _Problems(num_problems)
     identity = LabelConfig(out="x").identity()
@@ -96,7 +96,7 @@ def _book(num_problems: int) -> tuple[float, float]:
             if rng.random() < LOST:
                 book.release(client, block_id, "simulated", counts=False)
             else:
-                book.done(client, block_id)
+                book.mark_done(client, block_id)
         leases = book.take(client, busy, num_workers=NUM_CLIENTS)
         held[client] = [lease.block.id for lease in leases]
         count += len(leases)
@@ -111,11 +111,11 @@ def _book(num_problems: int) -> tuple[float, float]:
 
 
 def _jobs(counts: list[int], num_actors: int) -> tuple[list[float], list[float]]:
-    """Blocks a second and seconds of jobs of so many blocks, engines already loaded."""
+    """Return the blocks per second and the seconds of a job for each count, with loaded engines."""
     import ray
 
     rates, times = [], []
-    # Deleted at the end: file systems are slow to create where much was deleted a moment ago.
+    # The folder is deleted at the end, since file systems create files slowly after many deletions.
     with tempfile.TemporaryDirectory(prefix="mclabel-scale-") as folder:
         for count in counts:
             seconds = _job(count, num_actors, Path(folder, str(count)))
@@ -157,7 +157,7 @@ def _make_policy() -> Policy:
 
 
 class _TimedFleet(RayFleet):
-    """Takes the time from the first report to the last."""
+    """A fleet that measures the time from the first report to the last."""
 
     seconds = 0.0
 

@@ -1,8 +1,8 @@
-"""What scorers' choices are worth: means over problems and seeds, and differences between them.
+"""Quality of scorers' choices: means over problems and seeds, and differences between methods.
 
-The bootstrap draws problems with all their samples, and seeds: of two methods with as many seeds
-the same ones, since seed and labelled solutions go together. With three seeds it still sees less of
-the spread between trainings than there is.
+The bootstrap draws problems, with all of their samples, and seeds. Methods with equally many seeds
+get the same draws of seeds, since a seed also determines the labelled solutions. With three seeds
+the bootstrap underestimates the spread between trainings.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ THRESHOLDS = np.round(np.arange(0.02, 0.99, 0.02), 2)
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A figure of a method."""
+    """A figure of a method, with its bootstrap resamples."""
 
     value: float
     resampled: Floats
-    """[resamples]"""
+    """Resampled figures [resamples]."""
     num_problems: int
 
     @property
     def numbers(self) -> Numbers:
-        """With its interval."""
+        """Return the value with its 95% interval."""
         low, high = interval(self.resampled, self.num_problems)
         return numbers(Estimate(value=self.value, low=low, high=high))
 
     def less(self, other: Measured) -> Measured:
-        """The paired difference to another method on the same problems."""
+        """Return the paired difference from another method on the same problems."""
         return replace(
             self, value=self.value - other.value, resampled=self.resampled - other.resampled
         )
@@ -58,7 +58,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """How a kind of scorer does on validation problems."""
+    """Figures of one kind of scorer on validation problems."""
 
     aggregation: str
     right: Measured
@@ -67,7 +67,7 @@ class Figure:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """For the last line."""
+        """Return the figures for the last line of output."""
         return {
             "right": self.right.numbers,
             "all_right": self.all_right.numbers,
@@ -77,31 +77,31 @@ class Figure:
 
 
 class Comparison:
-    """Methods on one pool of samples."""
+    """Comparison of methods on one pool of samples."""
 
     def __init__(self, pool: Pool, *, seed: int = 0) -> None:
         """Draw the resamples that all figures share.
 
         Args:
-            pool: samples.
-            seed: of the bootstrap.
+            pool: samples to choose among.
+            seed: random seed of the bootstrap.
         """
         self.pool = pool
         self._weights = resample_weights(pool.num_problems, seed)
 
     def right(self, scores: Sequence[Floats], size: int, *, all_right: bool = False) -> Measured:
-        """How often the highest score among `size` random samples is a right one.
+        """Measure how often the highest score among `size` random samples is that of a right one.
 
         Args:
-            scores: of every distinct sample, one array a seed.
-            size: samples to choose among.
-            all_right: ask for right steps, too.
+            scores: scores of every distinct sample, one array per seed.
+            size: number of samples to choose among.
+            all_right: require right steps, too.
         """
         truth = self.pool.all_right if all_right else self.pool.right
         return self._mean([choose(one[self.pool.index], truth, size) for one in scores])
 
     def pairs(self, scores: Sequence[Floats]) -> Measured:
-        """Of a right and a wrong sample of a problem, how often the right one scores higher."""
+        """Measure how often a right sample scores higher than a wrong one of the same problem."""
         found = []
         for one in scores:
             rows = zip(one[self.pool.index], self.pool.right, strict=True)
@@ -109,7 +109,7 @@ class Comparison:
         return self._mean(found)
 
     def untrained(self, name: str, size: int, *, all_right: bool = False) -> Measured:
-        """`random`, `majority` or `pass`, some sample is right."""
+        """Measure a method without scores: `random`, `majority` or `pass` (any sample is right)."""
         truth = self.pool.all_right if all_right else self.pool.right
         if name == "random":
             return self._mean([truth.mean(1)])
@@ -119,18 +119,18 @@ class Comparison:
         return self._mean([self._vote(None, size)])
 
     def vote(self, scores: Sequence[Floats], size: int) -> Measured:
-        """Majority weighted by a score in [0, 1]."""
+        """Measure a majority vote that is weighted by a score in [0, 1]."""
         return self._mean([self._vote(one[self.pool.index], size) for one in scores])
 
     def location_f1(
         self, steps: Sequence[Sequence[Floats]], threshold: float, *, each: int = 1
     ) -> Measured:
-        """First-error F1 (`location_f1`) of the first samples of every problem.
+        """Measure the first-error F1 (`location_f1`) on the first samples of every problem.
 
         Args:
             steps: scores of the steps of every distinct sample, by seed.
-            threshold: under which a step is wrong.
-            each: samples of a problem.
+            threshold: score below which a step is wrong.
+            each: number of samples of each problem.
         """
         tables = np.array([self._located(one, threshold, each=each) for one in steps])
         values = np.array([location_f1(table.sum(0)) for table in tables])
@@ -138,7 +138,7 @@ class Comparison:
         return self._over_seeds(values, resampled)
 
     def best_threshold(self, steps: Sequence[Sequence[Floats]], *, each: int = 4) -> float:
-        """The threshold with the highest first-error F1 on the first samples of every problem."""
+        """Return the threshold with the highest first-error F1 on each problem's first samples."""
 
         def mean(threshold: float) -> float:
             tables = (self._located(one, threshold, each=each).sum(0) for one in steps)
@@ -147,7 +147,11 @@ class Comparison:
         return float(max(THRESHOLDS, key=mean))
 
     def _located(self, steps: Sequence[Floats], threshold: float, *, each: int) -> Floats:
-        """[problems, 4]: solutions with an error, of these found; without one, of these passed."""
+        """Return counts [problems, 4] of first errors.
+
+        The columns are solutions with an error, those of them whose error is found, solutions
+        without an error, and those of them that pass.
+        """
         table = np.zeros((self.pool.num_problems, 4))
         for problem, place in self.pool.first_samples(each):
             found = first_below(steps[place].tolist(), threshold)
@@ -173,7 +177,7 @@ class Comparison:
         return np.array(found)
 
     def _mean(self, by_seed: Sequence[Floats]) -> Measured:
-        """Mean over problems, those with NaN left out, and over seeds."""
+        """Return the mean over problems and over seeds; problems with NaN are left out."""
         there = ~np.isnan(by_seed[0])
         table = np.array([np.where(there, one, 0.0) for one in by_seed])
         return self._over_seeds(
@@ -181,7 +185,7 @@ class Comparison:
         )
 
     def _over_seeds(self, values: Floats, resampled: Floats) -> Measured:
-        """From figures [seeds] and their resamples [seeds, resamples]."""
+        """Build a figure from values [seeds] and their resamples [seeds, resamples]."""
         weights = _seed_weights(len(values))
         return Measured(
             value=float(values.mean()),
@@ -192,31 +196,31 @@ class Comparison:
 
 @lru_cache
 def _seed_weights(count: int) -> Floats:
-    """Share of each seed in each resample [seeds, resamples]."""
+    """Return the share of each seed in each resample [seeds, resamples]."""
     even = [1 / count] * count
     return np.random.default_rng(1).multinomial(count, even, NUM_RESAMPLES).T / count
 
 
 def step_scores(out: Path, trainings: Iterable[Training], pool: str) -> list[list[Floats]]:
-    """Scores of the steps of every distinct sample, by training."""
+    """Read the step scores of every distinct sample, by training."""
     return [read_scores(out, training.name, pool) for training in trainings]
 
 
 def aggregated(steps: Sequence[Sequence[Floats]], how: str) -> list[Floats]:
-    """One score of every distinct sample, by training."""
+    """Return one aggregated score of every distinct sample, by training."""
     of = AGGREGATIONS[how]
     return [np.array([of(one.tolist()) for one in each]) for each in steps]
 
 
 def likelihood_scores(out: Path, name: str, pool: str, part: int) -> list[Floats]:
-    """Sum (0) or least (1) log-probability of every distinct sample under a bundled model."""
+    """Read the sum (0) or least (1) log-probability of each distinct sample by a bundled model."""
     return [np.array([one[part] for one in read_scores(out, f"likelihood-{name}", pool)])]
 
 
 def best_figure(
     comparison: Comparison, steps: Sequence[Sequence[Floats]], size: int, *, is_orm: bool
 ) -> Figure:
-    """With the aggregation by which it chooses best; of an ORM, the last step's score."""
+    """Return the figures with the aggregation that chooses best; an ORM uses the last step."""
     found = []
     for how in ("last",) if is_orm else OF_PRM:
         scores = aggregated(steps, how)
@@ -232,22 +236,22 @@ def best_figure(
 
 
 def location_f1(sums: Floats) -> Floats:
-    """F1 of first errors as ProcessBench has it, 0 where one kind of solution is missing.
+    """Return the F1 of first errors as in ProcessBench; 0 if one kind of solution is missing.
 
     Args:
-        sums: [..., 4] as of `split_f1`.
+        sums: counts [..., 4] with the columns of `split_f1`.
     """
     found: Floats = np.nan_to_num(split_f1(sums))
     return found
 
 
 def choose(scores: Floats, truth: NDArray[np.bool_], size: int) -> Floats:
-    """Chance [problems] that the highest score among `size` random samples is a true one.
+    """Return the chance [problems] that the highest score among random samples is a true one.
 
     Args:
-        scores: [problems, samples]
-        truth: [problems, samples]
-        size: samples to choose among.
+        scores: array [problems, samples].
+        truth: array [problems, samples].
+        size: number of samples to choose among.
     """
     rows = zip(scores, truth, strict=True)
     return np.array([argmax_accuracy(tuple(row), tuple(good), size) for row, good in rows])

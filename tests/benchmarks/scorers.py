@@ -1,10 +1,10 @@
 """Scorers on the built-in domain: samples to choose among, trainings, and scores of every step.
 
-Benchmarks that compare scorers share this. All of it is kept under a folder, in pieces:
+Benchmarks that compare scorers share this module. Its pieces keep their results under a folder:
 
-    runs/NAME             labels, or samples without
-    trained/NAME          what `mclabel train` wrote
-    scores/POOL/NAME.npz  its scores of a pool of samples
+    runs/NAME             labels, or samples without labels
+    trained/NAME          output of `mclabel train`
+    scores/POOL/NAME.npz  scores that the trained scorer gives to a pool of samples
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from tests.benchmarks.runs import QUICKSTART, label, read_rows, train, write_row
 Floats = NDArray[np.float64]
 NO_ERROR = -1
 MOST_SEEDS = 3
-"""Into so many shares the problems of a run are divided, one for each seed."""
+"""Number of disjoint shares of a run's problems, one for each seed."""
 LIKELIHOODS = ("policy", "strong")
-"""Bundled models whose own likelihood is a scorer, too."""
+"""Bundled models whose likelihood also serves as a scorer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A labelling run, or one of samples alone, and the overrides of its configuration."""
+    """A run of labels, or of samples alone, with overrides of its configuration."""
 
     name: str
     overrides: Sequence[str]
     config: str = QUICKSTART
-    """The bundled configuration that they change."""
+    """Bundled configuration that the overrides change."""
     allow: Sequence[str] = ()
-    """Modules that they may name."""
+    """Modules that the overrides may name."""
 
     def piece(self, out: Path) -> Piece:
-        """Makes it, under `out`; one engine in the worker's own process."""
+        """Return the piece that makes this run under `out`, with one engine in its process."""
         folder = out / "runs" / self.name
         return Piece(result=folder / "finished.json", work=partial(_label, folder, self))
 
@@ -60,7 +60,7 @@ class Run:
 def samples(
     name: str, split: str, *, problems: int, seed: int, each: int, families: Sequence[str] = ()
 ) -> Run:
-    """A run of samples of the policy, without rollouts."""
+    """Return a run that samples from the policy, without rollouts."""
     changes = [f"problems.split={split}", f"problems.limit={problems}", f"problems.seed={seed}"]
     if families:
         changes.append(f"problems.families={json.dumps(list(families))}")
@@ -69,11 +69,11 @@ def samples(
 
 
 def own_labels(*, solutions: int, gain: float) -> Run:
-    """Four solutions of the policy to each of many train problems, with labels of its own.
+    """Return a run with four solutions of the policy per train problem, labelled by its rollouts.
 
     Args:
-        solutions: of all problems.
-        gain: least gain a token of `posterior`.
+        solutions: number of solutions to all problems together.
+        gain: value of `min_gain` of `posterior`, per token.
     """
     changes = ["estimator.kind=posterior", "estimator.rollouts=64"]
     changes.append(f"estimator.min_gain={gain}")
@@ -81,7 +81,7 @@ def own_labels(*, solutions: int, gain: float) -> Run:
 
 
 def strong_labels(*, solutions: int, given: Path, rollouts: int) -> Run:
-    """The same solutions, given in a file, with rollouts of the strong model."""
+    """Return a run of the same solutions from a file, labelled by the strong model's rollouts."""
     changes = [f"solutions.path={given}", "policy.model=arith:strong"]
     changes += ["estimator.kind=fixed", f"estimator.rollouts={rollouts}"]
     return Run(name="strong", overrides=[*_train_problems(solutions), *changes])
@@ -95,49 +95,50 @@ def _train_problems(solutions: int) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A scorer to be trained."""
+    """The settings of a scorer's training."""
 
     kind: str
-    """Which rows of a table it belongs to."""
+    """Name of the table rows to which the scorer belongs."""
     seed: int
     labels: Sequence[str]
-    """Runs it learns from."""
+    """Names of the runs that the scorer learns from."""
     size: int = 0
-    """Labelled solutions of the first, of which each seed takes others; 0 for all."""
+    """Number of labelled solutions from the first run, different ones for each seed; 0 for all."""
     overrides: Sequence[str]
     config: str = QUICKSTART
-    """The bundled configuration that they change."""
+    """Bundled configuration that the overrides change."""
     bf16: bool = False
-    """Train and score in bfloat16 mixed precision, which some CPUs compute twice as fast."""
+    """True to train and score in bfloat16 mixed precision, which some CPUs compute twice as fast.
+    """
 
     @property
     def name(self) -> str:
-        """Of its folder and its file."""
+        """Return the name of the training's folder and of its score files."""
         size = f"-{self.size}" if self.size else ""
         return f"{self.kind.replace(' ', '-')}{size}-{self.seed}"
 
     def folder(self, out: Path) -> Path:
-        """Of what training writes."""
+        """Return the folder of the training's output."""
         return out / "trained" / self.name
 
     def piece(self, out: Path) -> Piece:
-        """Trains it, on one thread."""
+        """Return the piece that trains the scorer, on one thread."""
         return Piece(
             result=self.folder(out) / "model" / "prm.json", work=partial(_train, out, self)
         )
 
     def scoring(self, out: Path, pool: str) -> Piece:
-        """Scores all samples of a pool with it, once it is trained."""
+        """Return the piece that scores all samples of a pool with the trained scorer."""
         work = partial(_score, out, self, pool)
         return Piece(result=scores_file(out, self.name, pool), work=work)
 
 
 def likelihood_piece(out: Path, model: str, pool: str) -> Piece:
-    """A bundled model's own likelihood of all samples of a pool.
+    """Return the piece that reads a bundled model's likelihood of all samples of a pool.
 
     Args:
         out: folder of all pieces.
-        model: `policy`, `strong` of arith, or the whole name of another model.
+        model: `policy` or `strong` of arith, or the full name of another model.
         pool: name of the run of samples.
     """
     return Piece(
@@ -148,40 +149,45 @@ def likelihood_piece(out: Path, model: str, pool: str) -> Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Samples to choose among, as many of each problem. Equal texts of a problem are read once."""
+    """Samples to choose among, equally many of each problem.
+
+    Equal texts of a problem share one row.
+    """
 
     rows: list[LabeledSolution]
-    """Distinct ones."""
+    """Distinct samples."""
     index: NDArray[np.int64]
-    """[problems, samples]: place of each sample in `rows`."""
+    """Array [problems, samples]: index of each sample in `rows`."""
     right: NDArray[np.bool_]
-    """[problems, samples]: the answer is right."""
+    """Array [problems, samples]: True if the answer is right."""
     all_right: NDArray[np.bool_]
-    """[problems, samples]: so is every step, in truth."""
+    """Array [problems, samples]: True if the answer and every step are truly right."""
     keys: list[list[str | None]]
-    """[problems][samples]: answers."""
+    """Lists [problems][samples]: keys of the answers, None without an answer."""
     first_errors: NDArray[np.int64]
-    """True first error of each of `rows`; `NO_ERROR` for none, and where the truth is unknown."""
+    """True first error of each row: its 0-based step index, or `NO_ERROR` if the row has none or
+    its truth is unknown.
+    """
 
     @property
     def num_problems(self) -> int:
-        """How many."""
+        """Return the number of problems."""
         return len(self.index)
 
     @property
     def num_samples(self) -> int:
-        """Of each problem."""
+        """Return the number of samples of each problem."""
         return self.index.shape[1]
 
     def first_samples(self, each: int) -> Iterator[tuple[int, int]]:
-        """Problem, and place in `rows`, of the first `each` samples of all problems."""
+        """Yield the problem and the index in `rows` of the first `each` samples of all problems."""
         for problem, places in enumerate(self.index[:, :each]):
             yield from ((problem, int(place)) for place in places)
 
 
 @lru_cache(maxsize=4)
 def load_pool(run: Path) -> Pool:
-    """Read a run of samples."""
+    """Read a run of samples into a pool."""
     by_problem: dict[str, list[tuple[int, bool, str | None]]] = defaultdict(list)
     places: dict[tuple[str, str], int] = {}
     rows: list[LabeledSolution] = []
@@ -213,10 +219,10 @@ def load_pool(run: Path) -> Pool:
 
 
 def read_scores(out: Path, name: str, pool: str) -> list[Floats]:
-    """Scores of the steps of every distinct sample of a pool.
+    """Read the step scores of every distinct sample of a pool.
 
-    Of a likelihood, its sum and its least token in place of steps; of `NAME-sure`, how sure the
-    scores of `NAME` are, where it was trained on counts.
+    A likelihood has its sum and its least token in place of steps. For a scorer that was trained on
+    counts, the name `NAME-sure` reads the certainty of the scores of `NAME`.
     """
     with np.load(scores_file(out, name, pool)) as file:
         flat, lengths = file["scores"], file["lengths"]
@@ -224,7 +230,7 @@ def read_scores(out: Path, name: str, pool: str) -> list[Floats]:
 
 
 def scores_file(out: Path, name: str, pool: str) -> Path:
-    """Return the place of the scores of a pool by a scorer."""
+    """Return the path of a scorer's scores of a pool."""
     return out / "scores" / pool / f"{name.replace(':', '-')}.npz"
 
 
@@ -278,9 +284,10 @@ def _pool(out: Path, name: str) -> Pool:
 
 
 def _subset(run: Path, size: int, seed: int, folder: Path) -> Path:
-    """A run with `size` of the solutions, whole problems; no two seeds share one if they suffice.
+    """Write a run with `size` of the solutions, taken by whole problems.
 
-    Runs over the same problems give the same problems for the same seed.
+    The subsets of two seeds are disjoint if the run has enough problems. Runs over the same
+    problems give the same problems for the same seed.
     """
     out = folder / f"{run.name}-{size}-{seed}"
     by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)

@@ -1,54 +1,38 @@
-"""Does search pay, and how fast is it beside the raw engine and beside other ways to search?
+"""Compare the speed of a search with the raw engine and with other ways to search.
 
     python -m tests.benchmarks.search [--smoke | --quick]
 
-Speed, all ways in turn on one loaded engine (vLLM where it is installed, else the embedded one):
-policy tokens a second of beam search, relative to the raw engine that is given whole solutions all
-at once, with a free scorer, and with a PRM in this process, whose own time is measured apart;
-problems a second, relative to one problem at a time with a barrier at every level and a PRM that
-reads from the first token, as search-and-learn does, and to a barrier over all problems together.
-
-Accuracy on test problems of arith: every method at several widths, relative to best-of-N at equal
-floating-point operations (the better of PRM-best and PRM-weighted vote), and with the truth as the
-scorer. Nothing is chosen on the test problems. A PRM is trained first, from the bundled policy, on
-labels of other problems. The last line is JSON.
+All ways run in turn on one loaded engine (vLLM if it is installed, otherwise the embedded one). The
+first figures are policy tokens per second of beam search, relative to the raw engine that gets all
+solutions at once. They are measured with a constant scorer, which costs nothing (`free`), and with
+a PRM in this process, whose own time is measured separately. The other figures are problems per
+second, relative to two ways. One searches one problem at a time with a barrier at every level and a
+PRM that reads from the first token, as search-and-learn does. The other has a barrier over all
+problems. The PRM is trained first, from the bundled policy, on labels of other problems. The last
+line is JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mclabel import jobs
-from mclabel.core.config.load import load_config
 from mclabel.domains.arith.problems import generate
-from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.search.config import SearchSettings
 from tests.benchmarks.engine_common import LoadedPolicy, engine_name, loaded_policy, watch
-from tests.benchmarks.figures import finish, numbers
+from tests.benchmarks.figures import finish
 from tests.benchmarks.runs import quickstart_prm
-from tests.benchmarks.search_ways import Way, by_levels, together
+from tests.benchmarks.search_ways import Way, by_levels, search_concurrently
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 BEAM = {"kind": "beam", "n": 16}
 COMPLETERS = "completers=[{model: 'arith:strong', max_tokens: 200, temperature: 0.8}]"
-"""Of the labels that the PRM is trained on."""
+"""Override with the completer whose rollouts label the PRM's training data."""
 
-METHODS: dict[str, dict[str, Any]] = {
-    "beam": {"width": 2},
-    "dvts": {"width": 4, "every": 2},
-    "rebase": {},
-    "particle": {},
-}
-AT_64 = {"dvts": {"width": 8}}
-"""Other settings of a method, as validation chose them for this width."""
-CHOSEN = {4: "particle", 16: "dvts", 64: "dvts"}
-"""By width, the method that was best on 300 validation problems."""
 FROM_ZERO = "barrier, from the first token"
 ONE_BY_ONE = "one by one, from the first token"
 
@@ -57,51 +41,7 @@ def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
     with tempfile.TemporaryDirectory() as folder:
         prm = quickstart_prm(Path(folder), size, COMPLETERS)
-        finish(asyncio.run(_speed(prm, size)) | _accuracy(prm, Path(folder), size))
-
-
-# Accuracy
-
-
-def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
-    """Methods at several widths beside best-of-N, on test problems."""
-    widths = size.pick(smoke=(4,), quick=(4, 16), full=(4, 16, 64))
-    methods = {
-        f"{kind}-{n}": {"kind": kind, "n": n, **(AT_64.get(kind, more) if n == 64 else more)}
-        for kind, more in list(METHODS.items())[: size.pick(smoke=2, quick=4, full=4)]
-        for n in widths
-    }
-    keys = {
-        "problems": {"source": "arith", "split": "test", "seed": 77},
-        "policy": {"model": "arith:policy", "temperature": 0.8, "max_tokens": 200},
-        "scorer": {"kind": "prm", "prm": str(prm)},
-        "best_of_n": [2**power for power in range(max(widths).bit_length())],
-        "methods": methods,
-        "oracle": size is not BenchmarkSize.QUICK,
-        "block_problems": 32,
-        "out": str(work / "searches"),
-    }
-    limit = size.pick(smoke=1, quick=60, full=1000)
-    given = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
-    more = [f"problems.limit={limit}", "policy.engine={kind: hf, max_live: 1024}"]
-    config = load_config(SearchEvalConfig, None, [*given, *more])
-    found = jobs.eval_search(config, lambda name, state: None).result
-    rows: dict[str, dict[str, Any]] = {"accuracy": {}, "best_minus_best_of_n": {}, "oracle": {}}
-    for one in found.methods:
-        kind, budget = one.name.rsplit("-", 1)
-        rows["oracle" if one.is_oracle else "accuracy"].setdefault(kind, {})[budget] = numbers(
-            one.accuracy
-        )
-        if one.reference is not None and kind == CHOSEN[int(budget)]:
-            rows["best_minus_best_of_n"][budget] = numbers(one.reference.less)
-    rows["best_of_n"] = {
-        str(point.size): {name: numbers(value) for name, value in point.accuracy.items()}
-        for point in found.reference
-    }
-    return rows
-
-
-# Speed
+        finish(asyncio.run(_speed(prm, size)))
 
 
 async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
@@ -120,7 +60,7 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
         few = size.pick(smoke=1, quick=8, full=24)
         some = problems[:few]
         ways_to_search: dict[str, Callable[[], Awaitable[Way]]] = {
-            "together": lambda: together(policy, steered, problems),
+            "together": lambda: search_concurrently(policy, steered, problems),
             "barrier": lambda: by_levels(policy, steered, problems, at_a_time=count),
             FROM_ZERO: lambda: by_levels(policy, anew, problems, at_a_time=count),
             ONE_BY_ONE: lambda: by_levels(policy, anew, some, at_a_time=1),
@@ -128,7 +68,7 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
         ledger, compared = True, dict[str, list[Way]]()
         for _ in range(repeats):
             for name, search in ways_to_search.items():
-                await policy.forget()
+                await policy.reset_cache()
                 before = policy.stats().num_sampled_tokens
                 compared.setdefault(name, []).append(found := await search())
                 ledger &= policy.stats().num_sampled_tokens - before == found.num_tokens
@@ -148,12 +88,12 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
 async def _beside_raw(
     policy: LoadedPolicy, settings: SearchSettings, problems: Sequence[Any], repeats: int
 ) -> tuple[list[float], list[Way]]:
-    """Policy tokens a second of searches, relative to whole solutions at once, in turn."""
+    """Return the searches' tokens per second relative to the raw engine, in alternating runs."""
     ratios, ways = [], []
-    await together(policy, settings, problems[:2])  # warm
+    await search_concurrently(policy, settings, problems[:2])  # warms up the engine
     for _ in range(repeats):
-        await policy.forget()
-        way = await together(policy, settings, problems)
+        await policy.reset_cache()
+        way = await search_concurrently(policy, settings, problems)
         raw = await _whole(policy, problems, way.num_tokens)
         ratios.append(way.tokens_per_s / raw)
         ways.append(way)
@@ -161,12 +101,15 @@ async def _beside_raw(
 
 
 async def _whole(policy: LoadedPolicy, problems: Sequence[Any], num_tokens: int) -> float:
-    """Tokens a second of whole solutions, asked for all at once, about as many tokens."""
-    await policy.forget()
+    """Return the tokens per second of whole solutions, all requested at once.
+
+    Their number is chosen so that they have about `num_tokens` tokens.
+    """
+    await policy.reset_cache()
     prompts = [policy.prompt_ids(problem.text) for problem in problems]
     probe = await asyncio.gather(*(policy.sample(one, (), seed=0) for one in prompts))
     each = max(1, round(num_tokens / (sum(len(one.ids) for one in probe) + len(probe))))
-    await policy.forget()
+    await policy.reset_cache()
     async with watch(policy) as watched:
         await asyncio.gather(
             *(policy.sample(one, (), seed=seed) for one in prompts for seed in range(each))
@@ -180,7 +123,7 @@ def _times(ours: Sequence[Way], others: Sequence[Way]) -> float:
 
 
 def _spread(ratios: Sequence[float]) -> list[float]:
-    """Median, least and most."""
+    """Return the median, the minimum and the maximum."""
     return [round(one, 3) for one in (statistics.median(ratios), min(ratios), max(ratios))]
 
 

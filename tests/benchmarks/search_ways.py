@@ -1,10 +1,10 @@
-"""Ways to drive a search, side by side on one engine and one PRM.
+"""Ways to drive a search, compared on one engine and one PRM.
 
-`together` is ours: a coroutine a problem, and no barrier between them. `by_levels` waits for all
-samples of a level before it scores any, and for all scores before the next level: with one problem
-at a time and a PRM that reads from the first token it is how search-and-learn searches
-(huggingface/search-and-learn, `search_batch_size: 1`); with all problems together it is the same
-without the queue of problems.
+`search_concurrently` is our way: one coroutine per problem, without a barrier between problems.
+`by_levels` waits for all samples of a level before it scores any, and for all scores before the
+next level. With one problem at a time and a PRM that reads from the first token, this is the search
+of search-and-learn (huggingface/search-and-learn, `search_batch_size: 1`). With all problems at
+once, the same search runs without a queue of problems.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from mclabel.core.records import Problem
 from mclabel.engines import Policy
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.search.config import SearchSettings
-from mclabel.search.problem import Found, ProblemSearch, Searching, search_problem
+from mclabel.search.problem import ProblemSearch, SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import StepScorer, make_scorer
 from mclabel.search.task import graded_search
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """What one way of searching gave."""
+    """Measurements of one way of searching."""
 
     seconds: float
     num_problems: int
     num_tokens: int
-    """Sampled by the policy."""
+    """Number of tokens that the policy sampled."""
     num_scored: int
-    """Tokens that the PRM computed."""
+    """Number of tokens that the PRM computed."""
     scorer_seconds: float
-    """Time that the PRM computed, beside the engine."""
+    """Seconds in which the PRM computed, beside the engine."""
     accuracy: float
 
     @property
     def tokens_per_s(self) -> float:
-        """Policy tokens a second."""
+        """Return policy tokens per second."""
         return self.num_tokens / self.seconds
 
     @property
     def problems_per_s(self) -> float:
-        """Problems a second."""
+        """Return problems per second."""
         return self.num_problems / self.seconds
 
 
-async def together(policy: Policy, settings: SearchSettings, problems: Sequence[Problem]) -> Way:
-    """All problems on one engine, none of which waits for another."""
-    scorer = await _started(settings)
-    shared = Searching(policy=policy, scorer=scorer, settings=settings)
+async def search_concurrently(
+    policy: Policy, settings: SearchSettings, problems: Sequence[Problem]
+) -> Way:
+    """Search all problems on one engine; no problem waits for another."""
+    scorer = await _start_scorer(settings)
+    shared = SearchContext(policy=policy, scorer=scorer, settings=settings)
     began = time.perf_counter()
     found = await asyncio.gather(
         *(search_problem(one, shared, priority=i) for i, one in enumerate(problems))
@@ -63,10 +65,10 @@ async def together(policy: Policy, settings: SearchSettings, problems: Sequence[
 async def by_levels(
     policy: Policy, settings: SearchSettings, problems: Sequence[Problem], *, at_a_time: int
 ) -> Way:
-    """Some problems at a time, with a barrier after the samples and after the scores of a level."""
-    scorer = await _started(settings)
-    shared = Searching(policy=policy, scorer=scorer, settings=settings)
-    found: list[Found] = []
+    """Search `at_a_time` problems with a barrier after the samples and the scores of each level."""
+    scorer = await _start_scorer(settings)
+    shared = SearchContext(policy=policy, scorer=scorer, settings=settings)
+    found: list[SearchResult] = []
     began = time.perf_counter()
     for start in range(0, len(problems), at_a_time):
         some = [ProblemSearch(one, shared) for one in problems[start : start + at_a_time]]
@@ -74,7 +76,7 @@ async def by_levels(
     return await _way(policy, shared, problems, found, time.perf_counter() - began)
 
 
-async def _levels(searches: Sequence[ProblemSearch]) -> list[Found]:
+async def _levels(searches: Sequence[ProblemSearch]) -> list[SearchResult]:
     while asked := [
         (search, one.node, number, one.steps)
         for search in searches
@@ -84,7 +86,7 @@ async def _levels(searches: Sequence[ProblemSearch]) -> list[Found]:
         pieces = await asyncio.gather(*(s.sampled(node, i, steps) for s, node, i, steps in asked))
         arrived = []
         for (search, node, _, _), piece in zip(asked, pieces, strict=True):
-            assert piece is not None  # there is no limit
+            assert piece is not None  # the search has no token limit
             entry, _ = search.tree.add(node, piece)
             arrived.append((search, node, entry.node.id))
         fresh = dict.fromkeys(arrived)
@@ -97,10 +99,11 @@ async def _levels(searches: Sequence[ProblemSearch]) -> list[Found]:
         )
         for search, node, name in arrived:
             search.method.record(node, nodes[search, node, name])
-    return [await search.run() for search in searches]  # nothing is wanted: it only sums up
+    # all searches are complete: this only builds their results
+    return [await search.run() for search in searches]
 
 
-async def _started(settings: SearchSettings) -> StepScorer:
+async def _start_scorer(settings: SearchSettings) -> StepScorer:
     scorer = make_scorer(settings.scorer)
     await scorer.start()
     return scorer
@@ -108,9 +111,9 @@ async def _started(settings: SearchSettings) -> StepScorer:
 
 async def _way(
     policy: Policy,
-    shared: Searching,
+    shared: SearchContext,
     problems: Sequence[Problem],
-    found: Sequence[Found],
+    found: Sequence[SearchResult],
     seconds: float,
 ) -> Way:
     checker, executor = make_checker(shared.settings.checker), CpuExecutor()
@@ -129,5 +132,6 @@ async def _way(
         num_tokens=sum(one.cost.num_sampled for one in found),
         num_scored=sum(one.cost.num_scored for one in found),
         scorer_seconds=spent,
-        accuracy=sum(one.tree is not None and one.tree.is_right for one in graded) / len(graded),
+        accuracy=sum(one.tree is not None and one.tree.is_chosen_right for one in graded)
+        / len(graded),
     )

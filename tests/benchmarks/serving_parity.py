@@ -1,9 +1,9 @@
-"""Step scores of a PRM from `mclabel serve` against those of transformers.
+"""Compare step scores of a PRM from `mclabel serve` with those of transformers.
 
     python -m tests.benchmarks.serving_parity [--smoke | --quick]
 
-A real vLLM server on this machine, once in float32 and once in bfloat16; and how far transformers'
-own scores in bfloat16 are from those in float32. The last line is JSON.
+A real vLLM server runs on this machine, once in float32 and once in bfloat16. For reference,
+transformers' own scores in bfloat16 are compared with those in float32. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Compare estimators on simulated problems, whose step values are known. No model is needed.
+"""Compare estimators on simulated problems with known step values. No model is needed.
 
     python -m tests.benchmarks.simulate [ESTIMATOR [KEY=VALUE ...] ...] [--profile PROFILE]
         [--problems N] [--seed N] [--smoke | --quick]
 
 An estimator is a name as in `estimator.kind`, or `module:Class` of your own. Its settings follow
 it: `fixed rollouts=32 fixed rollouts=64 posterior`. Other settings have their defaults. Without an
-estimator, all built-in ones that roll out are compared. Profiles are described in
+estimator, all built-in estimators with rollouts are compared. Profiles are described in
 `simulation/profiles.py`. An estimator that learns over a run first labels other problems of the
 profile, without truth. The last line is JSON: figures by estimator, by profile.
 """
@@ -24,11 +24,11 @@ from tests.benchmarks.simulation.profiles import PROFILES, Profile, simulated_ca
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 LEARNED_PROBLEMS = 100
-"""Problems of the profile that an estimator with a learner labels before it is measured."""
+"""Number of problems that an estimator with a learner labels before it is measured."""
 COMPARED: Mapping[str, Sequence[str]] = {
     "tree": ["searches=0"],
 }
-"""Settings at which built-in estimators are compared, where these are not the defaults."""
+"""Settings for the comparison of built-in estimators, if they differ from the defaults."""
 
 
 def main() -> None:
@@ -42,7 +42,9 @@ def main() -> None:
     count = args.problems or size.pick(smoke=2, quick=50, full=300)
     num_learned = size.pick(smoke=2, quick=LEARNED_PROBLEMS, full=LEARNED_PROBLEMS)
     if args.estimators and "=" in args.estimators[0]:
-        parser.error(f"settings follow the name of their estimator: fixed {args.estimators[0]}")
+        parser.error(
+            f"Write the settings after the name of their estimator: fixed {args.estimators[0]}"
+        )
     chosen = _chosen(args.estimators) if args.estimators else _built_in()
     finish(
         {
@@ -86,11 +88,12 @@ def simulate(
 
 
 def _figures(measured: Measurement) -> dict[str, float | None]:
-    """Figures of one estimator on one profile.
+    """Return the figures of one estimator on one profile.
 
-    `accuracy` is the share of solutions whose first error, or its absence, was found; `wrong` the
-    same share of those that have an error; `covered` the share of true values inside their 95%
-    interval; `width` the mean width of intervals as a multiple of Clopper-Pearson's.
+    `accuracy` is the share of solutions whose first error, or its absence, was found. `wrong` is
+    the same share among the solutions with an error. `covered` is the share of true values inside
+    their 95% interval. `width` is the mean width of the intervals as a multiple of
+    Clopper-Pearson's.
     """
     tallies = measured.sources.values()
     labels = sum(tally.labels for tally in tallies)
@@ -107,10 +110,13 @@ def _figures(measured: Measurement) -> dict[str, float | None]:
 
 
 def _chosen(words: Sequence[str]) -> dict[str, EstimatorSettings]:
-    """Read estimators and their settings, keyed by the words that they were given in.
+    """Read estimators and their settings from command-line words.
+
+    Returns:
+        Settings of each estimator, by its words on the command line.
 
     Raises:
-        ConfigError: there is no such estimator, or a setting is wrong.
+        ConfigError: an estimator does not exist, or a setting is wrong.
     """
     groups: list[list[str]] = []
     for word in words:

@@ -1,18 +1,18 @@
-"""Whether every benchmark still runs: each at its smoke size, in a process of its own.
+"""Check that every benchmark still runs: each at its smoke size, in a separate process.
 
     python -m tests.benchmarks.smoke [NAME ...] [--all-must-run] [--not-run FILE]
 
-A benchmark is a file of this folder that can be run as a program; none can be left out. Imports
-cost more than the work at this size, so its process is forked from one that has imported what many
-need. It passes if it ends with exit code 0 and its last line is a JSON object whose keys are those
-of `keys.json`. One that says that it cannot run here is "not run: reason", which fails with
-`--all-must-run` alone. Ends with 1 if one fails. A new benchmark, or one with other keys, has its
-keys recorded by hand.
+A benchmark is any file of this folder that can be run as a program. Imports cost more than the work
+at this size, so each process is forked from one that has imported the common packages. A benchmark
+passes if it ends with exit code 0 and its last line is a JSON object with the keys in `keys.json`.
+A benchmark that reports that it cannot run here is shown as "not run: reason", which fails only
+with `--all-must-run`. The exit code is 1 if a benchmark fails. Record the keys of a new benchmark,
+or changed keys, in `keys.json` by hand.
 
-Most take less than 20 s of one core. Each computes on one thread: a second one would wait for the
-first with these models. `rl` trains two policies and two PRMs, `real_model` and
-`starting_priors` run 135 million parameters, `checker_callers`, `scale`, `chaos` and
-`serving_parity` start Ray, a store or a server: these can take longer.
+Most benchmarks take less than 20 s of one core. Each computes on one thread: with these models a
+second thread would wait for the first. Some can take longer: `rl` trains two policies and two PRMs,
+`real_model` and `starting_priors` run a model of 135 million parameters, and `checker_callers`,
+`scale`, `chaos` and `serving_parity` start Ray, a store or a server.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from tests.support.forked import CONTEXT, run_to_end
 
 FOLDER = Path(__file__).parent
 KEYS = FOLDER / "keys.json"
-"""Keys of the last line of each benchmark, at every size."""
+"""File with the keys of each benchmark's last line, which are the same at every size."""
 PROGRAM = 'if __name__ == "__main__":'
 LONGEST_S = 600.0
-"""A benchmark that has not ended by then is taken to hang."""
+"""Seconds after which a running benchmark counts as hanging."""
 SHOWN_LINES = 30
 
 
 class Verdict(StrEnum):
-    """What came of a benchmark."""
+    """The result of running a benchmark."""
 
     RAN = "ran"
     NOT_RUN = "not run"
@@ -54,24 +54,31 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A benchmark that has ended, or was ended."""
+    """A benchmark that has ended or was killed."""
 
     verdict: Verdict
     reason: str
-    """Why it did not run or failed; empty if it ran."""
+    """Reason why the benchmark did not run or failed; empty if it ran."""
     output: str
-    """Its stdout and then its stderr."""
+    """Last lines of stdout, followed by those of stderr."""
     seconds: float
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     known = benchmarks()
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks; without, all")
     parser.add_argument(
-        "--all-must-run", action="store_true", help="one that is not run fails, too"
+        "names", nargs="*", metavar="NAME", help="benchmarks to run; all by default"
     )
-    parser.add_argument("--not-run", type=Path, metavar="FILE", help="write names not run here")
+    parser.add_argument(
+        "--all-must-run", action="store_true", help="fail if a benchmark cannot run here"
+    )
+    parser.add_argument(
+        "--not-run",
+        type=Path,
+        metavar="FILE",
+        help="file for the names of benchmarks that did not run",
+    )
     args = parser.parse_args()
     if unknown := sorted({*args.names} - {*known}):
         parser.error(f"There is no benchmark {', '.join(unknown)}. Name one of {', '.join(known)}.")
@@ -95,7 +102,7 @@ def main() -> None:
 
 
 def benchmarks() -> list[str]:
-    """Names of all benchmarks: the programs in this folder, this runner left out."""
+    """Return the names of all benchmarks: the programs in this folder except this runner."""
     return sorted(
         path.stem
         for path in FOLDER.glob("*.py")
@@ -104,7 +111,7 @@ def benchmarks() -> list[str]:
 
 
 def recorded_keys() -> dict[str, list[str]]:
-    """Keys of the last line, by benchmark."""
+    """Return the recorded keys of the last line, by benchmark."""
     keys: dict[str, list[str]] = json.loads(KEYS.read_text(encoding="utf-8"))
     return keys
 
@@ -112,12 +119,12 @@ def recorded_keys() -> dict[str, list[str]]:
 def run(
     program: Callable[[], object], keys: Sequence[str], *, longest_s: float = LONGEST_S
 ) -> Ended:
-    """Run a benchmark in a process of its own, and judge how it ended.
+    """Run a benchmark in a separate process, and judge how it ended.
 
     Args:
-        program: the benchmark, which can be pickled.
-        keys: those that its last line must have, in any order.
-        longest_s: seconds after which it and its children are killed.
+        program: function that runs the benchmark; it must be picklable.
+        keys: keys that the last line must have, in any order.
+        longest_s: seconds after which the benchmark and its child processes are killed.
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -130,7 +137,7 @@ def run(
             is_late = process.is_alive()
             if is_late:
                 assert process.pid is not None, "it was started"
-                with suppress(ProcessLookupError):  # it has no group of its own yet
+                with suppress(ProcessLookupError):  # the process has not created its group yet
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()
                 process.join()
@@ -148,13 +155,13 @@ def run(
 
 
 def _benchmark(name: str, size: str) -> None:
-    """What `python -m tests.benchmarks.NAME SIZE` does."""
+    """Run a benchmark as `python -m tests.benchmarks.NAME SIZE` does."""
     sys.argv[1:] = [size]
     runpy.run_module(f"tests.benchmarks.{name}", run_name="__main__", alter_sys=True)
 
 
 def _judge(code: int | None, stdout: str, keys: Sequence[str]) -> tuple[Verdict, str]:
-    """The verdict on a benchmark that ended by itself, and the reason if it did not pass."""
+    """Return the verdict on a benchmark that ended by itself, and the reason if it did not pass."""
     last = (stdout.splitlines() or [""])[-1]
     if code == NOT_RUN:
         return Verdict.NOT_RUN, last
@@ -169,7 +176,7 @@ def _judge(code: int | None, stdout: str, keys: Sequence[str]) -> tuple[Verdict,
     missing, new = sorted({*keys} - {*figures}), sorted({*figures} - {*keys})
     if missing or new:
         return Verdict.FAILED, (
-            f"the keys of its last line are not those of {KEYS.name}: missing {missing}, new {new}"
+            f"the keys of its last line differ from {KEYS.name}: missing {missing}, new {new}"
         )
     return Verdict.RAN, ""
 

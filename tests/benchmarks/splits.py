@@ -1,11 +1,12 @@
-"""Steps of real texts that begin or end at a wrong place, by line ends that a reader judged.
+"""Share of wrong step boundaries in real texts, by line ends that a reader judged.
 
-tests/data/words/line_ends.jsonl judges the line ends of 300 solutions, mostly by open models (of
-ProcessBench), in the first half 200 of any kind, in the second 100 whose paragraphs hold several
-lines. Lines that are not blank are numbered from 1. `never`: no step may end behind the line, since
-it lies inside a display, an environment or a table, or says nothing by itself (a heading, "For
-n = 1:", "and"). `either`: it leads in to the next ("This gives:", or a display goes on with the
-sentence), and both are right. Behind any other line a step must end, as `split.by=line` says.
+tests/data/words/line_ends.jsonl judges the line ends of 300 solutions, mostly by open models (from
+ProcessBench). Its first half has 200 solutions of any kind. Its second half has 100 solutions whose
+paragraphs contain several lines. Non-blank lines are numbered from 1. `never` lists lines after
+which no step may end: lines inside a display, an environment or a table, and lines without content
+of their own (a heading, "For n = 1:", "and"). `either` lists lines that lead in to the next line
+("This gives:", or a display that continues the sentence). A step may end after them or not. A step
+must end after any other line, as `split.by=line` defines.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ JUDGED = ROOT / "data" / "words" / "line_ends.jsonl"
 
 
 def split_faults(public: Path, half: str) -> float:
-    """Share of the line ends, those that may be either left out, where `split.by=line` is wrong.
+    """Return the share of line ends at which `split.by=line` is wrong.
+
+    Line ends in `either` are left out.
 
     Args:
         public: folder of processbench_gsm8k.jsonl and processbench_math.jsonl.
-        half: `first`, by which the rules were chosen, or `second`.
+        half: `first`, which was used to choose the rules, or `second`.
 
     Raises:
-        FileNotFoundError: one of them is not there.
+        FileNotFoundError: one of the two files is missing.
     """
     num_wrong = num_judged = 0
     for text, judged in _texts(public):
@@ -51,7 +54,7 @@ def split_faults(public: Path, half: str) -> float:
 
 
 def _line_starts(text: str) -> Iterator[int]:
-    """Where lines that are not blank begin."""
+    """Yield the character offsets at which non-blank lines begin."""
     place = 0
     for line in text.splitlines(keepends=True):
         if line.strip():
@@ -60,7 +63,7 @@ def _line_starts(text: str) -> Iterator[int]:
 
 
 def _texts(public: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each text with the numbers of its lines, from 1 and without blank ones, that were judged."""
+    """Yield each text with its judged line numbers, which count non-blank lines from 1."""
     files = {
         "processbench_gsm8k": public / "processbench_gsm8k.jsonl",
         "processbench_math": public / "processbench_math.jsonl",

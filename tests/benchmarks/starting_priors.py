@@ -1,30 +1,34 @@
-"""Are labels good from the first problem on, before a run has learned anything?
+"""Measure the quality of labels from the first problem on, before a run has learned anything.
 
     python -m tests.benchmarks.starting_priors [--smoke | --quick] [--out FOLDER] [--write FILE]
 
-Three sets are labelled with sixteen rollouts of every prefix: validation problems of arith, with
-exact truth, and two sets of solutions of plain SmolLM2-135M, whose first errors were judged by
-reading (`plain`, and `plain, second set` in tests/data/plain). Every second problem of a set is
-for choosing, the others are for testing. Priors are fitted to the choosing halves, whose first
-errors are given; `--write` writes them as the file that every run begins with. All figures are of
-the testing halves. The posterior is measured as in a run too small to learn (`posterior, first
-problems`) and with priors that the run has learned, without truth (`posterior`), beside the best
-constant rule and `fixed`. Rollouts are drawn from the same pool by all.
+Four sets were labelled with sixteen rollouts of every prefix. The first has validation problems of
+arith, with exact truth. Two have solutions of plain SmolLM2-135M, whose first errors a reader
+judged (`plain`, and `plain, second set` in tests/data/plain). The fourth has solutions of
+ProcessBench's GSM8K by other models. Its problems are far too hard for SmolLM2-135M, the completer.
+Pools are stored in tests/data/pools, whose README says which, and how they were made. `--out`
+samples all of them anew into a folder.
 
-Two more sets are arith's testing half where each wrong answer, of solutions and rollouts, is turned
-right with the chance 1/2, as if answers were guessed: once with `problems.chance` known, once not.
-The others are simulated: a grid of the chance that the policy solves a problem and of the chance
-that a wrong answer is right by luck, which is known.
+Every second problem of a set is for choosing, and the others are for testing. Priors are fitted to
+the choosing halves of the first three sets with their true first errors. `--write` writes them as
+the file that every run begins with. All figures are of the testing halves. The posterior is
+measured as in a run too small to learn (`posterior, first problems`), and with priors that the run
+has learned without truth (`posterior`). It is compared with the best constant rule and with
+`fixed`. All draw their rollouts from the same pool.
 
-Intervals: 95%, bootstrap over problems. Pools under `--out` are not made again. The last line is
-JSON: `sets` {set: {estimator: figures}}.
+More sets are arith's testing half with answers that count as right modulo 2, 4 or 10. A guess is
+then right with chance 1/2, 1/4 or 1/10, which the estimators are given. Another set is modulo 2
+without this knowledge. Further sets are simulated: a grid of the chance that the policy solves a
+problem and of the known chance that a wrong solution's answer is right by luck.
+
+Intervals are 95% bootstrap intervals over problems. `belief_error` is the difference of mean belief
+and accuracy in each tenth of belief, weighted by its solutions. The last line is JSON: `sets` {set:
+{estimator: figures}}.
 """
 
 from __future__ import annotations
 
 import json
-import random
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -38,33 +42,43 @@ from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weig
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
 from mclabel.evaluate.labels.truth import judged_truth
-from mclabel.labeling.estimators import Judgement, Probe, RecordedRollout, SolutionPath
+from mclabel.labeling.estimators import Judgement, SolutionPath
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.chain import Evidence
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.fit import ByCompleter, Readings, fit_readings
-from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, wide_priors
+from mclabel.labeling.estimators.posterior.priors import (
+    POOLED,
+    Priors,
+    starting_priors,
+    uninformed_priors,
+)
+from mclabel.run.shards.labels import read_rollouts
 from mclabel.run.shards.store import Store
 from tests.benchmarks.estimators_common import Point, graded, learned, load_pool, make_pool
 from tests.benchmarks.figures import finish, numbers
-from tests.benchmarks.real_model import sampled_source
-from tests.benchmarks.runs import label, read_rows
+from tests.benchmarks.runs import SMOLLM2, label, read_rows, sampled_source, write_rows
 from tests.benchmarks.simulation.measure import measure
 from tests.benchmarks.simulation.profiles import guessed_cases
 from tests.benchmarks.simulation.replay import Case, Replay, read_pool
-from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need, not_run
+from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, need
 
 JUDGED, FEW_SHOT = "judged_smollm2_plain.jsonl", "smollm2_plain_few_shot.jsonl"
+PROCESSBENCH_FILE, GSM8K = "processbench_gsm8k.jsonl", "gsm8k_test.jsonl"
 SECOND_SET = Path(__file__).parents[1] / "data" / "plain" / "judged.jsonl"
-COPIES = {"arith": 1, "plain": 3, "plain, second set": 3}
-"""Times that the choosing half of a set counts: arith and plain text weigh about the same."""
+POOLS = Path(__file__).parents[1] / "data" / "pools"
+ARITH, PLAIN, PROCESSBENCH = "arith", ("plain", "plain, second set"), "ProcessBench GSM8K"
+NUM_ARITH, NUM_PROCESSBENCH = 100, 60
+"""Number of problems of arith and of ProcessBench. A problem of ProcessBench has one solution."""
+ROLLOUTS = 16
+COPIES = {ARITH: 1, PLAIN[0]: 3, PLAIN[1]: 3}
+"""Number of copies of each choosing half, so that arith and plain text weigh about the same."""
 FIT_ROUNDS = 3
 STRENGTH = 10.0
-"""Weight of the wide priors, towards which the starting ones are shrunk."""
+"""Weight of the wide priors, towards which the starting priors are shrunk."""
 OTHERWISE = 0.1
-"""Likelihood of each first error but the true one, where the truth is given; a reader may err."""
-GUESS = 0.5
-"""Chance that a wrong answer is turned right."""
+"""Likelihood of each first error other than the given true one, since a reader may err."""
+MODULI = (2, 4, 10)
 SOLVED, GUESSED = (0.02, 0.1, 0.3, 0.6, 0.9), (0.0, 0.1, 0.25, 0.5)
 """Grid of the simulated sets."""
 RULES: Mapping[str, Callable[[int], int]] = {
@@ -72,135 +86,191 @@ RULES: Mapping[str, Callable[[int], int]] = {
     "wrong answer: the second step": lambda steps: min(1, steps - 1),
     "wrong answer: the step before the last": lambda steps: max(0, steps - 2),
 }
-"""First errors that rules give by the number of steps alone; none where the answer is right."""
+"""Rules that name a first error from the number of steps alone, for solutions with a wrong answer.
+If the answer is right, they name no error.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One solution as an estimator labels it."""
+    """The label that an estimator gives to one solution."""
 
     case: int
     decided: bool
     right: bool
-    """Whether it is decided and its first error is the true one."""
+    """True if the label is decided and its first error is the true one."""
     belief: float | None = None
-    """Probability of the likeliest first error; None of an estimator without beliefs."""
+    """Probability of the likeliest first error; None for an estimator without beliefs."""
     likeliest_right: bool = False
 
 
 def main() -> None:
     parser = SizedParser(__doc__)
-    parser.add_argument("--out", type=Path, help="folder in which pools are kept")
-    parser.add_argument("--write", type=Path, help="file to write the priors to")
+    parser.add_argument("--out", type=Path, help="folder for new pools")
+    parser.add_argument("--write", type=Path, help="file for the priors")
     args = parser.read()
-    need(SMOLLM2_PACKAGE, remedy=SMOLLM2_INSTALL)
-    need("gguf", remedy=SMOLLM2_INSTALL)
-    if not (DATA / JUDGED).is_file():
-        not_run(f"{DATA / JUDGED} is not there. Name its folder in MCLABEL_TEST_DATA")
     size: BenchmarkSize = args.size
-    rollouts = size.pick(smoke=2, quick=8, full=16)
-    with tempfile.TemporaryDirectory() as scratch:
-        sets = make_sets(args.out or Path(scratch), size, rollouts)
-    settings = PosteriorEstimator.Settings(rollouts=rollouts)
-    priors = fit_starting_priors({name: cases[::2] for name, cases in sets.items()}, settings)
+    pools = POOLS if args.out is None else sample_pools(args.out)
+    sets = read_sets(pools, size)
+    settings = PosteriorEstimator.Settings()
+    choosing = {name: sets[name][::2] for name in COPIES if name in sets}
+    priors = fit_starting_priors(choosing, settings)
     if args.write:
+        if missing := COPIES.keys() - sets.keys():
+            parser.error(f"--write needs the pools of {', '.join(sorted(missing))}: use --out")
         args.write.write_text(rounded(priors).to_json() + "\n", encoding="utf-8")
-    testing = {name: cases[1::2] for name, cases in sets.items()}
-    for known in (True, False):
-        name = f"arith, guesses {'known' if known else 'unknown'}"
-        testing[name] = [with_guesses(case, known=known) for case in testing["arith"]]
+    testing = testing_sets(sets, pools)
     count = size.pick(smoke=1, quick=20, full=60)
     for guessed, solved in product(GUESSED, SOLVED):
         name = f"simulated, solved {solved}, guessed {guessed}"
         testing[name] = list(guessed_cases(solved, guessed, count))
-    finish({"sets": {name: measured(cases, priors, settings) for name, cases in testing.items()}})
+    finish(
+        {
+            "sets": {
+                name: measure_estimators(cases, priors, settings) for name, cases in testing.items()
+            }
+        }
+    )
 
 
-def make_sets(out: Path, size: BenchmarkSize, rollouts: int) -> dict[str, list[Case]]:
-    """Sample the pools, as far as that is not done yet, and read their cases."""
-    count = size.pick(smoke=2, quick=40, full=100)
-    arith = load_pool([make_pool(out, "validation", count, rollouts)])
-    rows = [json.loads(line) for line in (DATA / JUDGED).read_text("utf-8").splitlines()]
-    judged = [
-        JudgedSolution(
-            id=str(number),
-            problem=row["problem"],
-            steps=tuple(row["steps"]),
-            first_error=row["first"],
-            also=frozenset(row["ok"]),
-        )
-        for number, row in enumerate(rows)
-    ]
-    golds = {row["problem"]: row["gold"] for row in rows}
-    second = [json.loads(line) for line in SECOND_SET.read_text("utf-8").splitlines()]
-    few_shot = {row["id"] for row in second if row["prompt"] == "few_shot"}
-    own = [solution for solution in read_processbench(SECOND_SET) if solution.id in few_shot]
-    own_golds = {row["problem"]: row["answer"] for row in second}
+def stored_figures(size: BenchmarkSize) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the figures of the estimators on the testing halves of the stored pools, by set.
+
+    `posterior, first problems` begins with the starting priors of the package.
+    """
+    testing = testing_sets(read_sets(POOLS, size), POOLS)
+    settings = PosteriorEstimator.Settings()
     return {
-        "arith": arith,
-        "plain": _judged_set(out / "plain", judged, golds, size, rollouts),
-        "plain, second set": _judged_set(out / "plain-second", own, own_golds, size, rollouts),
+        name: measure_estimators(cases, starting_priors(), settings)
+        for name, cases in testing.items()
     }
 
 
-def _judged_set(
-    work: Path,
-    judged: Sequence[JudgedSolution],
-    golds: Mapping[str, str],
-    size: BenchmarkSize,
-    rollouts: int,
-) -> list[Case]:
-    """Sample the pool of a set of judged solutions, as far as that is not done yet.
+def read_sets(pools: Path, size: BenchmarkSize) -> dict[str, list[Case]]:
+    """Read the sets that have a pool in the folder, and whose judgements exist on this machine."""
+    sets = {ARITH: load_pool([str(pools / ARITH)])}
+    for name, judged in judged_sets().items():
+        if not (pool := pools / pool_folder(name)).is_dir():
+            continue
+        store = Store(str(pool))
+        truth = judged_truth("processbench", read_rows(store.location), judged)
+        sets[name] = graded(read_pool(store, truth.first_error))
+    return {name: cases[: size.pick(smoke=4, quick=48, full=None)] for name, cases in sets.items()}
+
+
+def testing_sets(sets: Mapping[str, Sequence[Case]], pools: Path) -> dict[str, Sequence[Case]]:
+    """Return the testing halves, that of all plain text, and arith's with guessable answers."""
+    testing: dict[str, Sequence[Case]] = {name: cases[1::2] for name, cases in sets.items()}
+    if testing.keys() >= {*PLAIN}:
+        testing["plain, both sets"] = [case for name in PLAIN for case in testing[name]]
+    for modulus in MODULI:
+        cases = load_pool([str(pools / ARITH)], modulus=modulus)[: len(sets[ARITH])][1::2]
+        if modulus == min(MODULI):
+            testing[f"arith, modulo {modulus}, chance unknown"] = cases
+        testing[f"arith, modulo {modulus}"] = [
+            replace(case, answer_class=f"{case.answer_class} {1 / modulus:.3g}") for case in cases
+        ]
+    return testing
+
+
+def judged_sets() -> dict[str, list[JudgedSolution]]:
+    """Return the judged solutions of each set whose judgements exist on this machine.
+
+    Those of `plain` and of ProcessBench are in the folder of the test data (MCLABEL_TEST_DATA).
+    """
+    second = read_processbench(SECOND_SET)
+    few_shot = {row["id"] for row in read_json_lines(SECOND_SET) if row["prompt"] == "few_shot"}
+    sets = {PLAIN[1]: [solution for solution in second if solution.id in few_shot]}
+    if (DATA / JUDGED).is_file():
+        sets[PLAIN[0]] = [
+            JudgedSolution(
+                id=str(number),
+                problem=row["problem"],
+                steps=tuple(row["steps"]),
+                first_error=row["first"],
+                also=frozenset(row["ok"]),
+            )
+            for number, row in enumerate(read_json_lines(DATA / JUDGED))
+        ]
+    if (DATA / PROCESSBENCH_FILE).is_file():
+        by_problem: dict[str, JudgedSolution] = {}
+        for solution in read_processbench(DATA / PROCESSBENCH_FILE):
+            by_problem.setdefault(solution.problem, solution)
+        sets[PROCESSBENCH] = list(by_problem.values())[:NUM_PROCESSBENCH]
+    return sets
+
+
+def sample_pools(out: Path) -> Path:
+    """Sample the pools that are not finished yet, and return the folder of all of them.
 
     Args:
-        work: folder of the pool.
-        judged: solutions of plain SmolLM2-135M with three examples in its prompt.
-        golds: gold answer by problem.
-        size: of the benchmark.
-        rollouts: number of each prefix.
+        out: folder of the runs, and of `pools`, where each pool is written as one block.
     """
-    problems = list(dict.fromkeys(solution.problem for solution in judged))
-    problems = problems[: size.pick(smoke=2, quick=24, full=len(problems))]
-    judged = [solution for solution in judged if solution.problem in problems]
-    work.mkdir(parents=True, exist_ok=True)
-    source = work / "problems.jsonl"
-    texts = [json.dumps({"problem": one, "answer": golds[one]}) for one in problems]
-    source.write_text("\n".join(texts), encoding="utf-8")
-    keys = [
-        f"problems.source={source}",
-        "problems.limit=null",
-        "policy.model=smollm2:135m",
-        f"policy.few_shot={DATA / FEW_SHOT}",
-        "policy.temperature=0.7",
-        "policy.max_tokens=110",
-    ]
-    fixed = {"kind": "fixed", "rollouts": rollouts, "root_rollouts": rollouts}
-    run = sampled_source(work, judged, *keys)
-    keys += [f"solutions.run={run}", f"estimator={json.dumps(fixed)}"]
-    label(work / "pool", *keys, config="quickstart-smollm2.yaml")
-    truth = judged_truth("processbench", read_rows(work / "pool"), judged)
-    return graded(read_pool(Store(str(work / "pool")), truth.first_error))
+    need(SMOLLM2_PACKAGE, remedy=SMOLLM2_INSTALL)
+    need("gguf", remedy=SMOLLM2_INSTALL)
+    pools = out / "pools"
+    _pack(make_pool(out, "validation", NUM_ARITH, ROLLOUTS), pools / ARITH)
+    for name, judged in judged_sets().items():
+        work = out / pool_folder(name)
+        golds = golds_of(name)
+        problems = dict.fromkeys(solution.problem for solution in judged)
+        write_json_lines(
+            source := work / "problems.jsonl",
+            [{"problem": problem, "answer": golds[problem]} for problem in problems],
+        )
+        keys = [
+            f"problems.source={source}",
+            "problems.limit=null",
+            "policy.model=smollm2:135m",
+            f"policy.few_shot={DATA / FEW_SHOT}",
+            "policy.temperature=0.7",
+            f"policy.max_tokens={200 if name == PROCESSBENCH else 110}",
+        ]
+        if name == PROCESSBENCH:
+            write_json_lines(
+                path := work / "solutions.jsonl",
+                [{"problem": each.problem, "steps": each.steps} for each in judged],
+            )
+            keys.append(f"solutions.path={path}")
+        else:
+            keys.append(f"solutions.run={sampled_source(work, judged, *keys)}")
+        fixed = {"kind": "fixed", "rollouts": ROLLOUTS, "root_rollouts": ROLLOUTS}
+        label(work / "pool", *keys, f"estimator={json.dumps(fixed)}", config=SMOLLM2)
+        _pack(str(work / "pool"), pools / pool_folder(name))
+    return pools
 
 
-def with_guesses(case: Case, *, known: bool) -> Case:
-    """A case where every other wrong answer is right, chosen by a hash."""
+def _pack(run: str, pool: Path) -> None:
+    """Write the labels and rollouts of a run as one block, which makes small files."""
+    if not pool.exists():
+        write_rows(pool, read_rows(run), list(read_rollouts(Store(run))))
 
-    def guessed(outcome: Outcome, *place: int) -> Outcome:
-        if outcome is not Outcome.WRONG:
-            return outcome
-        lucky = random.Random(f"{case.id} {place}").random() < GUESS
-        return Outcome.RIGHT if lucky else outcome
 
-    def draw(probe: Probe, index: int) -> RecordedRollout:
-        rollout = case.draw(probe, index)
-        return replace(rollout, outcome=guessed(rollout.outcome, probe.prefix, index))
+def golds_of(name: str) -> dict[str, str]:
+    """Return the gold answer of each problem of a judged set."""
+    if name == PROCESSBENCH:
+        return {
+            row["question"]: row["answer"].split("#### ")[1]
+            for row in read_json_lines(DATA / GSM8K)
+        }
+    path, column = (SECOND_SET, "answer") if name == PLAIN[1] else (DATA / JUDGED, "gold")
+    return {row["problem"]: row[column] for row in read_json_lines(path)}
 
-    paths = (
-        replace(path, outcome=guessed(path.outcome, number))
-        for number, path in enumerate(case.paths)
-    )
-    kind = f"{case.answer_class} {GUESS}" if known else case.answer_class
-    return replace(case, paths=tuple(paths), draw=draw, answer_class=kind)
+
+def pool_folder(name: str) -> str:
+    """Return the name of the folder of a set's pool."""
+    return name.replace(",", "").replace(" ", "-")
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file with one JSON object a line."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def write_json_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a file with one JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def fit_starting_priors(
@@ -213,7 +283,7 @@ def fit_starting_priors(
         for copy in range(COPIES[name])
         for case in own
     ]
-    priors = wide_priors()
+    priors = uninformed_priors()
     for _ in range(FIT_ROUNDS):
         evidence: dict[str, list[Readings]] = {}
 
@@ -223,7 +293,7 @@ def fit_starting_priors(
 
         point = Point(name="", settings=settings, label="", knowledge=priors)
         measure(point.make, cases, on_done=keep)
-        priors = fit_readings(evidence, start=wide_priors(), strength=STRENGTH)
+        priors = fit_readings(evidence, start=uninformed_priors(), strength=STRENGTH)
     return priors
 
 
@@ -239,15 +309,15 @@ def with_truth(readings: Readings, case: Case) -> Readings:
 
 
 def _with_truth(evidence: Evidence, case: Case) -> Evidence:
-    elsewhere = np.full_like(evidence.elsewhere, OTHERWISE)
+    external_likelihood = np.full_like(evidence.external_likelihood, OTHERWISE)
     for number, (truth, path) in enumerate(zip(case.truth, case.paths, strict=True)):
-        # The chain numbers first errors by the steps to go before them, 0 for none.
-        elsewhere[number, 0 if truth is None else path.num_steps - truth] = 1.0
-    return replace(evidence, elsewhere=elsewhere)
+        # The chain numbers a first error by the steps from it to the end; 0 stands for no error.
+        external_likelihood[number, 0 if truth is None else path.num_steps - truth] = 1.0
+    return replace(evidence, external_likelihood=external_likelihood)
 
 
 def rounded(priors: Priors) -> Priors:
-    """Keep the pooled class alone, with four digits, as priors that no run has fitted."""
+    """Keep only the pooled class, with four digits, as priors that no run has fitted."""
     content = json.loads(priors.to_json())
     parts = [content, content["agreement"]]
     for part in parts:
@@ -266,10 +336,10 @@ def _four_digits(numbers_: Any) -> Any:
     return float(f"{numbers_:.4g}")
 
 
-def measured(
+def measure_estimators(
     cases: Sequence[Case], start: Priors, settings: PosteriorEstimator.Settings
 ) -> dict[str, dict[str, Any]]:
-    """Figures of every estimator on the cases of a testing half."""
+    """Return the figures of every estimator on the cases of a testing half."""
     rules = {name: rule_rows(cases, rule) for name, rule in RULES.items()}
     best = max(rules, key=lambda name: sum(row.right for row in rules[name]))
     found = {f"rule: {best}": figures(rules[best], 0, len(cases))}
@@ -309,7 +379,7 @@ def measured(
 
 
 def rule_rows(cases: Sequence[Case], rule: Callable[[int], int]) -> list[Row]:
-    """Rows of a rule that looks at no step."""
+    """Return the rows of a rule that ignores the content of steps."""
     return [
         Row(
             case=number,
@@ -327,7 +397,7 @@ def row_of(number: int, judgement: Judgement, truth: int | None, path: SolutionP
     if judgement.posterior is None:
         return Row(case=number, decided=judgement.is_decided, right=right)
     last = path.num_steps - 1
-    # The last step is wrong if and only if the outcome is, so these two are one label.
+    # The last step is wrong if and only if the outcome is, so these two chances are one label.
     *chances, of_last, of_none = judgement.posterior
     likely = int(np.argmax([*chances, of_last + of_none]))
     first_error = likely if likely < last or path.outcome is Outcome.WRONG else None
@@ -341,7 +411,7 @@ def row_of(number: int, judgement: Judgement, truth: int | None, path: SolutionP
 
 
 def figures(rows: Sequence[Row], tokens: int, num_cases: int) -> dict[str, Any]:
-    """Figures with intervals over problems; tokens are per solution."""
+    """Return figures with intervals over problems; tokens are per solution."""
     cases = np.array([row.case for row in rows])
     weights = resample_weights(num_cases, 0)
 
@@ -364,6 +434,9 @@ def figures(rows: Sequence[Row], tokens: int, num_cases: int) -> dict[str, Any]:
         gaps = [belief - hit for belief, hit in zip(beliefs, likeliest, strict=True)]
         found["likeliest_right"] = numbers(ratio(likeliest, each))
         found["belief_minus_accuracy"] = numbers(ratio(gaps, each))
+        tenths = np.minimum((np.array(beliefs) * 10).astype(int), 9)
+        sums = np.bincount(tenths, weights=gaps)
+        found["belief_error"] = round(float(np.abs(sums).sum() / len(rows)), 4)
     return {**found, "tokens": round(tokens / len(rows), 1)}
 
 

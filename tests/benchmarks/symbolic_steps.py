@@ -1,12 +1,12 @@
-"""Symbolic checks of steps: how often a flag is right, what is found, what is flagged falsely.
+"""Measure how often flags of symbolic step checks are right, and how many errors they find.
 
     python -m tests.benchmarks.symbolic_steps [--data DIR] [--smoke | --quick]
 
-Checks the solutions of ProcessBench, whose first wrong step people have marked, and the gold
-solutions of GSM8K and MATH-500, cut into sentences. A flag says that the first error lies at or
-before its step, so it is right where the marked step is not behind the first flag; on a sound
-solution every flag is a false alarm. Speed is in steps a second of this process's CPU time. The
-last line is JSON. At the smoke size a few built-in rows stand for the public data.
+The benchmark checks the solutions of ProcessBench, whose first wrong step people have marked, and
+the gold solutions of GSM8K and MATH-500, cut into sentences. A flag claims that the first error
+lies at or before its step. So the first flag is right if the marked step is not after it. On a
+sound solution every flag is a false alarm. Speed is in steps per second of this process's CPU time.
+The last line is JSON. At the smoke size a few built-in rows replace the public data.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from tests.benchmarks.sizes import DATA, BenchmarkSize, SizedParser, not_run
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
-"""Marks in GSM8K's solutions, written for a tool that calculates."""
+"""Marks in GSM8K's solutions that were written for a calculator tool."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Solution:
-    """A solution in steps, with what is known about it."""
+    """A solution in steps, with the known facts about it."""
 
     id: str
     problem: str
     steps: Sequence[str]
     first_error: int | None
-    """0-based step, None where there is none."""
+    """0-based index of the first wrong step; None if no step is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The flags of a set of solutions and what they took."""
+    """The flags of a set of solutions, and the CPU time that they took."""
 
     solutions: Sequence[Solution]
     flags: Sequence[Sequence[Flag]]
@@ -52,7 +52,7 @@ class Measured:
         return sum(len(one.steps) for one in self.solutions)
 
     def flagged(self) -> list[tuple[Solution, Flag]]:
-        """Solutions with a flag, and the first one of each."""
+        """Return the flagged solutions, each with its first flag."""
         pairs = zip(self.solutions, self.flags, strict=True)
         return [(one, flags[0]) for one, flags in pairs if flags]
 
@@ -83,26 +83,26 @@ def main() -> None:
         sets = SMOKE
     else:
         if not args.data.is_dir():
-            not_run(f"There is no folder {args.data}. Name one with --data")
+            not_run(f"The folder {args.data} does not exist. Name another with --data")
         sets = read_sets(args.data, every=size.pick(smoke=1, quick=4, full=1))
     finish(figures({name: measure(solutions) for name, solutions in sets.items()}))
 
 
 def measure(solutions: Sequence[Solution]) -> Measured:
-    """Check every solution once, in CPU time of this process."""
+    """Check every solution once, and measure the CPU time of this process."""
     start = time.process_time()
     flags = [check_steps(one.problem, one.steps) for one in solutions]
     return Measured(solutions=solutions, flags=flags, cpu_s=time.process_time() - start)
 
 
 def labelled_figures(measured: Measured) -> dict[str, Any]:
-    """Of solutions with a marked first error.
+    """Return the figures of solutions with a marked first error.
 
     Returns:
-        at_or_after: share of the flagged solutions whose first error is not behind the first
-            flag; found: share of the wrong solutions whose first flag is the first error;
-            false_alarms: share of the sound solutions that are flagged; and their numbers.
-            A share of nothing is None.
+        `at_or_after`: share of the flagged solutions whose first error is not after the first flag.
+        `found`: share of the wrong solutions whose first flag is at the first error.
+        `false_alarms`: share of the sound solutions that are flagged. The other entries are the
+        numbers of these solutions. A share without solutions is None.
     """
     flagged = measured.flagged()
     wrong = [one for one in measured.solutions if one.first_error is not None]
@@ -122,7 +122,7 @@ def labelled_figures(measured: Measured) -> dict[str, Any]:
 
 
 def figures(measured: dict[str, Measured]) -> dict[str, Any]:
-    """The JSON line."""
+    """Return the figures of the JSON line."""
     gold = measured["gold"]
     num_flagged = len(gold.flagged())
     cpu_s = sum(one.cpu_s for one in measured.values())
@@ -138,7 +138,7 @@ def figures(measured: dict[str, Measured]) -> dict[str, Any]:
 
 
 def read_sets(data: Path, *, every: int) -> dict[str, list[Solution]]:
-    """The solutions of ProcessBench and the gold solutions, every so many of them."""
+    """Read every `every`th solution of ProcessBench and every `every`th gold solution."""
     sets = {
         name: [
             Solution(

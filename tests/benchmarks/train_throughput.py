@@ -1,11 +1,11 @@
-"""Training throughput against TRL's `PRMTrainer`: same model, labels, batch and machine.
+"""Compare the training throughput with TRL's `PRMTrainer`: same model, labels, batch, machine.
 
     python -m tests.benchmarks.train_throughput [--smoke | --quick]
 
-Solutions of a realistic spread of lengths (arith solutions, some of them many times over in one
-text), one thread, float32, the median of three runs each in processes of their own, taken in turn.
-Throughput counts tokens of text, not padding. The last line is JSON. Needs TRL before 1.13, which
-removed its trainer.
+The solutions have a realistic spread of lengths: they are arith solutions, some repeated many times
+in one text. Each trainer has one thread and float32. The figures are medians of three runs, each in
+a separate process, with the trainers in turn. Throughput counts tokens of text without padding. The
+last line is JSON. The benchmark needs TRL before 1.13, which removed its trainer.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def _prepare(folder: Path, count: int) -> None:
-    """Labels, TRL's form of them, and a base model."""
+    """Write the labels, their export for TRL, and a base model."""
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     from mclabel.domains.arith import bundled_model
@@ -85,7 +85,7 @@ def _prepare(folder: Path, count: int) -> None:
     LlamaForCausalLM(config).save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
     rng = random.Random(0)
-    # Repeats of a solution's steps, log-normal: lengths of about 130 to 1,500 tokens.
+    # The number of repeats is log-normal, which gives lengths of about 130 to 1,500 tokens.
     rows = [
         _repeat(row, min(20, int(rng.lognormvariate(0.9, 0.9)) + 1)) for row in arith_rows(count)
     ]

@@ -1,14 +1,15 @@
-"""Do judges make labels truer: which rule over rollouts, a PRM and exact checks finds first errors?
+"""Measure which rule over rollouts, a PRM and exact checks finds first errors best.
 
     python -m tests.benchmarks.truth [--smoke | --quick]
 
-The bundled policy and strong model label problems of three splits of arith, four solutions each, by
-one posterior. On the labels of the training problems a PRM is trained, on those of the validation
-problems its threshold is chosen. On the test problems the PRM and the symbolic checks are judges,
-and every rule combines their opinions with the rollouts. First errors are compared with exact truth
-(95% intervals over problems), beside what the posterior alone is surest of. Then scripted judges of
-known error rates, one of them worthless, and what the posterior learns of them. Nothing is chosen
-on the test problems. The last line is JSON.
+The bundled policy and the strong model label problems of three splits of arith by one posterior,
+with four solutions each. A PRM is trained on the labels of the training problems, and its threshold
+is chosen on those of the validation problems. On the test problems the PRM and the symbolic checks
+are judges, and every rule combines their opinions with the rollouts. The rules' first errors are
+compared with exact truth (95% intervals over problems), and with those labels that the posterior
+alone is surest of. Then scripted judges have known error rates, and one of them is worthless. The
+benchmark measures the error of the rates that the posterior learns for them. Nothing is chosen on
+the test problems. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ from tests.benchmarks.runs import CHEAP, STRONG, label, read_rows, train
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 SUREST = 0.6
-"""Share of the solutions of which the posterior is surest, measured apart."""
+"""Share of solutions in the separate measurement of the labels that the posterior is surest of."""
 MOST_ALARMS = 0.05
-"""Share of right, sound solutions that may be suspected while right answers through wrong steps
-are looked for."""
+"""Largest share of right, sound solutions that may be suspected in the search for right answers
+through wrong steps.
+"""
 KNOWN = {"good": (0.01, 0.9, 0.5), "fair": (0.06, 0.6, 0.3), "worthless": (0.2, 0.2, 0.2)}
-"""Of scripted judges: chances to find fault with a sound step, the first wrong one, a later one."""
+"""Rates of scripted judges: their chances to object to a sound step, to the first wrong step, and
+to a later step.
+"""
 HAZARD = 0.12
 """Chance that a step of a scripted solution is the first wrong one."""
 
@@ -60,11 +64,11 @@ def main() -> None:
 
 
 def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Any], float, float]:
-    """Label, train, judge and combine, as far as that is not done yet.
+    """Label, train, judge and combine, or reuse finished runs.
 
     Returns:
-        By rule what it is worth; rollout tokens a solution; share of right answers through wrong
-        steps that are found.
+        The figures of each rule, the rollout tokens per solution, and the share of right answers
+        through wrong steps that are found.
     """
     problems = {
         "train": size.pick(smoke=3, quick=150, full=1000),
@@ -114,7 +118,10 @@ def _row(rows: Sequence[LabeledSolution], whole: Sequence[LabeledSolution]) -> d
 
 
 def _lucky(rows: Sequence[LabeledSolution]) -> float:
-    """Share of right answers through wrong steps that are suspected more than most sound ones."""
+    """Return the share of lucky solutions that are suspected more than most sound ones.
+
+    Lucky solutions reach a right answer through a wrong step.
+    """
     right = [row for row in rows if row.solution.outcome is Outcome.RIGHT and row.posterior]
     suspicion = np.array([1 - row.posterior[-1] for row in right if row.posterior])
     is_sound = np.array([exact_first_error(row) is None for row in right], dtype=bool)
@@ -125,9 +132,10 @@ def _lucky(rows: Sequence[LabeledSolution]) -> float:
 
 
 def learned_rate_error(worlds: int, solutions: int) -> float:
-    """Mean error of the rates that the posterior learns of scripted judges, over so many worlds.
+    """Return the mean error of the rates that the posterior learns for scripted judges.
 
-    Of later steps only where a judge leaves errors to be found later.
+    It is a mean over `worlds` simulations. The rate at later steps counts only for judges that
+    leave errors to be found later.
     """
     errors = []
     for seed in range(worlds):
@@ -162,7 +170,7 @@ def _errors(
 def _rollouts(
     rng: np.random.Generator, first: NDArray[np.int64], num_steps: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Beliefs that are calibrated: the truth seven times in ten, else any place."""
+    """Return calibrated beliefs: they favour the truth seven times in ten, else a random place."""
     found = np.zeros((len(first), int(num_steps.max()) + 1))
     for row, (error, steps) in enumerate(zip(first, num_steps, strict=True)):
         seen = error if rng.random() < 0.7 else rng.integers(0, steps + 1)
@@ -179,7 +187,7 @@ def _named(
     num_steps: NDArray[np.int64],
     rates: Sequence[float],
 ) -> NDArray[np.int64]:
-    """What a judge of known rates names, who reads step after step."""
+    """Return the first errors that a judge of known rates names when it reads step after step."""
     step = np.arange(int(num_steps.max()))
     error = first[:, None]
     chance = np.where(step < error, rates[0], np.where(step == error, rates[1], rates[2]))

@@ -44,8 +44,8 @@ from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.run.tally import JobState
 from tests.benchmarks.estimators_common import Point, learned
 from tests.benchmarks.figures import finish, numbers
-from tests.benchmarks.real_model import JUDGED, WORDS, sampled_source
-from tests.benchmarks.runs import read_rows
+from tests.benchmarks.real_model import JUDGED, WORDS
+from tests.benchmarks.runs import read_rows, sampled_source
 from tests.benchmarks.simulation.engine_time import EngineSpeed, JobSimulation, longer
 from tests.benchmarks.simulation.profiles import simulated_cases
 from tests.benchmarks.simulation.replay import Case

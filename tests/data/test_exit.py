@@ -1,4 +1,4 @@
-"""Nothing of a read is left to threads that Python does not know: its exit would abort in them."""
+"""A read leaves no work to threads that Python does not know, which would abort at its exit."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.compact import compact
-from mclabel.run.shards.labels import read_shard
 from mclabel.run.shards.plan import read_parts
+from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
 from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 NUM_READS = 100
-"""Of pyarrow's reads with threads more than one in twenty is late, of any table."""
+"""Number of reads. With pyarrow's threads, more than 1 in 20 reads of any table ends too late."""
 
 
 class Cached(Store):
-    """Gives the same bytes again and again."""
+    """A store that returns the same bytes object for each read of a name."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -32,7 +31,7 @@ class Cached(Store):
         return self.contents[name]
 
 
-def read_own_shard(store: Store) -> None:
+def read_labels_shard(store: Store) -> None:
     read_shard(store, store.names("labels")[0], "labels")
 
 
@@ -40,7 +39,7 @@ def read_rollouts_shard(store: Store) -> None:
     read_shard(store, store.names("rollouts")[0], "rollouts")
 
 
-def read_merged(store: Store) -> None:
+def read_blocks(store: Store) -> None:
     assert read_catalog(store).blocks
 
 
@@ -49,30 +48,19 @@ def read_plan(store: Store) -> None:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A run, and one whose shards are merged."""
-    folder = tmp_path_factory.mktemp("runs")
-    outs = folder / "plain", folder / "merged"
-    for out in outs:
-        source = write_problems(folder, 8)
-        run_label_job(scripted_overrides(source, out, "ray.address=none"))
-    compact(Store(str(outs[1])), rows=1000)
-    return outs
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished run."""
+    folder = tmp_path_factory.mktemp("run")
+    source, out = write_problems(folder, 8), folder / "labels"
+    run_label_job(scripted_overrides(source, out, "ray.address=none"))
+    return out
 
 
-@pytest.mark.parametrize(
-    ("read", "is_merged"),
-    [
-        (read_own_shard, False),
-        (read_rollouts_shard, False),
-        (read_plan, False),
-        (read_merged, True),
-    ],
-)
+@pytest.mark.parametrize("read", [read_labels_shard, read_rollouts_shard, read_plan, read_blocks])
 def test_no_thread_holds_the_bytes_of_a_file_that_was_read(
-    runs: tuple[Path, Path], read: Callable[[Store], None], is_merged: bool
+    run: Path, read: Callable[[Store], None]
 ) -> None:
-    store = Cached(str(runs[is_merged]))
+    store = Cached(str(run))
     read(store)
     names = [name for name, content in store.contents.items() if content is not None]
     assert names

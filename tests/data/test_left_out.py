@@ -1,4 +1,4 @@
-"""One row that cannot be used is left out with its reason, and ends nothing but a strict job."""
+"""One unusable row is left out with a reason, and only a strict job ends because of it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_export_leaves_out_what_a_format_cannot_hold(tmp_path: Path) -> None:
     marked = replace(first, problem=replace(first.problem, text="As in Step 1: of it?"))
     run, out = write_run(tmp_path / "run", [marked, *rest]), tmp_path / "out"
     done = run_verb(["export", run, "--to", "rlhflow", "-o", str(out)])
-    assert "Here: 1 solutions left out" in done.output
+    assert "In this export, 1 solutions were left out" in done.output
     assert len((out / "data.jsonl").read_text().splitlines()) == 3
     (line,) = map(json.loads, (out / "rejects.jsonl").read_text().splitlines())
     assert line["problem_id"] == first.problem.id and "'Step 1: '" in line["detail"]
@@ -111,7 +111,7 @@ def test_rlhflow_steps_without_numbers_and_marks_in_problems(
 
 
 def test_rlhflow_that_nothing_divides_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing divides the problem from its first step"):
+    with pytest.raises(ValueError, match="separates the problem from its first step"):
         list(find_format("rlhflow").read(turns("Find 3 + 4. We add.", "+")))
 
 
@@ -148,5 +148,5 @@ def test_rows_of_an_evaluation_set_without_a_problem_are_counted(tmp_path: Path)
     said: list[str] = []
     assert len(leak_keys([file], said.append)) == 1
     assert [one.partition(": ")[0] for one in said] == [f"{file}, line 2", f"{file}, line 3"]
-    with pytest.raises(DataError, match="line 1: needs one of problem"):
+    with pytest.raises(DataError, match="line 1: needs one of the columns problem"):
         leak_keys([write(tmp_path / "none.jsonl", [{"x": 1}])])

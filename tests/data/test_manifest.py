@@ -1,4 +1,4 @@
-"""Files of a run that are lost, foreign or edited: each is named."""
+"""Files of a run that are lost, foreign or edited are named in errors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from mclabel.core.errors import MclabelError, ShardError
 from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Opinion
 from mclabel.judge.opinions import opinion_of
-from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, wide_priors
+from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, uninformed_priors
 from mclabel.prm.job import TrainReport
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.record import read_log, read_measured
 from mclabel.run.budget import read_spent
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.digest import read_object, with_digest
 from mclabel.run.shards.finished import read_finished
 from mclabel.run.shards.store import Store
@@ -63,7 +62,7 @@ def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
     before = {path: path.read_bytes() for path in run.rglob("*.parquet")}
     spoil(run)
     there = (run / "run.json").exists()
-    with pytest.raises(ShardError, match="and shards there are of another configuration") as error:
+    with pytest.raises(ShardError, match="shards were made with another configuration") as error:
         label(tmp_path, *OTHERS)
     delete = ", delete run.json" if there else ""
     assert f"restore these values{delete} and run the job again" in str(error.value)
@@ -76,21 +75,19 @@ def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
     words = "of another configuration than" if there else f"missing, though {missing}"
     assert words in fault.fault
     assert fault.remedy.startswith(
-        "Restore run.json from a copy; or delete it, if it is there, and"
+        "Restore run.json from a copy. If there is none, delete run.json if it exists, and"
     )
     assert {path: path.read_bytes() for path in run.rglob("*.parquet")} == before
     assert (run / "run.json").exists() == there
 
 
-@pytest.mark.parametrize(("spoil", "merged"), [(remove, False), (replace, True)])
+@pytest.mark.parametrize("spoil", [remove, replace])
 def test_the_job_that_began_a_run_writes_its_manifest_again(
-    tmp_path: Path, spoil: Callable[[Path], None], merged: bool, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     label(tmp_path)
     run = tmp_path / "run"
     before = manifest(run)
-    if merged:
-        compact(Store(str(run)), rows=1000)
     spoil(run)
     run_verb(["verify", str(run)], code=1)
     (run / "run.json").unlink(missing_ok=True)
@@ -132,19 +129,19 @@ OPINION |= {
 
 
 def finished(folder: Path, content: Mapping[str, Any]) -> object:
-    """Read `finished.json`."""
+    """Write and read `finished.json`."""
     (folder / "finished.json").write_text(json.dumps(with_digest(content)))
     return read_finished(Store(str(folder)))
 
 
 def spent(folder: Path, content: Mapping[str, Any]) -> object:
-    """Read `spent.json`."""
+    """Write and read `spent.json`."""
     (folder / "spent.json").write_text(json.dumps(with_digest(content)))
     return read_spent(Store(str(folder)))
 
 
 def measured(folder: Path, content: Mapping[str, Any]) -> object:
-    """Read a measurement of a policy."""
+    """Write and read a measurement of a policy."""
     (folder / "measured").mkdir(exist_ok=True)
     figures = {name: one for name, one in content.items() if name in PROBLEM or name == "score"}
     whole = {"summary": {}, "kl": 0.1, "problems": [PROBLEM | figures]}
@@ -154,7 +151,7 @@ def measured(folder: Path, content: Mapping[str, Any]) -> object:
 
 
 def logged(folder: Path, content: Mapping[str, Any]) -> object:
-    """Read the log of a training."""
+    """Write and read the log of a training."""
     (folder / "log.jsonl").write_text(json.dumps(content) + "\n")
     return read_log(folder)
 
@@ -225,7 +222,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_priors_that_are_none_are_refused(change: dict[str, Any], said: str) -> None:
-    content = json.loads(wide_priors().to_json())
+    content = json.loads(uninformed_priors().to_json())
     if change.keys() <= content["classes"][POOLED].keys():
         content["classes"][POOLED] |= change
     else:

@@ -1,4 +1,4 @@
-"""What stands in the way of an output is found before any work is done."""
+"""Obstacles to writing an output are found before any work is done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 def refused(out: Path, *arguments: str) -> str:
-    """The message; the command must leave what is there as it is."""
+    """Return the error message, and check that the command leaves the output unchanged."""
     before = sorted(out.rglob("*"))
     result = run_verb(arguments, code=2)
     assert "Traceback" not in result.output
@@ -30,11 +30,10 @@ def block(out: Path, name: str, *, folder: bool) -> Path:
 
 
 def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
-    """So that a new folder is added to the list."""
+    """A new output folder must be added to the list of checked places."""
     out = tmp_path / "out"
     job = scripted_overrides(write_problems(tmp_path, 8), out, "ray.address=none")
-    for command in (["label", "/dev/null", *job], ["compact", str(out)]):
-        run_verb(command)
+    run_verb(["label", "/dev/null", *job])
     found = {str(path.relative_to(out)): path.is_dir() for path in out.rglob("*")}
     folders = {name for name, is_folder in found.items() if is_folder}
     files = {name for name, is_folder in found.items() if not is_folder and "/" not in name}
@@ -97,5 +96,5 @@ def test_logs_and_configurations_may_be_there_first(tmp_path: Path) -> None:
         (out / name).write_text("precious")
     check_places(str(out), RUN)
     (out / "run.json").write_text("{}")
-    (out / "thesis.tex").write_text("precious")  # put beside a run that was begun
+    (out / "thesis.tex").write_text("precious")  # a foreign file beside a run that was begun
     check_places(str(out), RUN)

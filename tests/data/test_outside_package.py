@@ -1,4 +1,4 @@
-"""A reader and an exchange format of a package that pip installed, by their entry points."""
+"""A reader and an exchange format of a package that pip installed, found by entry points."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ broken = exams:Nothing
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip has installed the package."""
+    """Return a folder into which pip has installed the package."""
     return install_package(tmp_path_factory.mktemp("outside"), "exams", PACKAGE, ENTRY_POINTS)
 
 

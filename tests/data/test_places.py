@@ -1,4 +1,4 @@
-"""No command writes into the output of another one, or of somebody else's."""
+"""No command writes into the output of another command, or into foreign folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from mclabel.run.outputs import (
     QUICKSTART,
     REINFORCED,
     RUN,
-    SEARCH_EVAL,
     TRAINING,
     Kind,
 )
@@ -37,7 +36,6 @@ VERBS: dict[str, tuple[Kind, list[str]]] = {
     "train": (TRAINING, ["train", "/dev/null", "labels=[LABELS]", "base=arith:policy", "out=OUT"]),
     "rl": (REINFORCED, ["rl", "/dev/null", "problems.source=PROBLEMS", "out=OUT"]),
     "best-of-n": (BEST_OF_N, ["eval", "best-of-n", "/dev/null", "samples=2", "out=OUT"]),
-    "eval search": (SEARCH_EVAL, ["eval", "search", "SEARCHES", "scorer=constant", "out=OUT"]),
     "eval labels": (FIGURES, ["eval", "labels", "LABELS", "-o", "OUT"]),
     "processbench": (FIGURES, ["eval", "processbench", "ROWS", "--labels", "LABELS", "-o", "OUT"]),
     "export": (EXPORT, ["export", "LABELS", "--to", "trl", "-o", "OUT"]),
@@ -47,8 +45,8 @@ VERBS: dict[str, tuple[Kind, list[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The inputs of the commands."""
+def command_inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the paths of the commands' inputs, by placeholder."""
     root = tmp_path_factory.mktemp("given")
     problems, labels, opinions = write_problems(root, 4), root / "run", root / "opinions"
     label = ["label", "/dev/null", *scripted_overrides(problems, labels, "ray.address=none")]
@@ -58,19 +56,18 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     rows = root / "rows.jsonl"
     rows.write_text(json.dumps({"problem": "1 + 1?", "solution": "2"}) + "\n")
     found = {"PROBLEMS": problems, "LABELS": labels, "OPINIONS": opinions, "ROWS": rows}
-    found["SEARCHES"] = Path("configs/eval/search-arith.yaml")
     return {name: str(path) for name, path in found.items()}
 
 
 def contents(folder: Path) -> dict[Path, str]:
-    """All files and folders under a folder, with what the files hold."""
+    """Return all paths under a folder, with the contents of files and "" for folders."""
     return {path: path.read_text() if path.is_file() else "" for path in folder.rglob("*")}
 
 
-def refused(command: list[str], given: dict[str, str], out: Path) -> str:
-    """What the command says; it must leave everything as it is."""
+def refused(command: list[str], command_inputs: dict[str, str], out: Path) -> str:
+    """Return the command's output, and check that the command changes no file."""
     before = contents(out.parent)
-    for name, place in {**given, "OUT": str(out)}.items():
+    for name, place in {**command_inputs, "OUT": str(out)}.items():
         command = [word.replace(name, place) for word in command]
     result = run_verb(command, code=2)
     assert "Traceback" not in result.output, result.output
@@ -80,7 +77,7 @@ def refused(command: list[str], given: dict[str, str], out: Path) -> str:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_verb_writes_into_what_another_one_or_somebody_has_written(
-    verb: str, given: dict[str, str], tmp_path: Path
+    verb: str, command_inputs: dict[str, str], tmp_path: Path
 ) -> None:
     own, command = VERBS[verb]
     if verb == "rl":
@@ -92,14 +89,14 @@ def test_no_verb_writes_into_what_another_one_or_somebody_has_written(
         mark = out / kind.marks[0].replace("*", "x")
         mark.parent.mkdir(parents=True)
         mark.write_text("{}")
-        said = refused(command, given, out)
+        said = refused(command, command_inputs, out)
         assert f"{out}: holds {kind.noun} ({kind.marks[0].replace('*', 'x')})" in said, kind.noun
         assert "Give another folder" in said
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_verb_writes_into_a_folder_of_a_run_or_of_a_training(
-    verb: str, given: dict[str, str], tmp_path: Path
+    verb: str, command_inputs: dict[str, str], tmp_path: Path
 ) -> None:
     if verb == "rl":
         pytest.importorskip("trl")
@@ -108,7 +105,7 @@ def test_no_verb_writes_into_a_folder_of_a_run_or_of_a_training(
         out = above / kind.folders[0] / "mine"
         out.mkdir(parents=True)
         (above / str(kind.manifest)).write_text("{}")
-        assert f"is part of {kind.noun} in {above}" in refused(VERBS[verb][1], given, out)
+        assert f"is part of {kind.noun} in {above}" in refused(VERBS[verb][1], command_inputs, out)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +119,10 @@ def test_no_verb_writes_into_a_folder_of_a_run_or_of_a_training(
     ids=lambda command: command[0],
 )
 def test_no_file_is_written_over_one_of_a_run(
-    command: list[str], given: dict[str, str], tmp_path: Path
+    command: list[str], command_inputs: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
     for name in ("run.json", "rejects.jsonl"):
         (tmp_path / "run" / name).write_text("{}")
     out = tmp_path / "run" / "rejects.jsonl"
-    assert f"{out}: belongs to a run of labels" in refused(command, given, out)
+    assert f"{out}: belongs to a run of labels" in refused(command, command_inputs, out)

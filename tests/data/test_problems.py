@@ -55,7 +55,7 @@ DAPO: dict[str, Any] = {
     "reward_model": {"ground_truth": "34", "style": "rule-lighteval/MATH_v2"},
     "extra_info": {"index": "0-1"},
 }
-"""A row of DAPO-Math-17k, and of verl's data sets."""
+"""A row in the format of DAPO-Math-17k and of verl's data sets."""
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
@@ -117,7 +117,7 @@ def test_limit_and_repeated_rows(tmp_path: Path) -> None:
     for limit, answers in [(None, "246"), (9, "246"), (3, "246"), (2, "24"), (1, "2")]:
         problems = read_problems(reader_settings(path, limit=limit))
         assert len(problems) == len(answers)
-        for _ in range(2):  # it can be gone through again
+        for _ in range(2):  # the problems can be iterated more than once
             assert "".join(p.answer for p in problems) == answers
 
 
@@ -264,7 +264,7 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path: Path
     expected = [*BAD_ROWS, (17, list(problems)[1].id, "duplicate")]
     assert found == expected and problems.num_rejected == len(expected) == 14
     assert all(r.source == str(path) and len(str(r.content())) < 2000 for r in rejects)
-    # What is behind the last problem that is taken is not read.
+    # Rows after the last problem that is taken are not read.
     for limit, count in [(1, 0), (2, 13), (3, 14)]:
         few = read_problems(reader_settings(str(path), limit=limit))
         assert len(few) == min(limit, 2) == len(list(few))
@@ -318,7 +318,7 @@ def test_a_gold_may_be_an_object_or_a_list(tmp_path: Path, suffix: str) -> None:
 
 
 def test_what_is_missing_in_a_table_is_no_text(tmp_path: Path) -> None:
-    """Golds and ids of floats, as pandas writes a column with gaps."""
+    """Golds and ids are floats, as pandas writes a column with gaps."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Readers: which one reads a source, one's own, rows with tests, and judged data sets."""
+"""Readers: the choice by source, custom readers, rows with tests, and judged data sets."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ NO_READER = 3
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a package with readers of its own, which Python finds."""
+def reader_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Yield the name of an importable package that defines its own readers."""
     name = f"mine_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -155,25 +155,25 @@ def test_arith_needs_a_limit() -> None:
     assert len(read_problems(reader_settings("arith", limit=5))) == 5
 
 
-def test_a_class_of_ones_own_has_settings_and_faults(mine: str) -> None:
-    problems = read_problems(reader_settings(f"{mine}:Squares", first=4))
+def test_a_class_of_ones_own_has_settings_and_faults(reader_package: str) -> None:
+    problems = read_problems(reader_settings(f"{reader_package}:Squares", first=4))
     assert [problem.answer for problem in problems] == ["16", "36", "49", "64"]
     (reject,) = problems.rejects()
     assert (reject.row, reject.reason, reject.detail) == (2, "torn", "the page is torn")
     with pytest.raises(DataError, match="row 2: the page is torn"):
-        read_problems(reader_settings(f"{mine}:Squares"), strict=True)
+        read_problems(reader_settings(f"{reader_package}:Squares"), strict=True)
     with pytest.raises(ConfigError, match="not_there"):
-        reader_settings(f"{mine}:Squares", not_there=1)
+        reader_settings(f"{reader_package}:Squares", not_there=1)
 
 
-def test_what_is_no_reader_is_refused(mine: str) -> None:
+def test_what_is_no_reader_is_refused(reader_package: str) -> None:
     with pytest.raises(ConfigError, match=r"its attribute Settings is None, must be a class"):
-        reader_settings(f"{mine}:NO_READER")
+        reader_settings(f"{reader_package}:NO_READER")
 
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("code_rows.jsonl").open()]
 WITHOUT = {"HumanEval+ row": "numpy", "APPS row without tests": "has no tests"}
-"""Rows whose tests cannot run, with a word of the message."""
+"""Rows whose tests cannot run, with a word from the message."""
 
 
 def test_each_layout_is_read_and_its_programs_have_their_verdicts() -> None:
@@ -212,7 +212,7 @@ class Hostile:
         ({"verification_info": "{", "prompt": "?"}, "cannot be read"),
         ({"public_test_cases": "[]", "private_test_cases": _packed(Hostile())}, "abort"),
         ({"public_test_cases": "[]", "private_test_cases": _packed("[" + " " * (1 << 25))}, "than"),
-        ({"public_test_cases": "[]", "private_test_cases": "?"}, "no packed text"),
+        ({"public_test_cases": "[]", "private_test_cases": "?"}, "cannot be unpacked"),
         ({"test_cases": ["assert f(1) == 1"], "question": " "}, "no text"),
     ],
 )
@@ -233,14 +233,14 @@ def rating(text: str, value: int | None) -> dict[str, Any]:
     return {"text": text, "rating": value, "flagged": False}
 
 
-def rated(
+def prm800k_row(
     steps: list[dict[str, Any]],
     *,
     given: list[str] | None = None,
     finish: str = "solution",
     control: bool = False,
 ) -> dict[str, Any]:
-    """A row of PRM800K."""
+    """Return a row of PRM800K."""
     question: dict[str, Any] = {"problem": "2+2?", "ground_truth_answer": "4"}
     if given is not None:
         question |= {"pre_generated_steps": given, "pre_generated_answer": "5"}
@@ -267,7 +267,7 @@ def test_processbench(tmp_path: Path) -> None:
     assert (wrong.id, wrong.steps, wrong.first_error) == ("x-0", ("a", "b"), 1)
     assert wrong.answer_right is False
     assert sound.first_error is None and sound.answer_right is None
-    (tmp_path / "pb.json").write_text(json.dumps(rows))  # as the data set's own files
+    (tmp_path / "pb.json").write_text(json.dumps(rows))  # an array, as in the data set's own files
     assert read_processbench(tmp_path / "pb.json") == [wrong, sound]
 
 
@@ -280,17 +280,17 @@ def test_processbench(tmp_path: Path) -> None:
         ),
         ([ROW | {"label": True}], r"line 1: label=True: must be"),
         ([ROW | {"label": 0.5}], r"line 1: label=0.5: must be"),
-        ([ROW | {"also": 1}], r"line 1: also=1: must be a list of labels"),
+        ([ROW | {"also": 1}], r"line 1: also=1: must be a list of further accepted labels"),
         ([ROW | {"also": [2]}], r"line 1: label=2: must be"),
         ([ROW | {"label": "N/A"}], r"line 1: label='N/A': must be"),
         ([ROW | {"final_answer_correct": "x"}], r"line 1: final_answer_correct='x': must be true"),
         ([ROW | {"steps": "a"}], r"line 1: steps: must be a list of texts"),
         ([ROW | {"steps": []}], r"line 1: steps: must be a list of texts"),
         ([ROW | {"problem": " "}], r"line 1: problem=' ': must be a text"),
-        ([ROW, ROW], r"line 2: id 'x-0' occurs in an earlier row"),
+        ([ROW, ROW], r"line 2: id 'x-0' already occurs in an earlier row"),
         ([{"question": "q", "answer": "a"}], r"line 1: not a row of ProcessBench: needs id, .*has"),
         (["text"], "line 1: must be an object, is a str"),
-        ([], r"pb.jsonl: an empty split: holds no rows"),
+        ([], r"pb.jsonl: holds no rows"),
     ],
 )
 def test_what_is_no_processbench(tmp_path: Path, rows: list[Any], message: str) -> None:
@@ -331,12 +331,13 @@ def test_prm800k_of_whole_solutions(tmp_path: Path) -> None:
         for ratings in ((1, 1, 1), (1, -1), (1, 0, 0))
     )
     rows = [
-        rated(good, given=given),
-        rated(bad, given=given, finish="found_error"),
-        rated(neutral, given=given),
-        rated(good[:2], given=given, finish="give_up"),  # what comes then is not known
-        rated([judgement([rating("one", None)])], given=given),
-        rated(bad, given=given, control=True),
+        prm800k_row(good, given=given),
+        prm800k_row(bad, given=given, finish="found_error"),
+        prm800k_row(neutral, given=given),
+        # steps after giving up have no known rating
+        prm800k_row(good[:2], given=given, finish="give_up"),
+        prm800k_row([judgement([rating("one", None)])], given=given),
+        prm800k_row(bad, given=given, control=True),
     ]
     found = read_prm800k(write(tmp_path / "prm.jsonl", rows))
     assert [one.steps for one in found] == [tuple(given)] * 3
@@ -346,13 +347,13 @@ def test_prm800k_of_whole_solutions(tmp_path: Path) -> None:
 
 def test_prm800k_of_chosen_steps(tmp_path: Path) -> None:
     rows = [
-        rated(
+        prm800k_row(
             [
                 judgement([rating("wrong", -1), rating("one", 1)], 1),
                 judgement([rating("bad", -1), rating("worse", -1), rating("ok", 0)], 2),
             ]
         ),
-        rated(
+        prm800k_row(
             [
                 judgement([rating("one", 1)], 0),
                 judgement([rating("no", -1)], None, {"text": "by hand", "rating": None}),
@@ -375,8 +376,8 @@ def test_prm800k_of_chosen_steps(tmp_path: Path) -> None:
     [
         ([], "holds no rows"),
         ([ROW], "prm.jsonl, line 1: not a row of PRM800K .*is_quality_control_question"),
-        ([rated([{}])], "line 1: not a row of PRM800K .*completions"),
-        ([rated([judgement([rating("a", 1)], 5)])], "line 1: not a row of PRM800K"),
+        ([prm800k_row([{}])], "line 1: not a row of PRM800K .*completions"),
+        ([prm800k_row([judgement([rating("a", 1)], 5)])], "line 1: not a row of PRM800K"),
         (["text"], "line 1: must be an object, is a str"),
     ],
 )

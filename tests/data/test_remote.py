@@ -1,4 +1,4 @@
-"""Inputs by URL: problems, solutions, golds and priors from a real S3 server that fails."""
+"""Problems, solutions, golds and priors by URL, from a real S3 server that fails."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def test_a_large_file_comes_in_pieces_and_once(
     s3.asked.clear()
     assert local_path(source).read_bytes() == content
     asked = len(s3.asked)
-    assert asked == 1 + -(-len(content) // 1000)  # the head, and the pieces
+    # one HEAD request, and one per piece of 1,000 bytes
+    assert asked == 1 + -(-len(content) // 1000)
     num_requests, problems = s3.num_requests, read_problems(source)
     assert len(list(problems)) == len(list(problems)) == 20
     assert s3.num_requests == num_requests

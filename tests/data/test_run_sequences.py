@@ -1,8 +1,8 @@
-"""Random sequences of changed inputs, labelling, merges and failures of the store.
+"""Random sequences of changed inputs, labelling jobs and store failures.
 
-After each, code that shares nothing with the package's readers counts every label's rollouts, with
-pyarrow alone. It follows docs/formats.md: the plan says which block holds a problem, catalogs of
-merges where merged blocks lie, and a labels shard names its rollouts.
+After each step, an audit counts the rollouts of every label with pyarrow alone. It shares no code
+with the package's readers and follows docs/formats.md: the plan names a problem's block, and a
+labels shard names its rollouts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from mclabel.core.errors import ShardError
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
 from tests.support.scripted_jobs import run_label_job
@@ -34,24 +33,19 @@ _OUTCOMES = ("right", "wrong", "truncated", "ungraded")
 Row = dict[str, Any]
 
 
-def audit(run: Path, answers: Mapping[str, str], *, per_problem: int, is_complete: bool) -> int:
+def audit(run: Path, answers: Mapping[str, str], *, per_problem: int, is_complete: bool) -> None:
     """Check that every problem's labels rest on exactly the rollouts that they count.
 
     Args:
         run: folder of a labelling run.
-        answers: gold of each problem, by id, as the last labelling job was given them.
-        per_problem: solutions of each.
+        answers: gold of each problem in the input of the last labelling job, by id.
+        per_problem: number of solutions of each problem.
         is_complete: whether every problem must have labels.
-
-    Returns:
-        The number of rollouts that labels which count rest on.
     """
     block_of = _planned(run)
     if is_complete:
         assert block_of.keys() == answers.keys()
-    places = _merged(run)
-    shard_of = cache(lambda block: _shard(run, block, places))  # holds several problems
-    num_rollouts = 0
+    shard_of = cache(lambda block: _shard(run, block))  # holds several problems
     for problem, block in block_of.items():
         shard = shard_of(block)
         if shard is None:
@@ -61,14 +55,11 @@ def audit(run: Path, answers: Mapping[str, str], *, per_problem: int, is_complet
         rows = [row for row in labels if row["problem_id"] == problem]
         assert [row["sample_index"] for row in rows] == list(range(per_problem))
         assert {row["answer"] for row in rows} == {answers[problem]}
-        own = [one for one in rollouts if one["problem_id"] == problem]
-        _check_counts(rows, own)
-        num_rollouts += len(own)
-    return num_rollouts
+        _check_counts(rows, [one for one in rollouts if one["problem_id"] == problem])
 
 
 def _check_counts(rows: list[Row], rollouts: list[Row]) -> None:
-    """Compare the counts of all of a problem's prefixes with its rollouts."""
+    """Compare the counts of all prefixes of a problem with its rollouts."""
     assert len({(one["prefix_id"], one["index"]) for one in rollouts}) == len(rollouts)
     found: dict[str, Counter[str]] = {}
     for one in rollouts:
@@ -87,7 +78,7 @@ def _check_counts(rows: list[Row], rollouts: list[Row]) -> None:
 
 
 def _planned(run: Path) -> dict[str, str]:
-    """The block that holds what counts of each problem."""
+    """Return the block that holds the current version of each problem."""
     block_of: dict[str, str] = {}
     for part in sorted((run / "plan").glob("*.parquet")):
         for row in _read(part).to_pylist():
@@ -98,53 +89,37 @@ def _planned(run: Path) -> dict[str, str]:
     return block_of
 
 
-def _merged(run: Path) -> dict[str, Row]:
-    """The places of merged blocks, as the last merge of each has them."""
-    rows = (
-        row
-        for catalog in sorted((run / "compacted").glob("*.parquet"))
-        for row in _read(catalog).to_pylist()
-    )
-    return {row["block"]: row for row in rows}
-
-
-def _shard(run: Path, block: str, places: Mapping[str, Row]) -> tuple[list[Row], list[Row]] | None:
-    """Labels of a block, and all rollouts that its shard names; None without labels."""
+def _shard(run: Path, block: str) -> tuple[list[Row], list[Row]] | None:
+    """Return a block's labels and all rollouts that its shard names, or None without labels."""
     path = run / "labels" / f"{block}.parquet"
-    place = places.get(block)
-    if place is not None:
-        path = run / place["file"]
     if not path.exists():
         return None
     table = _read(path)
-    labels = table if place is None else table.slice(place["offset"], place["num_rows"])
     metadata = json.loads(table.schema.metadata[b"mclabel"])
-    return labels.to_pylist(), _read(run / metadata["rollouts"]).to_pylist()
+    return table.to_pylist(), _read(run / metadata["rollouts"]).to_pylist()
 
 
 def _read(path: Path) -> pa.Table:
-    """A small file, in one thread: `pq.read_table` would set up the scan of a data set for it."""
+    """Read a small file in one thread. `pq.read_table` would set up a data set scan for it."""
     with pq.ParquetFile(path) as file:
         return file.read(use_threads=False)
 
 
 PER_PROBLEM = 2
 DEATHS = st.sampled_from([None, None, None, *range(1, 13)])
-"""Writes after which the store fails for good; None never."""
+"""Number of writes after which the store fails permanently; None means never."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change of the input, a labelling job, and perhaps a merge."""
+    """A change of the input, and a labelling job."""
 
     edit: tuple[str, int, int]
-    """What changes, at which place, to which answer."""
+    """Name of the change, its place, and the new answer."""
     num_blocks: int | None
-    """Blocks that the job labels before it is stopped."""
+    """Number of blocks that the job labels before it is stopped; None means all."""
     label_dies_after: int | None
-    merged_rows: int | None
-    """Rows of a merged shard; None merges nothing."""
-    merge_dies_after: int | None
+    """Number of writes after which the store fails permanently; None means never."""
 
 
 EDITS = ("change_gold", "change_text", "add", "remove", "reorder")
@@ -153,24 +128,22 @@ STEPS = st.builds(
     st.tuples(st.sampled_from(EDITS), st.integers(0, 99), st.integers(0, 3)),
     st.sampled_from([None, None, None, 1, 2]),
     st.sampled_from([None, None]) | DEATHS,
-    st.sampled_from([1000, 12, None]),
-    st.sampled_from([None, None]) | DEATHS,
 )
 
 
 class Run:
-    """A run of labels, and the input that it was last given."""
+    """A labelling run and its latest input."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.out = folder, folder / "run"
         self.problems: dict[str, tuple[str, str]] = {}
-        """Text and answer by id."""
+        """Text and answer of each problem, by id."""
         self.labelled: dict[str, str] = {}
-        """Answers that the plan has taken up."""
+        """Answers that the plan already contains, by problem id."""
         self.is_complete = False
 
     def label(self, *, num_blocks: int | None = None, dies_after: int | None = None) -> None:
-        """Label the input as it is now: all of it, or some blocks, until the store dies."""
+        """Label all blocks of the current input, or some of them, until the store fails."""
         source = self.folder / "problems.jsonl"
         rows = [{"id": i, "problem": p, "answer": a} for i, (p, a) in self.problems.items()]
         source.write_text("\n".join(map(json.dumps, rows)))
@@ -202,30 +175,20 @@ class Run:
                 return
         self.is_complete = num_blocks is None
 
-    def merge(self, *, rows: int, dies_after: int | None = None) -> None:
-        """Merge shards, until the store dies."""
-        if not self.out.exists():
-            return
-        with dying(dies_after) as is_dead:
-            try:
-                compact(Store(str(self.out)), rows=rows)
-            except ShardError:
-                assert is_dead()
-
-    def check(self) -> int:
-        """Count every label's rollouts; their number."""
+    def check(self) -> None:
+        """Audit the rollouts of every label."""
         if not self.labelled:
-            return 0
+            return
         found = verify(Store(str(self.out)))
         assert found.is_sound, found.damage
-        return audit(self.out, self.labelled, per_problem=PER_PROBLEM, is_complete=self.is_complete)
+        audit(self.out, self.labelled, per_problem=PER_PROBLEM, is_complete=self.is_complete)
 
 
 @contextmanager
 def dying(after: int | None) -> Iterator[Callable[[], bool]]:
-    """Let every store fail for good after some writes and deletions, as if its disk were gone.
+    """Let every store fail permanently after some writes and deletions, as if its disk were lost.
 
-    Gives whether it has failed.
+    Yields a function that says whether the store has failed.
     """
     left = after
     patch = pytest.MonkeyPatch()
@@ -251,7 +214,7 @@ def dying(after: int | None) -> Iterator[Callable[[], bool]]:
 
 
 class RunMachine:
-    """Takes steps: each changes the input, labels, and perhaps merges."""
+    """A test machine whose steps change the input and label."""
 
     def __init__(self, folder: Path) -> None:
         self.run = Run(folder)
@@ -259,21 +222,16 @@ class RunMachine:
         self.add(3)
 
     def step(self, step: Step) -> None:
-        """Take a step, and check the run after each of its parts."""
+        """Take a step, and check the run."""
         edit, place, answer = step.edit
         getattr(self, edit)(*[place % 3 + 1] if edit == "add" else [place, answer])
         self.run.label(num_blocks=step.num_blocks, dies_after=step.label_dies_after)
         self.run.check()
-        if step.merged_rows is not None:
-            self.run.merge(rows=step.merged_rows, dies_after=step.merge_dies_after)
-            self.run.check()
 
     def end(self) -> None:
-        """In the end all is labelled and merged into one shard, and still whole."""
+        """Label everything, and check the run."""
         self.run.label()
-        num_rollouts = self.run.check()
-        self.run.merge(rows=1000)
-        assert self.run.check() == num_rollouts
+        self.run.check()
 
     def add(self, count: int) -> None:
         for _ in range(count):
@@ -281,7 +239,7 @@ class RunMachine:
             self._set(f"p{self._count}", str(self._count))
 
     def change_gold(self, place: int, answer: int) -> None:
-        """Another gold, which may be one of before."""
+        """Set another gold, which may equal an earlier gold."""
         name = self._name(place)
         self._set(name, str(answer), text=self.run.problems[name][0])
 
@@ -306,7 +264,7 @@ class RunMachine:
 
 
 def check_sequences(count: int, *, number: int) -> None:
-    """Check sequences that are always the same; others for another number."""
+    """Check a fixed set of random sequences; each number gives another set."""
 
     @seed(number)
     @settings(
@@ -331,20 +289,14 @@ def test_twenty_sequences() -> None:
     check_sequences(20, number=1)
 
 
-def test_a_second_merge_keeps_the_rollouts_of_a_problem_that_was_labelled_anew(
-    tmp_path: Path,
-) -> None:
+def test_the_rollouts_of_a_problem_that_was_labelled_anew_are_its_own(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.problems = {f"p{i}": (f"P{i} [answer {i}]", str(i)) for i in range(3)}
     run.label()
     run.problems["p0"] = (run.problems["p0"][0], "7")
     run.label()
-    run.merge(rows=1000)
     run.check()
     run.problems["p3"] = ("P3 [answer 3]", "3")
-    run.label()
-    before = run.check()
-    run.merge(rows=1000)
-    assert run.check() == before
-    run.label()
-    assert run.check() == before
+    for _ in range(2):
+        run.label()
+        run.check()

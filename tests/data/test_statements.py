@@ -1,4 +1,4 @@
-"""Steps of Python code: statements and functions, in Markdown, alone, cut, faulty and hostile."""
+"""Steps of Python code: statements and functions in Markdown, plain, cut, faulty or hostile."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [
     path for path in sorted(ROOT.glob("mclabel/*/*.py")) if "</think>" not in path.read_text()
 ]
-"""Without those that name the mark at which thinking ends, and with it its code."""
+"""Source files, without those that contain the mark that ends the thinking part."""
 
 
 @cache
 def golds() -> list[tuple[str, str]]:
-    """Prompts of HumanEval with their solutions, which go on with the prompt's function."""
+    """Return HumanEval's prompts with their solutions, which continue the prompt's function."""
     return [(row["prompt"], row["canonical_solution"]) for row in read_problems().values()]
 
 
@@ -86,8 +86,9 @@ def test_functions(steps: list[str]) -> None:
         ["It is so.\n", "### Code\n\nThis is it:\n```Python3 title=a\nx\n", "y\n```\n", "It's\n"],
         ["So.\n", "```bash\nls\n\nrm\n```\n", "~~~py\nx\n", "y\n~~~\n\n", "\\[\nx\n\\]\n", "Yes."],
         ["   - Use `x = (`\n", "   - So.\n", "```\nx\n", "y\n```\n", "Yes."],
-        ["x = [1]\n", "y\n```\n\n", "It is so.\n", "```python\nx\n", "y"],  # the prompt had a fence
-        ["```\n\nIt is so.\n", "```python\nx\n", "y\n```"],  # the prompt had code
+        # the prompt opened a fence
+        ["x = [1]\n", "y\n```\n\n", "It is so.\n", "```python\nx\n", "y"],
+        ["```\n\nIt is so.\n", "```python\nx\n", "y\n```"],  # the prompt contained code
         ["Here x is (\n", "in brackets.\n", "So it is.\n"],
         ["x = 1\n# Now\n", "```python\ny\n", "z\n```"],
         ["```python\nx = r'\\['\n", "y = '$$'\n```\n", "So \\[\nx\n\\] is.\n", "Yes $$\nx\n$$"],
@@ -100,8 +101,9 @@ def test_prose_and_code(steps: list[str]) -> None:
 @pytest.mark.parametrize(
     "steps",
     [
-        ["x = 1\n", "print((2)\n", "y = [\n", "  3\n```\n"],  # never closed: lines
-        ["x = (1,\n", "def f():\n", "    y = {\n", "    return (1,\n 2)\n```\n"],  # closed above
+        ["x = 1\n", "print((2)\n", "y = [\n", "  3\n```\n"],  # never closed, so each line is a step
+        # closed by the outer function
+        ["x = (1,\n", "def f():\n", "    y = {\n", "    return (1,\n 2)\n```\n"],
         ["x = = 1\n", "y = 2)\n", "z = (\n1)\n```\n"],
         ["x = 'a\n", "y = 2\n```\n"],
         ['x = """a\n', "(b\n```\n", "So it's it.\n", "Yes."],  # the fence ends the code
@@ -120,7 +122,7 @@ def test_a_long_statement_is_none() -> None:
 
 
 def expected(source: str) -> list[int]:
-    """Line numbers on which steps begin, as Python's own tokenizer and parser have it."""
+    """Return the line numbers of step beginnings according to Python's tokenizer and parser."""
     begins, is_first, is_decorator = [], True, False
     skipped = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -137,7 +139,7 @@ def expected(source: str) -> list[int]:
 
 
 def begins_of(source: str) -> list[int]:
-    """Line numbers of the first statements of all steps, comments above them left out."""
+    """Return the line number of each step's first statement, without comments above it."""
     numbers, line = [], 1
     for step in split(source, "code"):
         lines = step.split("\n")
@@ -165,7 +167,7 @@ def test_statements_are_those_of_python_in_solutions() -> None:
 
 
 def test_the_rest_of_a_solution_is_split_as_the_whole_is() -> None:
-    """A rollout begins behind a step, often inside code."""
+    """A rollout begins after a step, often inside code."""
     for prompt, solution in golds()[::4]:
         for text in (solution, f"It is:\n\n```python\n{prompt}{solution}```\n\nThat's it."):
             steps = split(text, "code")
@@ -193,7 +195,7 @@ def test_steps_of_code_stay_as_it_grows(parts: list[str], by: str, data: st.Data
     for at in data.draw(st.sets(st.integers(0, len(text)), max_size=12)):
         begun = split(text[:at], by, ended=False)
         assert begun[:-1] == whole[: max(0, len(begun) - 1)]
-        if len(ended) >= len(whole):  # it does not end with a heading
+        if len(ended) >= len(whole):  # the text does not end with a heading
             assert begun[:-1] == ended[: max(0, len(begun) - 1)]
 
 
@@ -221,7 +223,7 @@ for text in texts:
 
 @pytest.mark.slow
 def test_no_text_takes_long_or_crashes() -> None:
-    """In a time that grew with the square of a text's length this would take hours."""
+    """With time quadratic in the length of the text, this would take hours."""
     subprocess.run([sys.executable, "-c", HOSTILE], check=True, timeout=100)
 
 

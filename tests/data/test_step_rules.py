@@ -1,6 +1,6 @@
-r"""Steps of texts as language models write them: headings, displays, code, tables and sentences.
+r"""Steps of typical model texts: headings, displays, code, tables and sentences.
 
-Also while they grow: whatever is added to a text, its steps but the last stay as they are.
+Texts are also split while they grow: added text may only change the last step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROWING = (*ALL, "reflection", "code", "function")
 
 
 def split(text: str, by: Any = "line", *, ended: bool = True, **more: Any) -> list[str]:
-    """Steps of a text whose characters are its tokens."""
+    """Return the steps of a text whose tokens are its characters."""
     rules = StepSplitter(by=by, **more)
     ids, decode = cast("Sequence[int]", text), cast("Decode", "".join)
     steps = rules.split(ids, text, decode, ended=ended)
@@ -120,7 +120,7 @@ def test_a_heading_belongs_to_what_follows(heading: str) -> None:
         "y = 2",
     ]
     assert split(f"{heading}\nx = 1") == [f"{heading}\nx = 1"]
-    assert split(f"x = 1\n{heading}\n") == [f"x = 1\n{heading}\n"]  # nothing follows
+    assert split(f"x = 1\n{heading}\n") == [f"x = 1\n{heading}\n"]  # no text follows the heading
 
 
 @pytest.mark.parametrize("line", STATEMENTS)
@@ -201,7 +201,10 @@ def test_a_token_of_two_lines_goes_where_its_words_are() -> None:
     assert steps("a", "\n   ", "b") == ["a\n   ", "b"]
     assert steps("a", "\n  b", " c") == ["a", "\n  b c"]
     assert steps("a", "\n", " ", "\n b") == ["a\n ", "\n b"]
-    assert steps("a.\n  b", " c") == ["a.\n  b", " c"]  # words on both sides
+    assert steps("a.\n  b", " c") == [
+        "a.\n  b",
+        " c",
+    ]  # one token has words on both sides of its line break
 
 
 @pytest.mark.parametrize("opening", ["\\[", "$$", "\\begin{align}", "```", "[asy]", "\\("])
@@ -211,7 +214,8 @@ def test_a_block_that_never_closes_is_none(opening: str) -> None:
         *([f"{opening}\nb x\n"] if opening != "[asy]" else ["[asy]\n", "b x\n"]),
         *("c x\n", "d x"),
     ]
-    assert len(split(f"a x\n{opening} x\nb x\nc x", ended=False)) == 2  # it may close yet
+    # the opened part may still be closed
+    assert len(split(f"a x\n{opening} x\nb x\nc x", ended=False)) == 2
     far = "b x\n" * (max(MAX_CODE, MAX_FORMULA) // 4)
     assert len(split(f"{opening} x\n{far}", ended=False)) == far.count("\n") + 1
 
@@ -313,7 +317,7 @@ def test_limited_steps_of_a_trace_stay_as_it_grows(
 
 
 def test_a_long_step_that_grows_is_cut_before_its_end_is_known() -> None:
-    """Also where no sentence ends: a trace that runs in circles has bounded steps."""
+    """A text without sentence ends, such as a repetitive trace, also has bounded steps."""
     text = "Ab cd. " * 100
     whole = split(text, "blank_line", max_tokens=70)
     assert {len(step) for step in whole[:-2]} == {69, 70}
@@ -342,7 +346,7 @@ def test_steps_of_a_text_stay_as_it_grows(parts: list[str], by: str, data: st.Da
     for at in data.draw(st.sets(st.integers(0, len(text)), max_size=8)):
         begun = split(text[:at], by, ended=False)
         assert begun[:-1] == whole[: max(0, len(begun) - 1)]
-        if len(ended) >= len(whole):  # it does not end with a heading
+        if len(ended) >= len(whole):  # the text does not end with a heading
             assert begun[:-1] == ended[: max(0, len(begun) - 1)]
 
 
@@ -354,11 +358,11 @@ TEXTS = (
     "\\begin{align}\na &= b \\\\\n  &= c\n\\end{align}\nThen\n\\[\nthis never closes\n   at all.\n"
     "\n\nSolution:\n\tx = 1; y = 2.\r\n\r\nDone. **Answer:** 12 apples",
 )
-"""In the manner of small real models."""
+"""Texts in the style of small real models."""
 
 
 def byte_level() -> Tokenizer:
-    """As GPT-2's, on few texts: line breaks and indentation become tokens of their own."""
+    """Return a tokenizer like GPT-2's in which line breaks and indentation are separate tokens."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -370,7 +374,7 @@ def byte_level() -> Tokenizer:
 
 
 def whole_lines() -> Tokenizer:
-    """Byte-level without words: a token may hold the end of a line and the next line's word."""
+    """Return a byte-level tokenizer whose tokens may span a line end and the next word."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
@@ -382,7 +386,7 @@ def whole_lines() -> Tokenizer:
 
 
 def metaspace() -> Tokenizer:
-    """As SentencePiece: spaces are `▁`, and what it does not know is bytes."""
+    """Return a tokenizer like SentencePiece: spaces are `▁`, and unknown characters are bytes."""
     made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     made.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -402,7 +406,7 @@ def metaspace() -> Tokenizer:
 
 
 def word_piece() -> Tokenizer:
-    """As BERT's: all small letters, and its decoder sets spaces of its own."""
+    """Return a tokenizer like BERT's: lower case, and a decoder that inserts its own spaces."""
     made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     made.pre_tokenizer = pre_tokenizers.Split("\n", behavior="isolated")
@@ -415,7 +419,7 @@ def word_piece() -> Tokenizer:
 @pytest.mark.parametrize("make", [byte_level, whole_lines, metaspace, word_piece])
 @pytest.mark.parametrize("by", GROWING)
 def test_steps_under_tokenizers_of_every_kind(make: Callable[[], Tokenizer], by: Any) -> None:
-    """They join to the text, end on tokens, keep words on their side, and stay as a text grows."""
+    """Steps join to the text, end on tokens, keep words whole, and persist as the text grows."""
     rules, tokenizer = StepSplitter(by=by), make()
 
     def decode(ids: Sequence[int]) -> str:
@@ -463,7 +467,7 @@ def test_a_search_ends_a_step_only_where_one_may_end(text: str, ends: bool) -> N
 
 
 def test_a_long_row_of_marks_is_read_at_once() -> None:
-    """In a time that grew with the square of its length this would take minutes."""
+    """With time quadratic in the length of the row, this would take minutes."""
     script = (
         "from mclabel.data.boundaries import sentence_ends as ends; n = 150_000; "
         "texts = '.' * n + 'x', '.' + chr(34) * n + 'x', '(' * n, '# ' + chr(92) + '(' * n, "

@@ -20,7 +20,7 @@ Decode = Callable[[Sequence[int]], str]
 
 
 def decode(ids: Sequence[bytes]) -> str:
-    """A byte-level tokenizer's decoder: ids are the pieces themselves."""
+    """Decode as a byte-level tokenizer does; the ids are the byte pieces themselves."""
     return b"".join(ids).decode("utf-8", errors="replace")
 
 
@@ -33,7 +33,7 @@ def split(pieces: list[str], **rules: Any) -> list[str]:
 
 
 def check_exact(ids: Sequence[int], text: str, steps: Sequence[Step], decode: Decode) -> None:
-    """Steps join to the text, and end where the ids so far decode to the text so far."""
+    """Check that the steps join to the text and that each ends where its token ids decode to."""
     joined, end = "", 0
     for step in steps:
         joined += step.text
@@ -45,7 +45,7 @@ def check_exact(ids: Sequence[int], text: str, steps: Sequence[Step], decode: De
 
 
 def words(text: str) -> list[str]:
-    """A text in pieces of a word, a space or a newline."""
+    """Split a text into words, spaces and newlines."""
     return [piece for line in text.splitlines(keepends=True) for piece in _words(line)]
 
 
@@ -86,7 +86,7 @@ def test_lines_are_steps_that_end_on_tokens(pieces: list[str], steps: list[str])
         ({"min_tokens": 99}, "a\nb\nc", ["a\nb\nc"]),
         ({"max_steps": 2}, "a\nb\nc\nd\ne", ["a\nb\n", "c\nd\ne"]),
         ({"max_steps": 3}, "a\nb\nc\nd", ["a\n", "b\nc\n", "d"]),
-        ({"max_steps": 2}, "a\nb\nc\nd e f g", ["a\nb\nc\n", "d e f g"]),  # 3 tokens and 4
+        ({"max_steps": 2}, "a\nb\nc\nd e f g", ["a\nb\nc\n", "d e f g"]),  # steps of 3 and 4 tokens
         ({"max_steps": 3}, "a b c d e f\ng\nh\ni", ["a b c d e f\n", "g\n", "h\ni"]),
         ({"max_tokens": 3}, "a b. C d. E f.\ng", ["a b.", " C d.", " E f.\n", "g"]),
         ({"max_tokens": 4}, "a b. C d. E f.\ng", ["a b. C d.", " E f.\n", "g"]),
@@ -115,7 +115,7 @@ THOUGHT = "<think>\nhm\nyes\n</think>\n\nSo\nit is 4"
 )
 def test_regions_of_a_reasoning_model(region: str, steps: list[str]) -> None:
     assert split(words(THOUGHT), region=region) == steps
-    inside = THOUGHT.removeprefix("<think>\n")  # the prompt opened it
+    inside = THOUGHT.removeprefix("<think>\n")  # the prompt opened the thinking part
     assert split(words(inside), region=region, opened=True)[-1] == steps[-1]
 
 
@@ -154,7 +154,7 @@ LONG_CUT = ["<think>\n", "a b", " c d\n", "</think>\n\n"]
 def test_limits_apply_to_the_region_alone(
     text: str, rules: dict[str, Any], steps: list[str]
 ) -> None:
-    """Also where thinking was cut, or never was."""
+    """Limits also apply where the thinking part was cut or is missing."""
     assert split(words(text), **rules) == steps
 
 
@@ -172,7 +172,9 @@ def test_thinking_that_an_answer_follows_without_a_mark_is_all_thinking(opened: 
             "**Final Answer**\n\n\\boxed{4}",
         ]
     limits = {"max_tokens": 2, "max_steps": 3}
-    assert split(words(text), region="answer", opened=opened, **limits) == [text]  # no answer
+    assert split(words(text), region="answer", opened=opened, **limits) == [
+        text
+    ]  # the text has no answer
 
 
 def test_only_the_first_close_ends_the_thinking() -> None:
@@ -190,7 +192,7 @@ def test_only_the_first_close_ends_the_thinking() -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", r"(\w+\s*)+:", "(?:a|a)*b", "(.*,)*x$"])
 def test_no_pattern_hangs(pattern: str) -> None:
-    """Each took a backtracking matcher longer than the universe is old."""
+    """A backtracking matcher would take longer than the age of the universe for each pattern."""
     check_pattern(pattern)
     text = "a" * 20_000 + "\x00\n"
     assert split(words(text), by="pattern", pattern=pattern) == [text]
@@ -242,7 +244,7 @@ def test_steps_join_to_the_text_and_end_on_tokens(
 
 @given(st.lists(st.binary(min_size=1, max_size=3), max_size=30))
 def test_bytes_that_are_no_text_are_split_exactly(pieces: list[bytes]) -> None:
-    """What a policy may sample: tokens of broken characters among newlines."""
+    """Tokens of broken characters among newlines, which a policy may sample."""
     ids: Any = [piece.replace(b"\x00", b"\n") for piece in pieces]
     text = decode(ids)
     steps = split_steps(ids, text, newline_ends(text), decode)  # type: ignore[arg-type]
@@ -258,7 +260,7 @@ def arith_text() -> PolicyText:
     "num_tokens", [10_000, 30_000, pytest.param(120_000, marks=pytest.mark.slow)]
 )
 def test_work_is_linear_in_the_length(num_tokens: int) -> None:
-    """500 steps in 30,000 tokens: no more than 25 tokens are decoded for each token."""
+    """With 500 steps in 30,000 tokens, at most 25 tokens are decoded per token."""
     rng = random.Random(1)
     text = arith_text()
     line = text.encode("Then 12 + 30 = 42 apples are left in the box .")

@@ -1,4 +1,4 @@
-"""Files appear whole, once, and stay; failing stores are named."""
+"""Files appear complete, exactly once, and persist; errors name a failing store."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from mclabel.run.shards.store import Store
 
 
 @pytest.fixture(params=["nameless", "partial"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With O_TMPFILE, and as on a file system that lacks it."""
+def write_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Create files with O_TMPFILE, or as on a file system without it."""
     if request.param == "partial":
-        monkeypatch.setattr(durable, "_open_nameless", lambda folder: None)
+        monkeypatch.setattr(durable, "_open_unnamed", lambda folder: None)
     return str(request.param)
 
 
-def test_of_many_writers_one_wins_and_its_content_is_whole(way: str, tmp_path: Path) -> None:
+def test_of_many_writers_one_wins_and_its_content_is_whole(
+    write_method: str, tmp_path: Path
+) -> None:
     contents = [bytes([i]) * 100_000 for i in range(16)]
     won: list[int] = []
 
@@ -46,9 +48,9 @@ def test_of_many_writers_one_wins_and_its_content_is_whole(way: str, tmp_path: P
 
 
 def test_nothing_has_a_name_before_it_is_on_the_disk(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The order that a loss of power cannot break: content synced, name given, folder synced."""
+    """The order survives a loss of power: sync the content, link the name, sync the folder."""
     order: list[str] = []
     traced: list[tuple[str, Callable[..., object]]] = [("link", os.link), ("fsync", os.fsync)]
     for name, real in traced:
@@ -65,10 +67,16 @@ def test_nothing_has_a_name_before_it_is_on_the_disk(
     assert order == ["fsync", "link", "fsync"]
     order.clear()
     assert create_durably(tmp_path, "new/folder/x", b"content")
-    assert order == ["fsync", "fsync", "fsync", "link", "fsync"]  # two folders have new names
+    assert order == [
+        "fsync",
+        "fsync",
+        "fsync",
+        "link",
+        "fsync",
+    ]  # syncs of the parents of two new folders, then of the file
 
 
-def test_a_full_disk_leaves_no_name_and_is_said(way: str, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_name_and_is_said(write_method: str, tmp_path: Path) -> None:
     store = Store(str(tmp_path))
 
     def full(handle: int, content: bytes) -> None:
@@ -108,10 +116,10 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
 def test_a_replaced_file_is_never_half_and_its_time_is_the_store_s(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.create("drivers/a", b"one")
-    before = store.times("drivers")["drivers/a"]
+    before = store.modified_times("drivers")["drivers/a"]
     os.utime(tmp_path / "drivers" / "a", (1e9, 1e9))
-    assert store.times("drivers")["drivers/a"] < before
+    assert store.modified_times("drivers")["drivers/a"] < before
     store.replace("drivers/a", io.BytesIO(b"two"))
     assert store.read("drivers/a") == b"two"
-    assert store.times("drivers")["drivers/a"] >= before
+    assert store.modified_times("drivers")["drivers/a"] >= before
     assert not list((tmp_path / PARTIAL).iterdir())

@@ -1,6 +1,6 @@
-"""The store on Azure, with Azurite as its server.
+"""The store on Azure, tested with the Azurite emulator.
 
-Azurite is the emulator of Azure's makers: npm install azurite, `azurite-blob` on the PATH.
+Azurite comes from the makers of Azure: npm install azurite, `azurite-blob` on the PATH.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.azure
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""The account that every Azurite has: no secret."""
+"""The public key of every Azurite account, which is not a secret."""
 CONTAINER = "container"
 
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment in which `az://container` is on a server of ours."""
+    """Yield the environment in which `az://container` is on a local Azurite server."""
     port = free_port()
     folder = tmp_path_factory.mktemp("azurite")
     command = ["azurite-blob", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
@@ -55,7 +55,7 @@ def listens(port: int) -> bool:
 
 
 def make_container(url: str) -> None:
-    """By a signed request: obstore makes none."""
+    """Create the container by a signed request, because obstore cannot create containers."""
     date, version = formatdate(usegmt=True), "2021-08-06"
     headers = f"x-ms-date:{date}\nx-ms-version:{version}\n"
     resource = f"/{ACCOUNT}/{ACCOUNT}/{CONTAINER}\nrestype:container"
@@ -90,7 +90,7 @@ def test_create_read_append_list_delete(tmp_path: Path) -> None:
     assert store.read("log") == b"xy"
     assert store.fetch("labels/a", tmp_path / "a") and not store.fetch("none", tmp_path / "none")
     assert (tmp_path / "a").read_bytes() == b"one"
-    assert abs(store.times("labels")["labels/a"].timestamp() - time.time()) < 600
+    assert abs(store.modified_times("labels")["labels/a"].timestamp() - time.time()) < 600
     store.delete("labels/a")
     store.delete("labels/a")
     assert store.names("labels") == [] and store.names("") == ["log"]

@@ -1,4 +1,4 @@
-"""The store on S3, with a server that fails."""
+"""The store on S3, tested with a server that fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.flaky_s3 import Fault, FlakyS3, flaky_s3, retry_soon, s3_envi
 from tests.support.scripted_jobs import run_label_job, scripted_overrides, write_problems
 
 PAGE = 20
-"""Names in one answer of the server; 1,000 in one of S3's own."""
+"""Number of names per response of this server; S3 itself returns 1,000."""
 
 
 @pytest.fixture(scope="module")
@@ -101,41 +101,48 @@ def test_a_store_that_is_gone_is_a_clear_stop(s3: FlakyS3, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def unknown(s3: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> FlakyS3:
-    """As in a process that has not reached any bucket yet, and that gives up sooner."""
+def unreached_s3(s3: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> FlakyS3:
+    """Return a server that this process has not reached yet, with a short retry timeout."""
     monkeypatch.setattr(store_module, "_answered", set())
     monkeypatch.setitem(store_module._FIRST_RETRIES, "retry_timeout", timedelta(seconds=1))
     return s3
 
 
 @pytest.mark.parametrize("fault", ["drop", "503"])
-def test_a_store_that_never_answered_fails_at_first_contact(unknown: FlakyS3, fault: Fault) -> None:
-    unknown.fault = lambda method, path: fault
+def test_a_store_that_never_answered_fails_at_first_contact(
+    unreached_s3: FlakyS3, fault: Fault
+) -> None:
+    unreached_s3.fault = lambda method, path: fault
     with pytest.raises(ShardError) as caught:
         Store("s3://bucket/never").names("labels")
     message = str(caught.value)
     assert message.startswith("s3://bucket/never: the store cannot be reached")
-    for part in (f"at {unknown.url} ", "Nothing was written", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY"):
+    for part in (
+        f"at {unreached_s3.url} ",
+        "Nothing was written",
+        "AWS_ENDPOINT_URL",
+        "AWS_ACCESS_KEY",
+    ):
         assert part in message
     assert "Committed blocks" not in message
-    assert "retry_timeout: 1s" in message  # of the request that failed
+    assert "retry_timeout: 1s" in message  # the timeout of the failed request
 
 
 def test_a_bucket_is_asked_once_a_process_and_an_answer_of_any_kind_will_do(
-    unknown: FlakyS3,
+    unreached_s3: FlakyS3,
 ) -> None:
     def cost(store: Store) -> int:
-        before = unknown.num_requests
+        before = unreached_s3.num_requests
         assert store.read("labels/none") is None
-        return unknown.num_requests - before
+        return unreached_s3.num_requests - before
 
     first = Store("s3://bucket/first")
     assert [cost(first), cost(first), cost(Store("s3://bucket/second"))] == [2, 1, 1]
 
 
-def test_who_follows_a_process_that_reached_the_store_tries_on(unknown: FlakyS3) -> None:
-    unknown.fault = lambda method, path: "503" if method == "HEAD" else "ok"
+def test_who_follows_a_process_that_reached_the_store_tries_on(unreached_s3: FlakyS3) -> None:
+    unreached_s3.fault = lambda method, path: "503" if method == "HEAD" else "ok"
     assert Store("s3://bucket/worker", was_reached=True).read("labels/none") is None
-    unknown.fault = lambda method, path: "503"
+    unreached_s3.fault = lambda method, path: "503"
     with pytest.raises(ShardError, match=r"retry_timeout: 1s.*Committed blocks are safe"):
         Store("s3://bucket/worker", was_reached=True, retry_s=1).read("labels/none")

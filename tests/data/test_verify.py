@@ -1,4 +1,4 @@
-"""`mclabel verify`: what it finds beside damaged bytes, on runs of every kind."""
+"""Findings of `mclabel verify` other than damaged bytes, on runs of every kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from mclabel import jobs
 from mclabel.core.records import LabeledSolution
 from mclabel.labeling.journal import solution_line
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.journal import write_journal
 from mclabel.run.shards.labels import commit_block, label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
@@ -26,8 +25,8 @@ Label = Callable[..., Store]
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a run with these settings, which is made once."""
+def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that makes a run with given settings once, and returns its folder."""
 
     @cache
     def made(*more: str) -> Path:
@@ -41,11 +40,11 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def label(labelled: Callable[..., Path], tmp_path: Path) -> Label:
-    """Copy a run with these settings to the test's folder."""
+def copy_run(make_run: Callable[..., Path], tmp_path: Path) -> Label:
+    """Return a function that copies a run with given settings to the test's folder."""
 
     def copied(*more: str) -> Store:
-        shutil.copytree(labelled(*more), tmp_path, dirs_exist_ok=True)
+        shutil.copytree(make_run(*more), tmp_path, dirs_exist_ok=True)
         return Store(str(tmp_path / "run"))
 
     return copied
@@ -68,28 +67,22 @@ def faults(found: Verification) -> list[str]:
     ],
     ids=lambda more: " ".join(more),
 )
-def test_runs_of_every_kind_are_sound_before_and_after_a_merge(
-    tmp_path: Path, label: Label, more: list[str]
-) -> None:
-    store = label(*more)
-    before = verify(store)
-    assert faults(before) == [] and before.notes == []
+def test_runs_of_every_kind_are_sound(tmp_path: Path, copy_run: Label, more: list[str]) -> None:
+    store = copy_run(*more)
+    found = verify(store)
+    assert faults(found) == [] and found.notes == []
     rows, rollouts = len(list(read_labels(store))), len(list(read_rollouts(store)))
-    assert (before.num_blocks, before.num_solutions, before.num_rollouts) == (3, rows, rollouts)
-    compact(store, rows=1000)
-    after = verify(store)
-    assert faults(after) == [] and after.notes == [] and after.num_shards == 1
-    assert (after.num_blocks, after.num_solutions, after.num_rollouts) == (3, rows, rollouts)
+    assert (found.num_blocks, found.num_solutions, found.num_rollouts) == (3, rows, rollouts)
 
 
-def test_runs_that_were_graded_again_or_imported_are_sound(tmp_path: Path, label: Label) -> None:
-    store = label()
+def test_runs_that_were_graded_again_or_imported_are_sound(tmp_path: Path, copy_run: Label) -> None:
+    store = copy_run()
     jobs.regrade(store.location, str(tmp_path / "again"))
     jobs.export_run(store.location, "trl", str(tmp_path / "trl"))
     jobs.import_file(str(tmp_path / "trl" / "data.jsonl"), "trl", str(tmp_path / "imported"))
-    for run, shards in (("again", 3), ("imported", 1)):
+    for run, blocks in (("again", 3), ("imported", 1)):
         found = verify(Store(str(tmp_path / run)))
-        assert found.is_sound and found.num_shards == shards and found.num_solutions == 48
+        assert found.is_sound and found.num_blocks == blocks and found.num_solutions == 48
 
 
 Rows = list[LabeledSolution]
@@ -112,14 +105,14 @@ def _other_root(rows: Rows) -> Rows:
     [
         (_other_counts, "1 prefixes have counts that differ from their rollouts"),
         (_other_root, "4 prefixes have counts that differ from their rollouts"),
-        (lambda rows: [*rows, rows[0]], "1 of its solutions also occur in labels/new.parquet"),
+        (lambda rows: [*rows, rows[0]], "holds 1 solutions twice"),
         (lambda rows: rows[4:], "1 problems have rollouts but no labels (p0)"),
     ],
 )
 def test_labels_that_do_not_agree_with_their_rollouts(
-    tmp_path: Path, label: Label, change: Callable[[Rows], Rows], fault: str
+    tmp_path: Path, copy_run: Label, change: Callable[[Rows], Rows], fault: str
 ) -> None:
-    store = label("block_problems=12")
+    store = copy_run("block_problems=12")
     rows, rollouts = list(read_labels(store)), list(read_rollouts(store))
     rows.sort(key=lambda row: (row.problem.id, row.solution.sample_index))
     store = Store(str(tmp_path / "new"), create=True)
@@ -129,10 +122,10 @@ def test_labels_that_do_not_agree_with_their_rollouts(
 
 
 def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(
-    tmp_path: Path, label: Label
+    tmp_path: Path, copy_run: Label
 ) -> None:
-    label()
-    jobs.regrade(str(tmp_path / "run"), str(tmp_path / "again"))  # which has no plan
+    copy_run()
+    jobs.regrade(str(tmp_path / "run"), str(tmp_path / "again"))  # a regraded run has no plan
     store = Store(str(tmp_path / "again"))
     first, second, _ = store.names("labels")
     rows = list(read_labels(store))
@@ -149,8 +142,8 @@ def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(
     assert any("labels/notes.txt" in note for note in found.notes)
 
 
-def test_blocks_are_compared_with_the_plan(tmp_path: Path, label: Label) -> None:
-    store = label("block_problems=2")
+def test_blocks_are_compared_with_the_plan(tmp_path: Path, copy_run: Label) -> None:
+    store = copy_run("block_problems=2")
     name, *_ = store.names("labels")
     rows = [row for row in read_labels(store, [name[7:-8]])]
     store.delete(name)
@@ -161,40 +154,28 @@ def test_blocks_are_compared_with_the_plan(tmp_path: Path, label: Label) -> None
     found = verify(store)
     (line,) = faults(found)
     assert line.startswith(
-        f"{name}: lacks 1 problems that the plan assigns to it, and holds 1 others"
+        f"{name}: lacks 1 problems that the plan assigns to it, and holds 1 other problems"
     )
-    assert "1 files in labels/ belong to no block of the plan" in "\n".join(found.notes)
+    assert "1 files in labels/ do not belong to any block of the plan" in "\n".join(found.notes)
 
 
-def test_superseded_labels_are_not_counted(tmp_path: Path, label: Label) -> None:
-    store = label()
+def test_superseded_labels_are_not_counted(tmp_path: Path, copy_run: Label) -> None:
+    store = copy_run()
     source = tmp_path / "problems.jsonl"
     source.write_text(source.read_text().replace('"answer": "3"', '"answer": "33"'))
     changes = scripted_overrides(source, tmp_path / "run", "ray.address=none")
     run_label_job(changes, accept_changes=True)
-    for found in (verify(store), (compact(store, rows=1000), verify(store))[1]):
-        assert faults(found) == [] and found.notes == []
-        assert (found.num_blocks, found.num_solutions) == (4, 48)
+    found = verify(store)
+    assert faults(found) == [] and found.notes == []
+    assert (found.num_blocks, found.num_solutions) == (4, 48)
     part = tmp_path / "run" / "plan" / "000001.parquet"
     part.unlink()
     (line,) = faults(verify(store))
     assert line.startswith("plan/000001.parquet: missing, though plan/000002.parquet is there")
 
 
-def test_a_run_that_is_merged_meanwhile_is_not_called_damaged(tmp_path: Path, label: Label) -> None:
-    store = label()
-
-    def merge(done: int, count: int) -> None:
-        if done == 1:
-            compact(Store(store.location), rows=1000)
-
-    found = verify(store, on_progress=merge)
-    assert found.is_sound
-    assert found.notes[0] == "shards were merged during the check: run verify again"
-
-
-def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path, label: Label) -> None:
-    store = label("estimator.kind=posterior")
+def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path, copy_run: Label) -> None:
+    store = copy_run("estimator.kind=posterior")
     rollouts = store.names("rollouts")
     content = store.read(rollouts[0]) or b""
     store.delete(rollouts[0])
@@ -210,8 +191,8 @@ def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path, label
     assert f"delete it and labels/{rollouts[0][9:25]}.parquet and run the job again" in missing
     assert gone.startswith(f"{priors}: missing, though labels depend on it")
     assert [note.partition(" ")[0] for note in found.notes] == ["1", "1"]
-    assert "rollouts files belong to no labels shard" in found.notes[0]
-    assert "journals are of finished blocks" in found.notes[1]
+    assert "rollouts files do not belong to any labels shard" in found.notes[0]
+    assert "journals belong to finished blocks" in found.notes[1]
 
 
 def test_labels_without_solutions_or_steps_are_sound(tmp_path: Path) -> None:

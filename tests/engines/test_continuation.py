@@ -1,4 +1,4 @@
-"""Prefixes of sampled solutions reach the embedded engine as the ids that it sampled."""
+"""The embedded engine receives prefixes of sampled solutions as the ids that it sampled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def policy_of(model: str) -> PolicySettings:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """What the decoder was given and sampled."""
+    """Record the contexts and the sampled ids of the decoder."""
     recorded, step = Calls(), SharedPrefixDecoder.step
 
     def recording(decoder: SharedPrefixDecoder) -> list[Row]:
@@ -45,4 +45,5 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(calls: Calls, tmp_p
     policy = HfEngine(policy_of(chat_model(tmp_path)))
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 2 * NUM_SOLUTIONS
-    assert num_other_tokens(policy, results) > 1  # so that tokenising anew would be seen
+    # so that tokenizing the text again would be noticed
+    assert num_other_tokens(policy, results) > 1

@@ -1,4 +1,4 @@
-"""The decoder against transformers' plain forward pass, on models of several shapes."""
+"""The decoder compared with transformers' plain forward pass, on models of several shapes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.engines.cascade import ATTENTION, Row
-from mclabel.engines.decoder import SharedPrefixDecoder, uniform
+from mclabel.engines.decoder import SharedPrefixDecoder, uniform_numbers
 from mclabel.engines.text import PolicyText
 
 SHAPE = {
@@ -52,7 +52,7 @@ NO_END = 10**6
 
 
 def solution_ids(count: int) -> list[tuple[int, ...]]:
-    """Test problems with their reference solutions, as the bundled policy reads them."""
+    """Return test problems with their reference solutions, as token ids of the bundled policy."""
     text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
     return [
         text.prompt_ids(p.text)
@@ -68,8 +68,9 @@ def decoder(model: PreTrainedModel, **changes: Any) -> SharedPrefixDecoder:
 
 
 def exact(model: PreTrainedModel) -> PreTrainedModel:
-    """The model as transformers runs it, in float64: in float32 its logits of up to 40 are
-    themselves rounded by up to 2e-4, more than is allowed here.
+    """Return the model in float64, run by transformers.
+
+    In float32, its logits of up to 40 have rounding errors of up to 2e-4, more than the tolerance.
     """
     twin = copy.deepcopy(model).double().eval()
     twin.set_attn_implementation("eager")
@@ -82,7 +83,7 @@ def plain_logits(twin: PreTrainedModel, ids: list[int]) -> torch.Tensor:
 
 
 def worst_logit_error(model: PreTrainedModel, contexts: list[tuple[int, ...]], end: int) -> float:
-    """Largest difference to the plain forward pass while 60 rollouts come and go."""
+    """Return the largest logit difference to the plain forward pass over 60 rollouts."""
     twin = exact(model)
     rng = random.Random(0)
     engine = decoder(model, max_live=20, end_ids=[end], temperature=0.8)
@@ -105,11 +106,11 @@ def worst_logit_error(model: PreTrainedModel, contexts: list[tuple[int, ...]], e
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_equal_the_plain_forward_pass(name: str) -> None:
-    """In float64, so that little hides behind rounding (norms stay in float32)."""
+    """The comparison uses float64, so rounding hides few errors; norms stay in float32."""
     torch.manual_seed(0)
     rng = random.Random(name)
     texts = [tuple(rng.randrange(90) for _ in range(50)) for _ in range(3)]
-    texts.append(texts[0][:20] + texts[1][20:])  # shares a beginning with another text
+    texts.append(texts[0][:20] + texts[1][20:])  # shares its first tokens with another text
     contexts = [text[:cut] for text in texts for cut in rng.sample(range(1, 51), 20)]
     worst = worst_logit_error(MODELS[name]().double(), contexts, NO_END)
     assert worst < (1e-4 if name == "bundled" else 1e-6)
@@ -121,7 +122,7 @@ def test_sampled_tokens_follow_the_model_s_distribution() -> None:
     ids = solution_ids(1)[0]
     p_values = []
     for cut in (len(ids) - 30, len(ids) - 18, len(ids) - 7):
-        temperature = 3.0  # flat enough that many tokens are likely
+        temperature = 3.0  # so high that many tokens are likely
         probabilities = torch.softmax(plain_logits(twin, list(ids[:cut])) / temperature, -1)
         engine = decoder(model, temperature=temperature, max_live=500)
         counts = np.zeros(len(probabilities))
@@ -139,9 +140,9 @@ def test_sampled_tokens_follow_the_model_s_distribution() -> None:
 
 
 def test_seeds_decide_what_is_sampled_and_nothing_else_does() -> None:
-    """As far as logits go: other batches round them otherwise, by about 1e-6 here.
+    """Other batches round the logits differently, by about 1e-6 here.
 
-    That changes one of the 480 tokens only if its draw lies as close to the edge of its share.
+    The rounding changes one of the 480 tokens only if its draw lies that close to a boundary.
     """
     torch.manual_seed(1)
     model = MODELS["llama"]()
@@ -170,7 +171,7 @@ def test_a_narrow_step_computes_the_lowest_ranks_and_samples_the_same() -> None:
         engine = decoder(model, first_step=first_step)
         texts: dict[int, list[int]] = {}
         waiting = []
-        for seed in range(6):  # of two problems: the later one is asked for first
+        for seed in range(6):  # of two problems: the later problem is requested first
             row = Row(context=tuple(range(seed // 3, 25)), max_tokens=12, seed=seed)
             row.rank = (1 - seed // 3, seed)
             waiting += [] if engine.admit(row) else [row]
@@ -207,7 +208,7 @@ def test_rollouts_share_a_lane_until_they_part_and_wait_where_there_is_none() ->
         return texts
 
     roomy: list[int] = []
-    tight: list[int] = []  # 4 blocks of 8 lanes, for 4 contexts: 5 of the 13 find none
+    tight: list[int] = []  # 4 blocks of 8 lanes for 4 contexts: 5 of the 13 rows must wait
     assert sample(16, tight) == sample(64, roomy)
     assert max(tight) == 5 and max(roomy) == 0
 
@@ -218,7 +219,7 @@ def test_random_numbers_are_uniform_and_unrelated() -> None:
         for s in range(200)
         for p in range(50)
     ]
-    numbers = uniform(rows).reshape(200, 50)
+    numbers = uniform_numbers(rows).reshape(200, 50)
     assert chisquare(np.histogram(numbers, 50, (0, 1))[0]).pvalue > 1e-3
     assert abs(np.corrcoef(numbers[:, 0], numbers[:, 1])[0, 1]) < 0.25
     assert abs(np.corrcoef(numbers[:-1, 0], numbers[1:, 0])[0, 1]) < 0.25
@@ -272,5 +273,5 @@ def test_memory_of_unused_prefixes_is_bounded() -> None:
 
 def test_attention_it_does_not_have_is_refused() -> None:
     model = MistralForCausalLM(MistralConfig(**SHAPE, num_key_value_heads=2, sliding_window=8))
-    with pytest.raises(EngineError, match="MistralForCausalLM uses attention"):
+    with pytest.raises(EngineError, match="MistralForCausalLM uses a kind of attention"):
         decoder(model)

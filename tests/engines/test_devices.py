@@ -1,4 +1,4 @@
-"""The engine and the device that a configuration chooses, before anything is started."""
+"""The engine and the device that a configuration selects, before any engine starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from mclabel.core.config.load import load_config
 from mclabel.engines import ENGINES, EngineResources, EngineSettings, PolicySettings, make_engine
 from mclabel.engines.devices import check_device, resolve_device
 from mclabel.engines.hub import weights_fingerprint
-from mclabel.evaluate.search.job import SearchEvalConfig
 from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.judge.score import ScorerJudge
 from mclabel.labeling.config import LabelConfig
@@ -28,7 +27,7 @@ from mclabel.search.prm_scorer import PrmScorer
 
 CONFIGURATIONS = (
     *(JudgeConfig, LabelConfig, RLConfig, ScoreConfig, SearchConfig),
-    *(SearchEvalConfig, ServeRewardsConfig, ServeSearchConfig, TrainConfig),
+    *(ServeRewardsConfig, ServeSearchConfig, TrainConfig),
 )
 
 
@@ -76,12 +75,13 @@ def test_a_gpu_is_reserved_where_there_is_one(
 @pytest.mark.ray
 @pytest.mark.usefixtures("own_cluster")
 def test_a_worker_takes_only_a_gpu_that_is_reserved_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a node that says it has a GPU; Ray does not hide it from a worker without one."""
+    """The node declares a GPU, which Ray does not hide from a worker without a GPU."""
     ray.init("local", num_cpus=1, num_gpus=1, include_dashboard=False)
 
-    def devices() -> tuple[str, ...]:  # pickled whole: a worker imports nothing else of this file
+    # pickled by value: a worker imports nothing else from this file
+    def devices() -> tuple[str, ...]:
         torch.cuda.is_available = lambda: True
-        with ThreadPoolExecutor(1) as thread:  # in one, engines load their models
+        with ThreadPoolExecutor(1) as thread:  # engines load their models in a thread
             return tuple(thread.map(resolve_device, ("auto", "cuda")))
 
     worker = ray.remote(devices)
@@ -90,7 +90,7 @@ def test_a_worker_takes_only_a_gpu_that_is_reserved_for_it(monkeypatch: pytest.M
     }
     assert found == {0: ("cpu", "cuda"), 0.5: ("cuda", "cuda"), 1: ("cuda", "cuda")}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert resolve_device("auto") == "cuda"  # the driver has what its machine has
+    assert resolve_device("auto") == "cuda"  # the driver may use the GPU of its machine
 
 
 SERVER = "policy.engine.endpoints=[http://localhost:8000/v1]"
@@ -114,29 +114,28 @@ def test_every_engine_is_found_and_loads_nothing_when_it_is_made(kind: str) -> N
     assert type(engine).Settings is type(policy.engine)
 
 
+WHOLE = "policy.engine={kind: vllm, tensor_parallel: 2}"
+
+
 @pytest.mark.parametrize(
-    "overrides",
+    ("overrides", "same"),
     [
-        ["policy.engine=vllm", "policy.engine.tensor_parallel=2"],
-        ["policy.engine.tensor_parallel=2", "policy.engine=vllm"],
-        ["policy.engine.tensor_parallel=2", "policy.engine.kind=vllm"],
-        ["policy.engine={kind: vllm, tensor_parallel: 2}"],
+        # The name and the keys of an engine come in any order.
+        (["policy.engine=vllm", "policy.engine.tensor_parallel=2"], WHOLE),
+        (["policy.engine.tensor_parallel=2", "policy.engine=vllm"], WHOLE),
+        (["policy.engine.tensor_parallel=2", "policy.engine.kind=vllm"], WHOLE),
+        (["policy={engine: {kind: vllm, tensor_parallel: 2}}"], WHOLE),
+        # An engine that is given whole or by name replaces an earlier one.
+        (["policy.engine=hf", "policy.engine.threads=3", WHOLE], WHOLE),
+        ([WHOLE, "policy.engine=hf"], "policy.engine=hf"),
+        (
+            ["policy.engine=vllm", "policy.engine=hf", "policy.engine.threads=3"],
+            "policy.engine={kind: hf, threads: 3}",
+        ),
     ],
 )
-def test_the_name_and_the_keys_of_an_engine_come_in_any_order(overrides: list[str]) -> None:
-    chosen = engine_of(*overrides)
-    assert chosen.kind == "vllm"
-    assert chosen == engine_of("policy={engine: {kind: vllm, tensor_parallel: 2}}")
-    assert engine_of(*overrides, "policy.temperature=0").identity() == {}
-
-
-def test_an_engine_that_is_given_whole_or_by_name_replaces_an_earlier_one() -> None:
-    whole = "policy.engine={kind: vllm, tensor_parallel: 4}"
-    assert engine_of(whole, "policy.engine=hf").kind == "hf"
-    assert engine_of("policy.engine=hf", "policy.engine.threads=3", whole) == engine_of(whole)
-    assert (
-        engine_of("policy.engine=vllm", "policy.engine=hf", "policy.engine.threads=3").kind == "hf"
-    )
+def test_overrides_choose_one_engine(overrides: list[str], same: str) -> None:
+    assert engine_of(*overrides) == engine_of(same)
 
 
 def test_labels_depend_on_what_changes_the_weights_and_not_on_the_engine() -> None:

@@ -1,4 +1,4 @@
-"""The `hosted` engine itself; tests/judge/test_critic_hosted.py has critics that ask it."""
+"""The `hosted` engine itself; tests/judge/test_critic_hosted.py tests critics that use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.hosted_server import KEY, MODEL, NUM_THOUGHTS, HostedServer
 
 
 class Whole(Engine):
-    """Of somebody's own: it answers nothing, in nine tokens."""
+    """A user's own engine, which returns an empty answer of nine counted tokens."""
 
     continues = False
 
@@ -60,7 +60,8 @@ def test_messages_go_out_and_the_service_counts_the_tokens(
         finally:
             await engine.close()
         assert after.num_sampled_tokens - before.num_sampled_tokens == found.num_tokens
-        assert after.num_prefill_tokens - before.num_prefill_tokens == 7 - 1  # one of the cache
+        # one prompt token is cached
+        assert after.num_prefill_tokens - before.num_prefill_tokens == 7 - 1
         assert (before.num_cached_tokens, after.num_cached_tokens) == (1, 2)
         return found
 

@@ -1,4 +1,4 @@
-"""Models from a hub: a server of ours that speaks the hub's protocol stands in for the real one."""
+"""Models from a hub, for which a local server speaks the hub's protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES["README.md"] = b"no part of a model"
 
 
 class Hub(ThreadingHTTPServer):
-    """Has arith/policy; arith/gated is gated, all else is missing."""
+    """A hub that has arith/policy; arith/gated is gated, and all other models are missing."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -85,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *arguments: object) -> None:
-        """Silent."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def hub() -> Iterator[Hub]:
 
 
 def in_child(hub: Hub, cache: Path, code: str, before: str = "") -> subprocess.Popen[str]:
-    """Python code in a process of its own, as the hub's client reads its environment once."""
+    """Run Python code in its own process, because the hub's client reads its environment once."""
     environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(cache)}
     environment |= {
         "HF_HUB_OFFLINE": "0",
@@ -162,7 +162,8 @@ def test_what_the_hub_answers_is_one_clear_message(
 def test_a_hub_that_cannot_be_reached(hub: Hub, tmp_path: Path) -> None:
     hub.shutdown()
     hub.server_close()
-    at_once = "import time; time.sleep = lambda seconds: None"  # between the client's attempts
+    # removes the pauses between the client's attempts
+    at_once = "import time; time.sleep = lambda seconds: None"
     answer = said(in_child(hub, tmp_path, "pin_model('arith/policy', revision=None)", at_once))
     assert answer.startswith("refused: policy.model='arith/policy': ")
     assert "cannot be reached" in answer

@@ -1,4 +1,4 @@
-"""How an engine starts: stages, weights, threads, and what a failing child has printed."""
+"""The start of an engine: stages, weights, threads, and the output of a failing child."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
 from types import ModuleType, SimpleNamespace
@@ -15,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
@@ -25,9 +26,9 @@ from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.engines import Engine, PolicySettings, make_engine
 from mclabel.engines.cascade import Row
-from mclabel.engines.decoder import draw
+from mclabel.engines.decoder import draw_tokens
 from mclabel.engines.hf import HfEngine
-from mclabel.engines.loading import current_stage, load_beside, note_stage, starting
+from mclabel.engines.loading import current_stage, load_in_thread, mark_start, note_stage
 from mclabel.engines.pretrained import check_finite, load_tensors, save_weights
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.vllm_start import OutputTail, StartLog
@@ -57,7 +58,7 @@ def test_the_log_of_vllm_gives_the_stages_and_its_detail_is_not_shown(
     with log.detailed():
         assert os.environ["VLLM_LOGGING_LEVEL"] == config.logging_config.log_level == "INFO"
     assert os.environ["VLLM_LOGGING_LEVEL"] == config.logging_config.log_level == "WARNING"
-    with starting():
+    with mark_start():
         for line in LOG.splitlines():
             shown.append(log.is_shown(line))
             stages.append(str(current_stage()).partition(" (")[0])
@@ -69,7 +70,7 @@ def test_the_log_of_vllm_gives_the_stages_and_its_detail_is_not_shown(
         "capturing CUDA graphs",
     ]
     assert shown == [False, True, True, False, True, False, False, True]
-    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")  # what a user asks for is shown
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")  # the user's own log level is respected
     assert all(StartLog(None, on_ray=False).is_shown(line) for line in LOG.splitlines())
 
 
@@ -82,26 +83,26 @@ def test_a_start_has_stages_in_whatever_thread_it_loads() -> None:
         return 3
 
     async def start() -> None:
-        with starting():
+        with mark_start():
             assert re.fullmatch(r"loading \(\d+ s\)", str(current_stage()))
-            loaded = asyncio.create_task(load_beside(load))
+            loaded = asyncio.create_task(load_in_thread(load))
             while str(current_stage()).startswith("loading ("):
                 await asyncio.sleep(0.001)
             assert re.fullmatch(r"loading weights \(\d+ s\)", str(current_stage()))
             goes_on.set()
             assert await loaded == 3
         assert current_stage() is None
-        note_stage("sampling")  # nothing is started
+        note_stage("sampling")  # no engine is starting
         assert current_stage() is None
 
     asyncio.run(start())
 
 
 class SlowEngine(ScriptedEngine):
-    """Takes a while to start."""
+    """A scripted engine that takes a second to start."""
 
     async def start(self) -> None:
-        """Load nothing, slowly."""
+        """Wait instead of loading weights."""
         note_stage("loading weights")
         await asyncio.sleep(1.0)
 
@@ -110,7 +111,7 @@ class SlowEngine(ScriptedEngine):
 def test_a_job_shows_what_its_engines_do_while_they_start(
     tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also while another thread imports Ray, as vLLM does."""
+    """The stages also appear while another thread imports Ray, as vLLM does."""
     if address == "none":
         monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
     source = write_problems(tmp_path, 2)
@@ -134,8 +135,6 @@ def engine(model: str, **settings: object) -> Engine:
 
 
 def weights(model: str) -> dict[str, torch.Tensor]:
-    from transformers import AutoModelForCausalLM
-
     return AutoModelForCausalLM.from_pretrained(str(bundled_model(model))).state_dict()
 
 
@@ -182,7 +181,7 @@ def test_weights_are_refused_while_sampling_and_of_another_model() -> None:
 
 def test_an_engine_that_cannot_says_so() -> None:
     one = make_engine(PolicySettings.model_validate({"engine": "scripted"}), seed=0)
-    with pytest.raises(EngineError, match="scripted: cannot take new weights"):
+    with pytest.raises(EngineError, match="scripted: this engine cannot take new weights"):
         asyncio.run(one.update_weights({}))
 
 
@@ -194,8 +193,8 @@ def test_saved_weights_hold_tied_tensors_once(tmp_path: Path) -> None:
     assert torch.equal(found["b"], tensor + 1)
 
 
-def damaged(folder: Path, damage: float) -> Path:
-    """The bundled policy with one number of one of its weights changed."""
+def damaged_policy(folder: Path, damage: float) -> Path:
+    """Copy the bundled policy with one changed number in one of its weights."""
     shutil.copytree(bundled_model("policy"), folder)
     (path,) = folder.glob("*.safetensors")
     weights = load_file(path)
@@ -207,7 +206,7 @@ def damaged(folder: Path, damage: float) -> Path:
 
 @pytest.mark.parametrize("damage", [float("nan"), float("inf")])
 def test_a_policy_whose_weights_are_no_numbers_is_refused(tmp_path: Path, damage: float) -> None:
-    model = damaged(tmp_path / "model", damage)
+    model = damaged_policy(tmp_path / "model", damage)
     job = [f"policy.model={model}", "policy.engine=hf", "problems.source=arith", "ray.address=none"]
     job += ["problems.limit=1", f"out={tmp_path / 'out'}"]
     result = run_verb(["label", "/dev/null", *job], code=2)
@@ -230,10 +229,8 @@ def test_rows_of_tokens_that_no_text_has_may_be_anything(tied: bool) -> None:
     model = LlamaForCausalLM(config)
     with torch.no_grad():
         model.get_input_embeddings().weight[96] = float("nan")
-    if not tied:
-        check_finite(model, "m")
-        return
-    with pytest.raises(EngineError, match=r"m: its weight model.embed_tokens.weight holds NaN"):
+    refused = pytest.raises(EngineError, match=r"m: its weight model.embed_tokens.weight holds NaN")
+    with refused if tied else nullcontext():
         check_finite(model, "m")
 
 
@@ -241,11 +238,11 @@ def test_rows_of_tokens_that_no_text_has_may_be_anything(tied: bool) -> None:
 def test_logits_that_are_no_numbers_draw_nothing(temperature: float) -> None:
     logits = torch.zeros(2, 5)
     lanes = [[Row(context=(1,), max_tokens=4, seed=seed, tag=seed)] for seed in range(2)]
-    drawn = draw(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
+    drawn = draw_tokens(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
     assert [len(row) for row in drawn] == [1, 1]
     logits[1, 3] = float("nan")
     with pytest.raises(EngineError, match="logits are NaN"):
-        draw(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
+        draw_tokens(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
 
 
 def test_an_engine_keeps_its_number_of_threads_beside_others() -> None:
@@ -314,10 +311,11 @@ def test_children_that_live_on_are_copied_and_need_no_reader(
 
 
 def test_lines_may_be_kept_from_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    """Line by line, however they come; the reason is found in what was not shown, too."""
+    """Lines are filtered one by one. The error's reason is also found in hidden lines."""
     lines = ["INFO a\r\n", "b\r", "INFO KeyError: c\n", "\n", "d"]
     program = "import sys, time\nfor x in " + repr("".join(lines)) + ":\n"
-    program += "    sys.stdout.write(x); sys.stdout.flush(); time.sleep(0.01)"  # in pieces
+    # in pieces of one character
+    program += "    sys.stdout.write(x); sys.stdout.flush(); time.sleep(0.01)"
     output = OutputTail(lambda line: not line.startswith("INFO"))
     with output:
         subprocess.run([sys.executable, "-c", program], check=True)
@@ -328,7 +326,7 @@ def test_lines_may_be_kept_from_the_terminal(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_a_terminal_stays_one_for_this_process() -> None:
-    """A progress bar goes on while an engine starts: it moves on terminals alone."""
+    """A progress bar, which only moves on a terminal, continues while an engine starts."""
     program = "import os, sys\nfrom mclabel.engines.vllm_start import OutputTail\n"
     program += "with OutputTail():\n"
     program += "    print('shown', sys.stdout.isatty(), sys.stderr.isatty(), os.isatty(1))\n"

@@ -1,4 +1,4 @@
-"""The `openai` engine against servers that refuse, limit, fail and come back."""
+"""The `openai` engine with servers that refuse, limit, fail and recover."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_tokens": 100}
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses a hundredth as long."""
+    """Shorten the pauses between attempts to a hundredth."""
     monkeypatch.setattr("mclabel.engines.endpoints.FIRST_PAUSE_S", 0.005)
     monkeypatch.setattr("mclabel.engines.served.ServedEngine.start_s", 0.2)
 
 
 @asynccontextmanager
-async def started(
+async def running_engine(
     *urls: str, sampling: Mapping[str, Any] = SAMPLING, **settings: Any
 ) -> AsyncIterator[OpenAIEngine]:
-    """Start an engine on servers, and close it in the end."""
+    """Start an engine for these servers, and close it at the end."""
     servers = OpenAIEngine.Settings(endpoints=list(urls), **{"retry_s": 5.0, **settings})
     policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, **sampling))
     await policy.start()
@@ -51,10 +51,10 @@ def sample(
     sampling: Mapping[str, Any] = SAMPLING,
     **settings: Any,
 ) -> list[Completion]:
-    """Completions of one problem each, from a policy of its own."""
+    """Return one completion of each of `count` problems, from a new engine."""
 
     async def run() -> list[Completion]:
-        async with started(*urls, sampling=sampling, **settings) as policy:
+        async with running_engine(*urls, sampling=sampling, **settings) as policy:
             asked = [
                 policy.sample(policy.prompt_ids(f"What is 1 + {i}?"), policy.encode(prefix), seed=i)
                 for i in range(count)
@@ -68,18 +68,18 @@ def sample(
 
 
 def test_ids_go_out_and_come_back_with_every_parameter() -> None:
-    with Server() as server:
-        (completion,) = sample(server.url, prefix="So,\n", per_request_seeds=True)
-        body = server.bodies[-1]
-    assert completion.text == ANSWER
-    assert completion.ids == policy_text().encode(ANSWER)
-    assert completion.finish_reason == "stop"
     text = policy_text()
+    with Server() as server:
+        found = sample(server.url, prefix="So,\n", per_request_seeds=True)
+        body = server.bodies[-1]
+        (stopped,) = sample(server.url, sampling={"stop": ["= 2."]})
+        assert server.bodies[-1]["stop"] == ["= 2."] and stopped.text == "1 + 1 = 2."
+    assert found == [Completion(ids=text.encode(ANSWER), text=ANSWER, finish_reason="stop")]
     assert body["prompt"] == [*text.prompt_ids("What is 1 + 0?"), *text.encode("So,\n")]
     expected = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.0, "seed": 0, "n": 1}
     expected |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    expected |= {"max_tokens": 100 - len(policy_text().encode("So,\n")), "return_token_ids": True}
-    expected |= {"stop_token_ids": sorted(policy_text().end_ids()), "skip_special_tokens": False}
+    expected |= {"max_tokens": 100 - len(text.encode("So,\n")), "return_token_ids": True}
+    expected |= {"stop_token_ids": sorted(text.end_ids()), "skip_special_tokens": False}
     assert {name: body[name] for name in expected} == expected
 
 
@@ -102,13 +102,6 @@ def test_a_server_without_ids_has_its_texts_tokenised_once() -> None:
             sample(server.url, sampling={"stop": ["x"]})
 
 
-def test_stop_texts_stay_and_end_the_completion() -> None:
-    with Server() as server:
-        (completion,) = sample(server.url, sampling={"stop": ["= 2."]})
-        assert server.bodies[-1]["stop"] == ["= 2."]
-    assert completion.text == "1 + 1 = 2."
-
-
 def test_limits_failures_and_lost_connections_are_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,35 +118,42 @@ USAGE = b'"usage": {"prompt_tokens": 9}'
 NONSENSE = [
     (b"<html>busy</html>", "does not return JSON but '<html>busy"),
     (b'{"choices": [{"te', "does not return JSON"),
-    (b"[]", "is no object"),
+    (b"[]", "is not a JSON object"),
     (b"{%s}" % USAGE, "has no choices"),
     (b'{"choices": null, %s}' % USAGE, "has no choices"),
     (b'{"choices": [], %s}' % USAGE, "has no choices"),
     (b'{"choices": [{"text": "x", "finish_reason": "stop"}]}', "has neither usage"),
     (b'{"choices": [{"text": null, "finish_reason": "stop"}], %s}' % USAGE, "has no text"),
     (b'{"choices": [{"token_ids": ["a"]}], %s}' % USAGE, "has no token ids"),
+    (
+        b'{"choices": [{"text": "x", "finish_reason": "content_filter"}],'
+        b' "usage": {"prompt_tokens": 10}}',  # as many as the prompt has
+        "aborted a completion: content_filter",
+    ),
 ]
 
 
 def test_an_answer_that_cannot_be_used_fails_its_request_alone() -> None:
     async def run(url: str) -> None:
-        async with started(url) as policy:
+        async with running_engine(url) as policy:
             prompt = policy.prompt_ids("What is 1 + 1?")
             for body, message in NONSENSE:
                 server.faults += [body] * 2
-                assert (await policy.sample(prompt, (), seed=0)).text == ANSWER  # asked again
+                # the request was repeated
+                assert (await policy.sample(prompt, (), seed=0)).text == ANSWER
                 server.faults += [body] * 3
                 with pytest.raises(BadAnswer, match=message):
                     await policy.sample(prompt, (), seed=0)
             server.faults += [b"{}"] * 3 * 16
-            for _ in range(14):  # after the last of the above
+            for _ in range(14):  # one failed request from above comes before them
                 with pytest.raises(BadAnswer):
                     await policy.sample(prompt, (), seed=0)
             with pytest.raises(
                 EngineError, match=r"has no choices.* The last 16 requests failed"
             ) as caught:
                 await policy.sample(prompt, (), seed=0)
-            assert not isinstance(caught.value, RequestFailed)  # no request alone
+            # not the failure of a single request
+            assert not isinstance(caught.value, RequestFailed)
 
     with Server() as server:
         asyncio.run(run(server.url))
@@ -166,18 +166,17 @@ def test_an_answer_that_cannot_be_used_fails_its_request_alone() -> None:
         ({"finish_reason": "unheard-of"}, 5, "stop"),
         ({"finish_reason": None}, 5, "stop"),
         ({}, 5, "stop"),
-        ({}, 7, "length"),  # all that were allowed
+        ({}, 7, "length"),  # as many as are allowed
         ({"finish_reason": "max_tokens"}, 5, "length"),
-        ({"finish_reason": "content_filter"}, 5, None),
     ],
 )
 def test_other_words_for_the_end_and_no_usage_are_read(
-    end: dict[str, Any], num_ids: int, finish_reason: str | None
+    end: dict[str, Any], num_ids: int, finish_reason: str
 ) -> None:
-    """The ids of the prompt show what the server read, as its usage would."""
+    """The ids of the prompt show what the server has read, as its usage would."""
 
     async def run(url: str) -> Completion:
-        async with started(url, sampling={"max_tokens": 7}) as policy:
+        async with running_engine(url, sampling={"max_tokens": 7}) as policy:
             prompt = policy.prompt_ids("What is 1 + 1?")
             ids = policy.encode(ANSWER)[:num_ids]
             answer = {"choices": [{"text": "", "token_ids": ids, **end}]}
@@ -186,17 +185,13 @@ def test_other_words_for_the_end_and_no_usage_are_read(
             return await policy.sample(prompt, (), seed=0)
 
     with Server() as server:
-        if finish_reason is None:
-            with pytest.raises(BadAnswer, match="broke a completion off: content_filter"):
-                asyncio.run(run(server.url))
-        else:
-            found = asyncio.run(run(server.url))
-            assert (found.finish_reason, len(found.ids)) == (finish_reason, num_ids)
+        found = asyncio.run(run(server.url))
+    assert (found.finish_reason, len(found.ids)) == (finish_reason, num_ids)
 
 
 def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> None:
     async def run(url: str) -> list[Any]:
-        async with started(url, retry_s=0.0) as policy:
+        async with running_engine(url, retry_s=0.0) as policy:
             server.faults += [(503, {"Retry-After": "300"})]
             prompt = policy.prompt_ids("What is 1 + 1?")
             asked = [policy.sample(prompt, (), seed=i) for i in range(20)]
@@ -214,7 +209,7 @@ def test_a_dead_endpoint_is_set_aside_and_used_again_when_it_is_back() -> None:
         assert len(sample(dead, one.url, count=8)) == 8
         asked = len(one.bodies)
         assert len(sample(one.url, two.url, count=40)) == 40
-        assert 5 < len(one.bodies) - asked < 36  # problems are spread over both
+        assert 5 < len(one.bodies) - asked < 36  # problems are spread over both servers
         one.faults += [(503, {})] * 4
         assert len(sample(one.url, two.url, count=40)) == 40
 
@@ -237,8 +232,8 @@ def test_chat_is_used_where_the_server_shows_that_it_continues_exactly() -> None
 @pytest.mark.parametrize(
     ("server", "arguments", "message"),
     [
-        ({"takes_ids": False}, {}, r"It must take token ids as a prompt.*vLLM's"),
-        ({"chat": True, "continues": False}, {"api": "chat"}, "use policy.engine.api=completions"),
+        ({"takes_ids": False}, {}, r"must accept token ids as a prompt.*vLLM's"),
+        ({"chat": True, "continues": False}, {"api": "chat"}, "Set policy.engine.api=completions"),
         (
             {"chat": True, "returns_ids": False},
             {"api": "chat"},
@@ -249,7 +244,7 @@ def test_chat_is_used_where_the_server_shows_that_it_continues_exactly() -> None
         ({"names": ("a", "b")}, {}, r"policy\.engine\.model=None: .* serves a, b"),
         ({"names": ("a", "b")}, {"model": "c"}, "model='c'"),
         ({"is_html": True}, {}, "does not return JSON"),
-        ({"key": KEY}, {}, r"wants a key\. Set policy\.engine\.api_key_env"),
+        ({"key": KEY}, {}, r"requires an API key\. Set policy\.engine\.api_key_env"),
     ],
 )
 def test_a_server_that_cannot_do_what_is_needed_is_refused(
@@ -307,7 +302,7 @@ def test_slots_are_given_to_the_most_urgent_and_survive_cancelling() -> None:
         slots, order, go = Slots(1), [], asyncio.Event()
 
         async def work(priority: int) -> None:
-            async with slots.taken(priority):
+            async with slots.hold_slot(priority):
                 order.append(priority)
                 await go.wait()
 

@@ -1,4 +1,4 @@
-"""Batches of the `openai` engine, of one engine and of several of one run."""
+"""Batches of the `openai` engine, for one engine and for several engines of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from mclabel.core.errors import EngineError
 from mclabel.engines import PolicySettings, openai_batch
-from mclabel.engines.loading import starting
+from mclabel.engines.loading import mark_start
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.run.shards.store import Store
 from tests.support.batch_server import BatchServer
@@ -28,7 +28,7 @@ async def started(
     engine = OpenAIEngine.Settings(endpoints=[server.url], batch=True, **own)
     policy = PolicySettings(model="arith:policy", engine=engine, max_tokens=100)
     found = OpenAIEngine(policy)
-    with starting(store):
+    with mark_start(store):
         await found.start()
     try:
         yield found
@@ -42,7 +42,7 @@ async def ask(engine: OpenAIEngine, *numbers: int, seed: int = 0) -> list[str]:
 
 
 def ids(server: BatchServer) -> list[list[str]]:
-    """Ids of the requests of each batch."""
+    """Return the ids of the requests in each batch."""
     files = [server.files[one["input_file_id"]] for one in server.batches.values()]
     return [[json.loads(line)["custom_id"] for line in file.splitlines()] for file in files]
 
@@ -52,7 +52,7 @@ def test_equal_requests_are_asked_once_and_seeds_make_them_differ(tmp_path: Path
         async with started(server, Store(str(tmp_path))) as engine:
             assert await ask(engine, 1, 1, 2) == [ANSWER] * 3
             assert [len(one) for one in ids(server)] == [2]
-            await ask(engine, 1)  # its answer is there
+            await ask(engine, 1)  # its answer is already there
             assert len(server.batches) == 1
             await ask(engine, 1, seed=1)
             assert [len(one) for one in ids(server)] == [2, 1]
@@ -71,7 +71,7 @@ def test_files_end_at_the_limit_of_bytes(tmp_path: Path, monkeypatch: pytest.Mon
         assert len(files) > 1 and all(len(file) <= 2500 for file in files)
         monkeypatch.setattr(openai_batch, "BATCH_BYTES", 100)
         async with started(server, Store(str(tmp_path))) as engine:
-            with pytest.raises(EngineError, match="does not fit into the 100 bytes of a batch"):
+            with pytest.raises(EngineError, match="a batch can have at most 100"):
                 await ask(engine, 10)
 
     with BatchServer() as server:
@@ -79,7 +79,7 @@ def test_files_end_at_the_limit_of_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_engine_finds_what_another_that_died_has_asked(tmp_path: Path) -> None:
-    """Also after its own start, as another engine of the run is given the blocks."""
+    """The other engine starts before the run assigns the blocks to it."""
 
     async def run(server: BatchServer) -> None:
         store = Store(str(tmp_path))
@@ -109,6 +109,6 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "batches" / "1.asked.json").write_text('{"file": "file-1", "requ')
     with (
         BatchServer() as server,
-        pytest.raises(EngineError, match=r"batches/1\.asked\.json of the run: is damaged"),
+        pytest.raises(EngineError, match=r"batches/1\.asked\.json of the run: the file is damaged"),
     ):
         asyncio.run(run(server))

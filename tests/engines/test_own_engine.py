@@ -1,4 +1,4 @@
-"""An engine of another package labels problems like any built-in one."""
+"""An engine from another package labels problems like any built-in engine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def label(folder: Path, *more: str, engine: str = OWN) -> list[LabeledSolution]:
 
 
 class UncountedEngine(ConstantEngine):
-    """An engine that gives no statistics of its own."""
+    """An engine without its own statistics."""
 
     stats = Engine.stats
 
@@ -66,7 +66,9 @@ def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:
     planned = jobs.plan(load_config(LabelConfig, None, overrides(tmp_path, OWN, *more)))
     assert planned.resources.num_cpus == 3
     assert ("engine", f"{OWN}, here") in planned.lines()
-    with pytest.raises(ConfigError, match=r"policy\.engine\.needs=luck: not here"):
+    with pytest.raises(
+        ConfigError, match=r"policy\.engine\.needs=luck: this machine does not have it"
+    ):
         label(tmp_path, "policy.engine.needs=luck")
 
 

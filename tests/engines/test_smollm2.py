@@ -1,4 +1,4 @@
-"""SmolLM2 from its package: a Hugging Face folder in the user's cache, made once."""
+"""SmolLM2 from its package: a Hugging Face folder that is created once in the user's cache."""
 
 from __future__ import annotations
 

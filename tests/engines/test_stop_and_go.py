@@ -1,9 +1,10 @@
-"""Completions that end at a given text, others that continue them, and engines that are closed."""
+"""Completions that end at a given text, their continuations, and engines that are closed."""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
@@ -25,15 +26,22 @@ PROBLEM = (
 )
 
 
-def started(**settings: object) -> Engine:
-    policy = PolicySettings.model_validate({"model": "arith:policy", "max_tokens": 120, **settings})
-    return make_engine(policy, seed=0)
+def on_engine(test: Callable[[Engine], Awaitable[None]]) -> None:
+    """Run a test on a started engine, and close the engine."""
+
+    async def run() -> None:
+        engine = make_engine(PolicySettings(model="arith:policy", max_tokens=120), seed=0)
+        await engine.start()
+        await test(engine)
+        await engine.close()
+
+    asyncio.run(run())
 
 
 async def _by_steps(
     engine: Engine, seed: int, *, num_tokens: int | None = None
 ) -> list[Completion]:
-    """A solution, one line at a time."""
+    """Sample a solution line by line."""
     prompt, ids, parts = engine.prompt_ids(PROBLEM), (), []
     for number in range(100):
         part = await engine.sample(
@@ -51,28 +59,23 @@ async def _by_steps(
 
 
 def test_a_line_ends_a_completion_that_is_continued() -> None:
-    async def run() -> None:
-        engine = started()
-        await engine.start()
+    async def test(engine: Engine) -> None:
         before = engine.stats()
         parts = await _by_steps(engine, 7)
         assert len(parts) > 2 and parts[-1].finish_reason == "stop" and not parts[-1].at_stop
         assert all(part.at_stop and part.text.endswith("\n") for part in parts[:-1])
         assert all(part.text.count("\n") == 1 for part in parts[:-1])
         after = engine.stats()
-        num_ids = sum(len(part.ids) for part in parts) + 1  # and the end token
+        num_ids = sum(len(part.ids) for part in parts) + 1  # plus the end token
         assert after.num_sampled_tokens - before.num_sampled_tokens == num_ids
         prompt = engine.prompt_ids(PROBLEM)
         assert after.num_prefill_tokens - before.num_prefill_tokens == len(prompt) - 1
-        await engine.close()
 
-    asyncio.run(run())
+    on_engine(test)
 
 
 def test_many_go_on_from_one_end_each_by_itself() -> None:
-    async def run() -> None:
-        engine = started()
-        await engine.start()
+    async def test(engine: Engine) -> None:
         prompt = engine.prompt_ids(PROBLEM)
         first = await engine.sample(prompt, (), seed=1, stop=("\n",))
         num_prefilled = engine.stats().num_prefill_tokens
@@ -86,15 +89,12 @@ def test_many_go_on_from_one_end_each_by_itself() -> None:
             assert whole.text.startswith(one.text) and not whole.at_stop
         alone = await engine.sample(prompt, first.ids, seed=3)
         assert alone == rest[64 + 3]
-        await engine.close()
 
-    asyncio.run(run())
+    on_engine(test)
 
 
 def test_a_step_is_cut_at_a_number_of_tokens() -> None:
-    async def run() -> None:
-        engine = started()
-        await engine.start()
+    async def test(engine: Engine) -> None:
         parts = await _by_steps(engine, 3, num_tokens=4)
         assert all(len(part.ids) <= 4 for part in parts)
         assert any(part.finish_reason == "length" for part in parts)
@@ -102,9 +102,8 @@ def test_a_step_is_cut_at_a_number_of_tokens() -> None:
         assert engine.decode(whole) == "".join(part.text for part in parts)
         for a, b in pairwise(parts):
             assert a.ids and (b.ids or b.finish_reason == "stop")
-        await engine.close()
 
-    asyncio.run(run())
+    on_engine(test)
 
 
 def test_a_closed_embedded_engine_frees_its_model_and_keeps_its_counts() -> None:
@@ -128,19 +127,19 @@ def test_a_closed_embedded_engine_frees_its_model_and_keeps_its_counts() -> None
 
 
 def prepared(settings: PolicySettings) -> PreparedPolicy:
-    """Without looking for the model or a GPU."""
+    """Return a prepared policy without checking for the model or a GPU."""
     return PreparedPolicy(settings=settings, engine=make_engine(settings))
 
 
 def test_models_that_do_not_fit_a_gpu_together_are_refused() -> None:
-    """By the share of a GPU that each reserves."""
+    """Each model's share of the GPU decides."""
 
     def models(share: float) -> PreparedModels:
         engine = VllmEngine.Settings(kind="vllm", gpu_memory_utilization=share)
         completer = CompleterSettings(model="b", engine=engine, cost=1)
         policy = PolicySettings(model="a", engine=engine)
         config = LabelConfig(out="x", policy=policy, completers=[completer])
-        return PreparedModels.of(config, prepared)
+        return PreparedModels.prepare_all(config, prepared)
 
     for share in (0.45, 0.5):
         assert models(share).resources(RayConfig()).num_gpus == 1

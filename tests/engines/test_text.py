@@ -1,4 +1,4 @@
-"""Prompts, examples, and the tokens and texts that end a completion."""
+"""Prompts, few-shot examples, and the tokens and texts that end a completion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
 from mclabel.engines import PolicySettings
-from mclabel.engines.text import PolicyText, StopTexts, ended_ids, model_end_ids, model_max_context
+from mclabel.engines.text import (
+    PolicyText,
+    StopTexts,
+    model_end_ids,
+    model_max_context,
+    trim_to_end,
+)
 
 FOLDER = str(bundled_model("policy"))
 CHATML = (
@@ -23,31 +29,37 @@ CHATML = (
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('No system') }}{% endif %}"
 
 
-def chatml(template: str = CHATML) -> PreTrainedTokenizerFast:
-    """The bundled tokenizer with a chat template that ends turns with a token of its own."""
+def chatml(template: str | None = CHATML) -> PreTrainedTokenizerFast:
+    """Return the bundled tokenizer with a chat template that has its own end-of-turn token."""
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.chat_template = template
     return tokenizer
 
 
-def test_examples_and_system_message_are_rendered_by_the_chat_template() -> None:
-    tokenizer = chatml()
-    text = PolicyText(tokenizer, template=None, system="Be brief.", few_shot=[("1+1?", "2")])
-    assert text.decode(text.prompt_ids("2+2?")) == (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n"
-        "<|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-
-
-def test_plain_prompts() -> None:
-    tokenizer = chatml()
-    text = PolicyText(tokenizer, template="Q: {problem}\nA:", system=None)
-    assert text.decode(text.prompt_ids("2+2?")) == "Q: 2+2?\nA:"
-    tokenizer.chat_template = None
-    text = PolicyText(tokenizer, template=None, system="Be brief.", few_shot=[("1+1?", "2")])
-    assert text.decode(text.prompt_ids("2+2?")) == "Be brief.\n\n1+1?\n2\n\n2+2?\n"
+@pytest.mark.parametrize(
+    ("chat", "arguments", "prompt"),
+    [
+        (
+            CHATML,
+            {"template": None, "system": "Be brief.", "few_shot": [("1+1?", "2")]},
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n"
+            "<|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n"
+            "<|im_start|>assistant\n",
+        ),
+        (CHATML, {"template": "Q: {problem}\nA:", "system": None}, "Q: 2+2?\nA:"),
+        (
+            None,
+            {"template": None, "system": "Be brief.", "few_shot": [("1+1?", "2")]},
+            "Be brief.\n\n1+1?\n2\n\n2+2?\n",
+        ),
+    ],
+)
+def test_examples_and_system_message_are_rendered(
+    chat: str | None, arguments: dict[str, Any], prompt: str
+) -> None:
+    text = PolicyText(chatml(chat), **arguments)
+    assert text.decode(text.prompt_ids("2+2?")) == prompt
 
 
 def test_the_end_of_a_turn_ends_a_completion() -> None:
@@ -90,7 +102,7 @@ def test_a_stop_text_ends_with_the_token_that_completes_it() -> None:
     [
         ("abc$", (), "abc", False),
         ("abEND", (), "abEND", False),
-        ("abENDcd", (), "abEND", False),  # sampled in the same step
+        ("abENDcd", (), "abEND", False),  # more text was sampled in the same step
         ("", (), "", False),
         ("a\nb\n", ("\n",), "a\n", True),
         ("ab$", ("\n",), "ab", False),
@@ -103,7 +115,7 @@ def test_what_a_completion_keeps_of_its_end(
     def decode(ids: object) -> str:
         return "".join(map(chr, ids))  # type: ignore[call-overload]
 
-    ids, at_stop = ended_ids(tuple(map(ord, text)), {ord("$")}, ("END",), stop, decode)
+    ids, at_stop = trim_to_end(tuple(map(ord, text)), {ord("$")}, ("END",), stop, decode)
     assert (decode(ids), at_stop) == (kept, is_at_stop)
 
 
@@ -130,7 +142,7 @@ def test_control_tokens_of_a_template_are_tokens_and_those_of_a_problem_are_text
         whole = tokenizer(CHAT.format("2+2?"), add_special_tokens=False)["input_ids"]
         assert plain == tuple(whole)
         assert text.decode(injected) == CHAT.format(INJECTED)
-        assert text.marked(injected) == MARKED.format(INJECTED)
+        assert text.mark_control_tokens(injected) == MARKED.format(INJECTED)
 
 
 CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"

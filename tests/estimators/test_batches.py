@@ -1,4 +1,4 @@
-"""What is decided for a problem must not depend on the batch, whatever the products' rounding."""
+"""Decisions for a problem do not depend on its batch, whatever the rounding of products."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from mclabel.labeling.estimators.posterior import plan
 from mclabel.labeling.estimators.posterior.arithmetic import LANES, combine, exp, log, total
 from mclabel.labeling.estimators.posterior.plan import PlanRequest, make_plans
-from mclabel.labeling.estimators.posterior.priors import TABLE, ClassPriors, wide_priors
+from mclabel.labeling.estimators.posterior.priors import TABLE, ClassPriors, uninformed_priors
 
 
 class Rough(np.ndarray[Any, Any]):
-    """Weights whose matrix products round by the number of rows, as those of a BLAS may."""
+    """Weights whose matrix products round by the number of rows, as in some BLAS."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         arrays = [np.asarray(x) for x in inputs]
@@ -38,7 +38,7 @@ def rough(priors: ClassPriors) -> ClassPriors:
 
 
 def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) -> PlanRequest:
-    """Chains of 1 to 9 steps and counts of up to `largest`."""
+    """Return a request with 1 to 4 chains of 1 to 9 steps and random counts up to `largest`."""
     num_steps = rng.integers(1, 10, rng.integers(1, 5))
     shape = (len(num_steps), num_steps.max() + 1)
     there = np.arange(shape[1]) <= num_steps[:, None]
@@ -48,7 +48,7 @@ def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) ->
         num_steps=num_steps,
         counts=np.array([right, wrong, rng.integers(0, others + 1), others], dtype=float),
         outcome=np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[rng.integers(0, 3, shape[0])],
-        elsewhere=rng.uniform(1e-9, 1.0, shape),
+        external_likelihood=rng.uniform(1e-9, 1.0, shape),
         priors=priors,
         previous=None,
         changed=range(shape[0]),
@@ -56,14 +56,14 @@ def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) ->
 
 
 def two_priors() -> list[ClassPriors]:
-    wide = wide_priors().of("any")
+    wide = uninformed_priors().for_class("any")
     agreement = np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]])
     return [rough(replace(wide, agreement=agreement)), rough(wide.with_rare_luck)]
 
 
 @pytest.fixture
 def rough_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matrix products of the value of information, too, round by the number of rows."""
+    """Make the matrix products of the value of information round by the number of rows, too."""
     for name, value in vars(plan).items():
         if isinstance(value, np.ndarray):
             monkeypatch.setattr(plan, name, value.view(Rough))
@@ -73,7 +73,7 @@ def rough_products(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_plan_is_the_same_in_any_batch(seed: int) -> None:
     rng, priors = np.random.default_rng(seed), two_priors()
-    # Some with counts beyond the tables, which their neighbours must not notice.
+    # Some requests have counts beyond the tables, which must not affect the other requests.
     sizes = [0, 3, TABLE - 1, TABLE, 600]
     requests = [some_request(rng, priors[i % 2], sizes[i % len(sizes)]) for i in range(70)]
     alone = [make_plans([request])[0].table for request in requests]
@@ -111,7 +111,7 @@ def test_sums_run_from_the_first_term_to_the_last(
     found = combine(weights, vectors)
     assert np.array_equal(total(vectors), added)
     assert np.array_equal(combine(weights, vectors, inside), found)
-    # Where multiplications and additions are fused a sum is rounded less often.
+    # Fused multiplications and additions round a sum less often.
     assert np.allclose(found, exact, rtol=1e-14 * terms, atol=0)
     for lane in range(vectors.shape[-1]):
         others = rng.permuted(vectors, axis=-1)
@@ -143,8 +143,8 @@ def test_logarithms_and_exponentials_by_hand() -> None:
 def test_plans_do_not_depend_on_how_much_memory_a_batch_may_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Long chains are planned few at a time, and their prefixes part by part."""
-    rng, priors = np.random.default_rng(5), wide_priors().of("number")
+    """Long chains are planned in small groups, and their prefixes in parts."""
+    rng, priors = np.random.default_rng(5), uninformed_priors().for_class("number")
     requests = [some_request(rng, priors, TABLE + 3) for _ in range(12)]
     whole = [one.table for one in make_plans(requests)]
     monkeypatch.setattr(plan, "MAX_CELLS", 1)
@@ -153,7 +153,7 @@ def test_plans_do_not_depend_on_how_much_memory_a_batch_may_take(
 
 
 def test_first_errors_alone_are_those_of_all_beliefs() -> None:
-    rng, priors = np.random.default_rng(6), wide_priors().of("number")
+    rng, priors = np.random.default_rng(6), uninformed_priors().for_class("number")
     requests = [some_request(rng, priors, 3) for _ in range(12)]
     for request, found in zip(requests, plan.error_beliefs(requests), strict=True):
         assert np.array_equal(found, make_plans([request])[0].first_error)

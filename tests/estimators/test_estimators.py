@@ -1,4 +1,4 @@
-"""Estimators driven with known answers, in any order of arrival."""
+"""Estimators that receive known outcomes, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def drive(
     outcome: Callable[[int, int], Outcome],
     order: Callable[[int], int] = lambda due: 0,
 ) -> tuple[list[Judgement], list[Counts]]:
-    """Answer what an estimator asks for; `order` picks which due rollout arrives next."""
+    """Record the outcomes of all rollouts that an estimator requests, until it requests no more.
+
+    `order` returns the index of the pending rollout that arrives next.
+    """
     counts = [Counts() for _ in range(num_prefixes)]
     asked = [0] * num_prefixes
     due: list[tuple[int, Outcome]] = []
@@ -42,8 +45,8 @@ def path(prefixes: Sequence[int], outcome: Outcome) -> SolutionPath:
     return SolutionPath(prefixes=tuple(prefixes), outcome=outcome)
 
 
-def until(error: int) -> Callable[[int, int], Outcome]:
-    """Prefixes before `error` always recover, the others never do."""
+def right_before(error: int) -> Callable[[int, int], Outcome]:
+    """Return outcomes that are right for prefixes before `error`, and wrong for the others."""
     return lambda prefix, index: RIGHT if prefix < error else WRONG
 
 
@@ -52,48 +55,48 @@ def all_ungraded(prefix: int, index: int) -> Outcome:
 
 
 def second_ungraded(prefix: int, index: int) -> Outcome:
-    return UNGRADED if prefix == 2 else until(2)(prefix, index)
+    return UNGRADED if prefix == 2 else right_before(2)(prefix, index)
 
 
 EIGHT = {"rollouts": 8}
 BY_HAND: dict[str, tuple[str, dict[str, int], list[SolutionPath], Any, list[int], list[str]]] = {
     "fixed: each distinct prefix once": (
-        "fixed", EIGHT, [path([1, 2, 3], WRONG), path([1, 4], RIGHT)], until(3),
+        "fixed", EIGHT, [path([1, 2, 3], WRONG), path([1, 4], RIGHT)], right_before(3),
         [0, 8, 8, 8, 8], ["++-- fixed fixed fixed outcome", "+-+ fixed fixed outcome"],
     ),
     "fixed: the problem alone on demand": (
-        "fixed", {"rollouts": 2, "root_rollouts": 5}, [path([1], RIGHT)], until(9),
+        "fixed", {"rollouts": 2, "root_rollouts": 5}, [path([1], RIGHT)], right_before(9),
         [5, 2], ["++ fixed outcome"],
     ),
     "fixed: no label without evidence": (
         "fixed", EIGHT, [path([1], UNGRADED)], all_ungraded, [0, 8], ["??"],
     ),
     "bisect: a probe ends at its first success": (
-        "bisect", {"rollouts": 16, "batch": 4}, [path([1, 2, 3], WRONG)], until(9),
+        "bisect", {"rollouts": 16, "batch": 4}, [path([1, 2, 3], WRONG)], right_before(9),
         [0, 0, 4, 4], ["+++-"],
     ),
     "bisect: right solutions cost nothing": (
-        "bisect", EIGHT, [path([1, 2, 3], RIGHT)], until(0),
+        "bisect", EIGHT, [path([1, 2, 3], RIGHT)], right_before(0),
         [0, 0, 0, 0], ["++++ implied implied implied outcome"],
     ),
     "bisect: no judgement without an outcome": (
-        "bisect", EIGHT, [path([1, 2], TRUNCATED)], until(0), [0, 0, 0], ["???"],
+        "bisect", EIGHT, [path([1, 2], TRUNCATED)], right_before(0), [0, 0, 0], ["???"],
     ),
     "bisect: probes are shared": (
         "bisect", {"rollouts": 4, "batch": 4}, [path([1, 2, 3], WRONG), path([1, 2, 4], WRONG)],
-        until(2), [0, 4, 4, 0, 0], ["+---", "+---"],
+        right_before(2), [0, 4, 4, 0, 0], ["+---", "+---"],
     ),
     "bisect: steps that it cannot see past": (
         "bisect", {"rollouts": 4}, [path([1, 2, 3], WRONG)], second_ungraded,
         [0, 4, 4, 0], ["+??-"],
     ),
     "first_error: stops after the first wrong step": (
-        "first_error", EIGHT, [path([1, 2, 3, 4], WRONG), path([1, 5], RIGHT)], until(2),
+        "first_error", EIGHT, [path([1, 2, 3, 4], WRONG), path([1, 5], RIGHT)], right_before(2),
         [0, 8, 8, 0, 0, 0], ["+---- fixed fixed implied implied outcome", "+++"],
     ),
 }  # fmt: skip
-"""An estimator, its settings, solutions, what rollouts give; then rollouts by prefix, and labels
-of each solution, some with their sources."""
+"""Estimator, settings, solutions and rollout outcomes of each case. The expected rollouts per
+prefix and labels per solution follow, some with sources."""
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -116,7 +119,7 @@ def test_bisect_finds_every_first_error_in_a_logarithm_of_probes(num_steps: int)
     for error in range(num_steps):
         paths = [path(range(1, num_steps), WRONG)]
         estimator = make("bisect", paths, rollouts=8, batch=4)
-        judgements, counts = drive(estimator, num_steps, until(error + 1))
+        judgements, counts = drive(estimator, num_steps, right_before(error + 1))
         assert judgements[0].first_error == error
         assert judgements[0].hard == tuple(t < error for t in range(num_steps))
         probes = sum(c.num_rollouts > 0 for c in counts)
@@ -125,7 +128,7 @@ def test_bisect_finds_every_first_error_in_a_logarithm_of_probes(num_steps: int)
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[list[SolutionPath], int]:
-    """Up to four solutions that may share beginnings."""
+    """Draw up to four solutions that may share first steps, and the number of prefixes."""
     count = 1
     paths: list[SolutionPath] = []
     for _ in range(draw(st.integers(1, 4))):
@@ -161,7 +164,7 @@ def test_any_estimator_ends_within_its_cap_whatever_the_order(
     for order in orders:
         estimator = make(kind, paths, **sizes)
         results.append(drive(estimator, num_prefixes, lambda p, i: table[p][i], order))
-        assert not estimator.wanted()  # it never asks after it is done
+        assert not estimator.wanted()  # a finished estimator requests nothing
     for judgements, counts in results:
         assert all(c.num_rollouts <= rollouts for c in counts)
         for judgement, one in zip(judgements, paths, strict=True):

@@ -1,4 +1,4 @@
-"""What docs/extending-estimator.md shows works as it stands there."""
+"""The examples of docs/extending-estimator.md work exactly as they are printed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "extending-estimator.md"
 
 
 def blocks(language: str) -> list[str]:
-    """The page's blocks of code in a language, in order."""
+    """Return the page's code blocks in a language, in order."""
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the page's files, each named by its first line."""
+    """Return a folder with the page's files, each named by the first line of its block."""
     path = tmp_path_factory.mktemp("page")
     for block in blocks("python"):
         first, _, content = block.partition("\n")
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints that is run in the folder by a shell, as a reader would."""
+    """Run a command in the folder by a shell, as a reader would, and return its output."""
     scripts = str(Path(sys.executable).parent)
     done = subprocess.run(
         ["bash", "-ec", command],

@@ -1,4 +1,4 @@
-"""Several completers, one posterior: against brute force, and against rates that are known."""
+"""One posterior of several completers, compared with brute force and with known rates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mclabel.labeling.estimators import (
     begin_estimator,
     decide_together,
 )
-from mclabel.labeling.estimators.begin import EachCompleter, seen_by
+from mclabel.labeling.estimators.begin import SeparateEstimators, problem_for_completer
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.evidence import nothing_seen
@@ -33,7 +33,7 @@ from mclabel.labeling.estimators.posterior.priors import (
     ClassPriors,
     Priors,
     Rates,
-    wide_priors,
+    uninformed_priors,
 )
 from mclabel.labeling.estimators.posterior.views import CompleterView, plan_together
 from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measure
@@ -46,8 +46,8 @@ NAMES = (AUTHOR, "weak", "lucky")
 
 
 def some_classes() -> list[ClassPriors]:
-    """Three completers' priors that differ in how values begin, fall and end."""
-    wide = wide_priors().of("any")
+    """Return priors of three completers that differ in initial, falling and final values."""
+    wide = uninformed_priors().for_class("any")
     root, leaf = GRID / GRID.sum(), wide.leaf.copy()
     leaf[:2] = leaf[:2].mean(0) * np.array([0.7, 0.3])[:, None, None]
     leaf[:2] /= leaf[:2].sum((0, 2), keepdims=True)
@@ -69,7 +69,7 @@ KNOWN = knowledge_of(CLASSES)
 
 
 def problem_of(rng: np.random.Generator, names: Sequence[str] = NAMES) -> Case:
-    """Two or three solutions of 2 or 3 steps that begin alike or not, and rollouts of no rule."""
+    """Return 2 or 3 solutions of 2 or 3 steps, some with shared beginnings, and random rollouts."""
     paths, num_prefixes = [], 1
     for _ in range(rng.integers(2, 4)):
         steps = int(rng.integers(2, 4))
@@ -109,7 +109,7 @@ def estimator_of(case: Case, known: Priors = KNOWN, **settings: object) -> Poste
 
 
 def rolled_out(case: Case, rng: np.random.Generator, **settings: object) -> list[CompleterView]:
-    """Views of a problem after some rollouts of some prefixes by everyone."""
+    """Return the views of a problem after each completer rolled out some prefixes."""
     estimator = estimator_of(case, **settings)
     for completer in range(len(case.completers)):
         for prefix in {0, *(prefix for path in case.paths for prefix in path.prefixes)}:
@@ -118,19 +118,20 @@ def rolled_out(case: Case, rng: np.random.Generator, **settings: object) -> list
     return (estimator._agreeing or estimator._outcomes).views
 
 
-def alone(evidence: Evidence) -> Evidence:
-    """The same as one chain knows it that hears of no other."""
-    return replace(evidence, elsewhere=np.ones_like(evidence.elsewhere))
+def without_other_completers(evidence: Evidence) -> Evidence:
+    """Return the evidence of a chain without the likelihood from other completers."""
+    return replace(evidence, external_likelihood=np.ones_like(evidence.external_likelihood))
 
 
-def product(views: Sequence[CompleterView]) -> np.ndarray:
-    """[solution, R + 1]: first errors, from the inference of each chain by itself.
+def product_over_chains(views: Sequence[CompleterView]) -> np.ndarray:
+    """Return the first-error posterior, [solution, R + 1], as a product over separate chains.
 
-    Of none and of the last step others than the author tell the chance of both together.
+    For completers other than the author, "no error" and "error in the last step" share one
+    likelihood, that of both cases together.
     """
     found = np.ones(1)
     for number, view in enumerate(views):
-        evidence = alone(view.evidence())
+        evidence = without_other_completers(view.evidence())
         count, width = evidence.right.shape
         own = infer(evidence, view.priors).first_error.T[:count]
         if number:
@@ -145,10 +146,10 @@ def product(views: Sequence[CompleterView]) -> np.ndarray:
 
 
 def posteriors(views: Sequence[CompleterView]) -> list[np.ndarray]:
-    """[solution, R + 1] of each view that is asked."""
+    """Return the posteriors, [solution, R + 1], of all views whose completer can roll out."""
     found = []
     for view in views:
-        if view.is_asked:
+        if view.can_roll_out:
             assert view.plan is not None
             found.append(view.plan.first_error[view.table.chain_of])
     return found
@@ -168,19 +169,19 @@ def test_the_posterior_is_the_product_of_what_the_chains_say(
         plan_together([views])
         assert len(posteriors(views)) == len(names)
         for found in posteriors(views):
-            # The product knows no least likelihood, which is a billionth.
-            assert np.allclose(found, product(views), rtol=1e-5, atol=1e-8)
+            # The product does not have the lower bound of 1e-9 on likelihoods.
+            assert np.allclose(found, product_over_chains(views), rtol=1e-5, atol=1e-8)
 
 
 def test_what_others_know_is_no_evidence_of_ones_own() -> None:
-    # Else a fit would count it twice, and hold for ever to what was believed before it.
+    # Otherwise a fit would count the evidence twice and would never depart from its first beliefs.
     views = rolled_out(problem_of(np.random.default_rng(6)), np.random.default_rng(6))
     before = [view.evidence() for view in views]
     plan_together([views])
     for view, old in zip(views, before, strict=True):
-        assert not (view.elsewhere == 1).all()
+        assert not (view.external_likelihood == 1).all()
         for evidence in (old, view.evidence(), view.evidence_once()):
-            assert (evidence.elsewhere == 1).all()
+            assert (evidence.external_likelihood == 1).all()
 
 
 @pytest.mark.parametrize("names", SOME_NAMES)
@@ -194,7 +195,8 @@ def test_every_view_has_the_same_posterior(names: Sequence[str]) -> None:
             assert isinstance(estimator, PosteriorEstimator)
             family = estimator._agreeing or estimator._outcomes
             first, *others = (
-                family.first_errors(family.judged(number), number) for number in range(len(names))
+                family.first_errors(family.plan_for_labels(number), number)
+                for number in range(len(names))
             )
             assert first.sum(-1) == pytest.approx(1)
             for other in others:
@@ -215,9 +217,13 @@ def test_who_is_asked_is_decided_together_as_alone_to_the_last_bit() -> None:
     def plans(game: Game) -> list[tuple[bytes, bytes, bytes]]:
         found = []
         for view in game.checked.estimators[0]._outcomes.views:
-            if view.is_asked:
+            if view.can_roll_out:
                 found.append(
-                    (view.plan.table.tobytes(), view.rates.tobytes(), view.agreed.tobytes())
+                    (
+                        view.plan.table.tobytes(),
+                        view.rates.tobytes(),
+                        view.agreement_likelihood.tobytes(),
+                    )
                 )
         return found
 
@@ -246,8 +252,8 @@ def estimate(value: float | None) -> StepEstimate:
     return StepEstimate(value=value, low=None, high=None)
 
 
-class Given(Estimator):
-    """Judges as it is told to."""
+class FixedJudgement(Estimator):
+    """An estimator that returns a given judgement."""
 
     def __init__(self, problem: ProblemPaths, judgement: Judgement) -> None:
         self.recorded: list[RecordedRollout] = []
@@ -263,8 +269,11 @@ class Given(Estimator):
         return [self._judgement for _ in self._problem.paths]
 
 
-def judged(hards: Sequence[str], values: Sequence[Sequence[float | None]]) -> Judgement:
-    """What is made of judgements: hard labels as `+`, `-` and `?`, the last the strongest's."""
+def combine_judgements(hards: Sequence[str], values: Sequence[Sequence[float | None]]) -> Judgement:
+    """Combine judgements of completers into one; the last completer is the strongest.
+
+    Hard labels are written as `+` (sound), `-` (wrong) and `?` (None).
+    """
     steps = len(hards[0])
     path = SolutionPath(prefixes=tuple(range(1, steps)), outcome=WRONG)
     costs = (1.0, 2.0, 3.0)[: len(hards)]
@@ -280,16 +289,16 @@ def judged(hards: Sequence[str], values: Sequence[Sequence[float | None]]) -> Ju
             estimates=tuple(estimate(value) for value in own),
             root=None if number == 1 else estimate(0.5 + number / 10),
         )
-        seen = seen_by(problem, number)
-        parts.append(CheckedEstimator(Given(seen, judgement), seen))
-    each = EachCompleter(parts, problem)
+        seen = problem_for_completer(problem, number)
+        parts.append(CheckedEstimator(FixedJudgement(seen, judgement), seen))
+    each = SeparateEstimators(parts, problem)
     [found] = each.judge([[Counts()] * steps for _ in parts])
     return found
 
 
 def test_the_strongest_judges() -> None:
     values = [[0.5, 0.3, None, 0.0], [0.25, 0.9, None, 0.0], [0.5, 0.125, 0.0, 0.0]]
-    found = judged(["?+?-", "++--", "+?--"], values)
+    found = combine_judgements(["?+?-", "++--", "+?--"], values)
     marks = "".join({True: "+", False: "-", None: "?"}[label] for label in found.hard)
     assert marks == "+?--" and found.first_error == 2
     assert set(found.sources) == {"by 2"}
@@ -301,22 +310,22 @@ def test_the_strongest_judges() -> None:
 def test_each_is_asked_for_its_own_and_sees_its_own() -> None:
     path = SolutionPath(prefixes=(1,), outcome=WRONG)
     problem = ProblemPaths(paths=[path], completers=[Completer(), Completer(name="other")])
-    assert [one.sampled for one in seen_by(problem, 0).paths] == [True]
-    assert [one.sampled for one in seen_by(problem, 1).paths] == [False]
+    assert [one.sampled for one in problem_for_completer(problem, 0).paths] == [True]
+    assert [one.sampled for one in problem_for_completer(problem, 1).paths] == [False]
     each = begin_estimator(settings_of("fixed", rollouts=1, root_rollouts=2), problem)
-    assert isinstance(each, EachCompleter) and len(each.estimators) == 2
+    assert isinstance(each, SeparateEstimators) and len(each.estimators) == 2
     probes = each.wanted(2)
     assert sorted(probes) == [
         Probe(p, who) for p, who in sorted([(0, 0), (0, 1)] * 2 + [(1, 0), (1, 1)])
     ]
-    told = EachCompleter(
-        [CheckedEstimator(Given(problem, Judgement), problem) for _ in range(2)],
+    told = SeparateEstimators(
+        [CheckedEstimator(FixedJudgement(problem, Judgement), problem) for _ in range(2)],
         problem,
     )
     assert told.wanted(2) == [Probe(0, 0), Probe(1, 0), Probe(0, 1), Probe(1, 1)]
     told.record(RecordedRollout(prefix=1, outcome=RIGHT, completer=1))
     first, second = told.estimators
-    assert isinstance(first, Given) and isinstance(second, Given)
+    assert isinstance(first, FixedJudgement) and isinstance(second, FixedJudgement)
     assert not first.recorded
     assert second.recorded == [RecordedRollout(prefix=1, outcome=RIGHT, completer=0)]
 
@@ -324,7 +333,7 @@ def test_each_is_asked_for_its_own_and_sees_its_own() -> None:
 @pytest.mark.parametrize("completer", [2, -1])
 def test_a_completer_that_is_not_there_cannot_be_asked(completer: int) -> None:
     class Astray(PosteriorEstimator):
-        """Asks somebody else."""
+        """An estimator that requests a rollout from a completer that does not exist."""
 
         def wanted(self) -> list[int | Probe]:
             return [Probe(1, 0), Probe(1, completer)]
@@ -335,7 +344,8 @@ def test_a_completer_that_is_not_there_cannot_be_asked(completer: int) -> None:
     with pytest.raises(ComponentError) as caught:
         checked.wanted(case.num_prefixes)
     message = str(caught.value)
-    assert f"asked completer {completer}, must be 0 to 1" in message and "\n" not in message
+    rule = "but the problem has completers 0 to 1"
+    assert f"asked for completer {completer}, {rule}" in message and "\n" not in message
     assert "Astray" in message and "wanted" in message
 
 
@@ -346,21 +356,24 @@ def test_priors_of_several_completers_survive_being_written() -> None:
     assert again.to_json() == priors.to_json() and again.id == priors.id
     assert again.rates == priors.rates and set(again.completers) == set(NAMES[1:])
     for name in NAMES:
-        one, other = again.by(name).of("number"), priors.by(name).of("number")
+        one, other = (
+            again.for_completer(name).for_class("number"),
+            priors.for_completer(name).for_class("number"),
+        )
         for field in ("root", "sound", "wrong", "unsound", "leaf", "agreement"):
             assert np.array_equal(getattr(one, field), getattr(other, field))
-    assert again.by("nobody").num_solutions == 0  # wide ones
+    assert again.for_completer("nobody").num_solutions == 0  # an unknown completer gets wide priors
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """A problem whose rollouts end by known rates."""
+    """A problem whose rollouts succeed at known rates."""
 
     case: Case
     sound: np.ndarray
-    """[prefix]"""
+    """Soundness of each prefix; shape [prefix]."""
     ends: np.ndarray
-    """[completer, prefix, index]: whether a rollout ends right."""
+    """Success of each rollout; shape [completer, prefix, index]."""
 
 
 def simulated(
@@ -371,14 +384,15 @@ def simulated(
     hazard: float = 0.2,
     sampled: bool = False,
 ) -> list[Simulated]:
-    """Problems of 2 to 4 solutions of 3 to 6 steps, rolled out by completers of these rates.
+    """Return problems of 2 to 4 solutions with 3 to 6 steps, and completers with these rates.
 
     Args:
-        rates: blindness and luck of each, the author's first; each prefix has a value about them.
-        count: of problems.
-        seed: of everything.
+        rates: blindness and luck of each completer, the author first. The value of each prefix
+            scatters around them.
+        count: number of problems.
+        seed: seed of all random numbers.
         hazard: chance that a step is wrong.
-        sampled: whether the solutions are rollouts of the problem alone.
+        sampled: whether the solutions count as rollouts of the problem alone.
     """
     rng = np.random.default_rng(seed)
     completers = tuple(Completer(name=name) for name in (AUTHOR, *"bcd"[: len(rates) - 1]))
@@ -430,7 +444,7 @@ def simulated(
 
 
 def alone_with(case: Case, completer: int) -> Case:
-    """The same problem with one completer."""
+    """Return the problem with one of its completers."""
 
     def draw(probe: Probe, index: int) -> RecordedRollout:
         return replace(case.draw(Probe(probe.prefix, completer), index), completer=0)
@@ -439,7 +453,7 @@ def alone_with(case: Case, completer: int) -> Case:
 
 
 def run_over(cases: Sequence[Case], **settings: object) -> tuple[SimulatedRun, Measurement]:
-    """A run that learns as it goes."""
+    """Run the estimator over the cases and fit its priors after each case."""
     chosen = {"rollouts": 32, "min_gain": 0.006, "min_belief": 0.0, **settings}
     run = SimulatedRun(settings_of("posterior", **chosen))
 
@@ -451,7 +465,7 @@ def run_over(cases: Sequence[Case], **settings: object) -> tuple[SimulatedRun, M
 
 
 def rates_of(problems: Sequence[Simulated], run: SimulatedRun) -> tuple[np.ndarray, np.ndarray]:
-    """[completer, 2]: blindness and luck as all draws have them, and as the run has learned."""
+    """Return blindness and luck, [completer, 2], as measured from all draws and as learned."""
     inner = [one.ends[:, 1:].mean(-1) for one in problems]
     values = np.concatenate(inner, axis=1)
     sound = np.concatenate([one.sound[1:] for one in problems])
@@ -468,7 +482,7 @@ def rates_of(problems: Sequence[Simulated], run: SimulatedRun) -> tuple[np.ndarr
 def test_a_worthless_completer_does_no_harm_and_is_hardly_asked(
     hazard: float, sampled: bool
 ) -> None:
-    # Where most solutions are right it is easy to take their author for lucky.
+    # Where most solutions are right, their author easily appears lucky.
     rates = [(0.1, 0.02), (1.0, 0.0)]
     problems = simulated(rates, 100, seed=0, hazard=hazard, sampled=sampled)
     cases = [one.case for one in problems]
@@ -477,7 +491,7 @@ def test_a_worthless_completer_does_no_harm_and_is_hardly_asked(
     assert learned[1, 0] > 0.9 and learned[1, 1] < 0.1
     plain_run, plain = run_over([alone_with(case, 0) for case in cases])
     assert found.first_error_accuracy > plain.first_error_accuracy - 0.03
-    # The same problems again, by what the run has learned.
+    # Label the same problems again with the learned priors.
     asked = np.zeros(2)
 
     def count(case: Case, checked: ProblemEstimator, done: Replay) -> None:

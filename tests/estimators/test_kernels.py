@@ -1,4 +1,4 @@
-"""With numpy's wheels for x86 every kernel gives the same labels, to the last bit."""
+"""Every kernel of numpy's x86 wheels gives bit-identical labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.kernels import kernels
 
 
 def digest() -> str:
-    """Of the rollouts asked for, and of what is judged."""
+    """Return a digest of the requested rollouts and the judgements."""
     found = hashlib.sha256()
     for profile in ("sharp", "decay"):
         for number, case in enumerate(simulated_cases(profile, 12, seed=5, num_solutions=4)):

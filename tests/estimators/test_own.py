@@ -1,4 +1,4 @@
-"""An estimator of one's own that learns over a run; docs/extending-estimator.md has a plain one."""
+"""A custom estimator that learns over a run; docs/extending-estimator.md has one that does not."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from mclabel.run.cpu_executor import CpuExecutor
 
 
 class Counted(FixedEstimator):
-    """Learns how many problems there were, and rolls out once more for each."""
+    """An estimator that learns the number of problems and makes one rollout more for each."""
 
     class Settings(FixedEstimator.Settings):
-        """As of `fixed`."""
+        """The settings of `fixed`."""
 
     class Learner(RunLearner):
-        """Counts."""
+        """A learner that counts problems."""
 
         def __init__(self) -> None:
             self.number = 0
@@ -47,7 +47,7 @@ class Counted(FixedEstimator):
             self.number += 1
 
     class Number(Knowledge):
-        """A number of problems."""
+        """The number of problems so far."""
 
         def __init__(self, number: int) -> None:
             self.number = number

@@ -1,4 +1,4 @@
-"""The posterior against brute force, its fit against data it should explain, and its manners."""
+"""The posterior compared with brute force, its fit to simulated data, and its requests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from scipy.special import betaln
 from mclabel.core.errors import DataError
 from mclabel.core.records import AUTHOR, CHANCE, Counts, Outcome, Problem
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath, answer_class
-from mclabel.labeling.estimators.paths import chance_of
+from mclabel.labeling.estimators.paths import guess_probability
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator, PriorLearner
 from mclabel.labeling.estimators.posterior.evidence import EvidenceTable, stack_evidence
 from mclabel.labeling.estimators.posterior.fit import fit_priors
-from mclabel.labeling.estimators.posterior.judging import likeliest, pooled
+from mclabel.labeling.estimators.posterior.judging import most_likely_error, pool_posteriors
 from mclabel.labeling.estimators.posterior.plan import DRAWS, probe_gains
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
@@ -27,7 +27,7 @@ from mclabel.labeling.estimators.posterior.priors import (
     ClassPriors,
     Priors,
     starting_priors,
-    wide_priors,
+    uninformed_priors,
 )
 from tests.benchmarks.simulation.measure import measure
 from tests.benchmarks.simulation.profiles import simulated_cases
@@ -38,8 +38,8 @@ RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 
 
 def some_priors() -> ClassPriors:
-    """Wide ones with an opinion on agreement."""
-    wide = wide_priors().of("any")
+    """Return wide priors with non-uniform agreement parameters."""
+    wide = uninformed_priors().for_class("any")
     return replace(wide, agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]))
 
 
@@ -56,12 +56,12 @@ def some_evidence(rng: np.random.Generator, num_steps: list[int]) -> Evidence:
         same=rng.integers(0, others + 1) * 1.0,
         others=others * 1.0,
         outcome=ends[rng.integers(0, 3, len(num_steps))],
-        elsewhere=rng.uniform(0.01, 1.0, shape),
+        external_likelihood=rng.uniform(0.01, 1.0, shape),
     )
 
 
 def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
-    """Joint of (first error, values of all prefixes) by enumeration; the marginal [e, r, grid]."""
+    """Return the marginal [e, r, grid] of (first error, values of all prefixes) by enumeration."""
     steps = int(evidence.num_steps[b])
     m, n = evidence.same[b], evidence.others[b]
     agree = np.exp([betaln(m + x, n - m + y) - betaln(x, y) for x, y in priors.agreement])
@@ -69,7 +69,7 @@ def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
     for e in range(steps + 1):
         for values in itertools.product(range(len(GRID)), repeat=steps):
             chance = priors.root[steps - 1, values[0]]  # values[0] is the problem alone's
-            chance *= evidence.elsewhere[b, e]
+            chance *= evidence.external_likelihood[b, e]
             for depth in range(steps):
                 r, v = steps - depth, values[depth]
                 p = GRID[v]
@@ -101,7 +101,7 @@ def test_forward_backward_is_brute_force() -> None:
 
 
 def test_gain_of_a_probe_by_hand() -> None:
-    # One step: the only prefix is the problem alone. Value and first error are one.
+    # With one step, the only prefix is the problem alone, so its value determines the first error.
     evidence = Evidence(
         num_steps=np.array([1]),
         right=np.zeros((1, 2)),
@@ -109,9 +109,9 @@ def test_gain_of_a_probe_by_hand() -> None:
         same=np.zeros((1, 2)),
         others=np.zeros((1, 2)),
         outcome=np.array([[1.0, 1.0]]),
-        elsewhere=np.ones((1, 2)),
+        external_likelihood=np.ones((1, 2)),
     )
-    beliefs = infer(evidence, wide_priors().of("any"))
+    beliefs = infer(evidence, uninformed_priors().for_class("any"))
     joint, marginal = beliefs.joint[:, :, 0, 0].T, beliefs.first_error[:, 0]
     gains = probe_gains(beliefs)
     for i, m in enumerate(DRAWS):
@@ -127,37 +127,39 @@ def keyed(outcome: Outcome, prefixes: tuple[int, ...], keys: str) -> SolutionPat
     return SolutionPath(prefixes=prefixes, outcome=outcome, step_keys=tuple(keys))
 
 
-def nowhere(table: EvidenceTable) -> np.ndarray:
-    """What others know where there are none."""
+def no_other_completers(table: EvidenceTable) -> np.ndarray:
+    """Return the likelihood of other completers for a problem that has none."""
     return np.ones(table.counts.shape[1:])
 
 
 def test_evidence_by_hand() -> None:
     paths = [keyed(WRONG, (1, 2), "abc"), keyed(RIGHT, (1, 3), "abe"), keyed(RIGHT, (4,), "xe")]
     table = EvidenceTable(paths, agreement=True, truncated="wrong")
-    seen = table.evidence(table.counts, nowhere(table))
-    # To solution 0 the two others are rollouts of the problem alone, three steps to go, both right.
+    seen = table.evidence(table.counts, no_other_completers(table))
+    # For solution 0 the two others are right rollouts of the problem alone, three steps from the
+    # end.
     assert seen.right[0].tolist() == [0, 0, 0, 2]
-    # One of two wrote its first step, that one wrote its second, too, and not its third.
+    # One of the two has the same first and second steps, but another third step.
     assert seen.others[0].tolist() == [0, 1, 1, 2]
     assert seen.same[0].tolist() == [0, 0, 1, 1]
-    # Prefixes 2 and 3 say the same: a rollout from one is evidence for both.
+    # Prefixes 2 and 3 have the same text, so a rollout from one is evidence for both.
     table.record(RecordedRollout(prefix=3, outcome=WRONG, step_keys=("c",)))
-    seen = table.evidence(table.counts, nowhere(table))
+    seen = table.evidence(table.counts, no_other_completers(table))
     assert seen.wrong[0].tolist() == [0, 1, 0, 0]
-    assert seen.wrong[1].tolist() == [0, 1, 0, 1]  # solution 0 was wrong from the problem alone
+    # solution 0 is a wrong rollout of the problem alone
+    assert seen.wrong[1].tolist() == [0, 1, 0, 1]
     assert seen.same[0].tolist() == [0, 1, 1, 1] and seen.same[1].tolist() == [0, 0, 1, 1]
     assert seen.outcome.tolist() == [[1, 0], [0, 1], [0, 1]]
     plain = EvidenceTable(paths, agreement=False, truncated="exclude")
     plain.record(RecordedRollout(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
-    assert plain.evidence(plain.counts, nowhere(plain)).others.sum() == 0
-    assert plain.evidence(plain.counts, nowhere(plain)).wrong[0].sum() == 0
+    assert plain.evidence(plain.counts, no_other_completers(plain)).others.sum() == 0
+    assert plain.evidence(plain.counts, no_other_completers(plain)).wrong[0].sum() == 0
 
 
 def test_solutions_that_were_not_sampled_are_no_rollouts() -> None:
     paths = [replace(keyed(RIGHT, (1,), "ab"), sampled=False), keyed(WRONG, (1,), "ac")]
     table = EvidenceTable(paths, agreement=True, truncated="wrong")
-    seen = table.evidence(table.counts, nowhere(table))
+    seen = table.evidence(table.counts, no_other_completers(table))
     assert seen.wrong[0].sum() == 1 and seen.right[1].sum() == 0
     assert seen.outcome.tolist() == [[0, 1], [1, 0]]
 
@@ -166,8 +168,8 @@ def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
     rng = np.random.default_rng(0)
     parts = []
     for _ in range(300):
-        # Three steps; the second is wrong in half of them, which others do not agree with and
-        # no rollout recovers from.
+        # Each solution has three steps. The second is wrong in half of them; no other solution
+        # agrees with a wrong step, and no rollout recovers from it.
         wrong = rng.random() < 0.5
         after = 0.0 if wrong else 0.9
         rolled = [rng.binomial(8, p) for p in (after, 0.8, 0.5)]
@@ -180,29 +182,29 @@ def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
                 same=np.array([[0, *same]], dtype=float),
                 others=np.array([[0, 3, 3, 3]], dtype=float),
                 outcome=np.array([[1.0, 0.0] if wrong else [0.0, 1.0]]),
-                elsewhere=np.ones((1, 4)),
+                external_likelihood=np.ones((1, 4)),
             )
         )
     batch = stack_evidence(parts)
     evidence = [{AUTHOR: part} for part in parts]
-    fitted = [fit_priors({"number": evidence}, rounds=n).of("number") for n in (0, 1, 4, 8)]
+    fitted = [fit_priors({"number": evidence}, rounds=n).for_class("number") for n in (0, 1, 4, 8)]
     likelihoods = [infer(batch, one).log_likelihood[: len(parts)].sum() for one in fitted]
     assert likelihoods == sorted(likelihoods)
-    right, first_wrong, _ = fit_priors({"number": evidence}).of("number").agreement
+    right, first_wrong, _ = fit_priors({"number": evidence}).for_class("number").agreement
     assert right[0] / right.sum() > 0.8
     assert first_wrong[0] / first_wrong.sum() < 0.4
 
 
 def test_priors_survive_being_written_and_are_known_by_content() -> None:
-    priors = wide_priors()
+    priors = uninformed_priors()
     again = Priors.from_json(priors.to_json())
     assert again.id == priors.id and again.num_solutions == 0
-    assert np.allclose(again.of("x").sound, priors.of("x").sound, rtol=1e-6)
-    assert again.values is None and again.of_values("x") is again.of("x")
+    assert np.allclose(again.for_class("x").sound, priors.for_class("x").sound, rtol=1e-6)
+    assert again.values is None and again.for_values("x") is again.for_class("x")
     narrow = replace(priors, values={"pooled": some_priors()})
     again = Priors.from_json(narrow.to_json())
     assert again.id == narrow.id != priors.id
-    assert again.of_values("x").agreement.tolist() == some_priors().agreement.tolist()
+    assert again.for_values("x").agreement.tolist() == some_priors().agreement.tolist()
     with pytest.raises(ValueError, match="format 9"):
         Priors.from_json('{"format": 9}')
 
@@ -225,9 +227,9 @@ def test_answer_classes(answer: str, text: str, name: str) -> None:
 
 def test_a_given_chance_comes_before_the_golds() -> None:
     given = Problem(id="p", text="", answer="Yes", meta={CHANCE: "0.125"})
-    assert answer_class(given) == "boolean 0.125" and chance_of("boolean 0.125") == 0.125
+    assert answer_class(given) == "boolean 0.125" and guess_probability("boolean 0.125") == 0.125
     assert answer_class(replace(given, answer="7", meta={CHANCE: "0"})) == "digit"
-    assert chance_of("digit") == 0
+    assert guess_probability("digit") == 0
     for wrong in ("x", "1", "-0.5", "nan"):
         with pytest.raises(DataError, match="must be a number of at least 0"):
             answer_class(replace(given, meta={CHANCE: wrong}))
@@ -235,8 +237,8 @@ def test_a_given_chance_comes_before_the_golds() -> None:
 
 @pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
 def test_priors_with_guesses_are_those_of_the_chain_with_guesses(chance: float) -> None:
-    priors = starting_priors().of("digit")
-    found = starting_priors().of(f"digit {chance}")
+    priors = starting_priors().for_class("digit")
+    found = starting_priors().for_class(f"digit {chance}")
     moves = np.concatenate([found.sound, found.wrong], axis=-1)
     for rows in (moves, found.unsound, found.root):
         assert np.allclose(rows.sum(-1), 1, atol=1e-3)
@@ -246,40 +248,59 @@ def test_priors_with_guesses_are_those_of_the_chain_with_guesses(chance: float) 
     assert (found.leaf[2, :, 1] >= chance - 1e-9).all()
 
 
-def test_beliefs_hold_where_answers_can_be_guessed() -> None:
-    """Half of all wrong answers become right; who knows this is as sure as it is right."""
-    guesses = random.Random(1)
-
-    def guessed(outcome: Outcome) -> Outcome:
-        lucky = outcome is Outcome.WRONG and guesses.random() < 0.5
-        return Outcome.RIGHT if lucky else outcome
-
+def test_beliefs_hold_where_luck_sticks_to_a_solution() -> None:
+    """For 7 in 10 solutions wrong answers become right, as with a checker that compares parity."""
+    coins = random.Random(1)
     errors = {}
     for kind in ("number", "number 0.5"):
-        guesses.seed(1)
+        coins.seed(1)
         belief, right = [], []
         for case in simulated_cases("sharp", 60):
-            paths = tuple(replace(one, outcome=guessed(one.outcome)) for one in case.paths)
+            lucky = [coins.random() < 0.7 for _ in case.paths]
+            lucky_prefixes = {
+                prefix
+                for path, is_lucky in zip(case.paths, lucky, strict=True)
+                if is_lucky
+                for prefix in path.prefixes
+            }
 
-            def draw(probe: Any, index: int, case: Any = case) -> Any:
+            def guessed(outcome: Outcome, is_lucky: bool) -> Outcome:
+                return Outcome.RIGHT if is_lucky and outcome is Outcome.WRONG else outcome
+
+            def draw(
+                probe: Any, index: int, case: Any = case, lucky_prefixes: Any = lucky_prefixes
+            ) -> Any:
                 rollout = case.draw(probe, index)
-                return replace(rollout, outcome=guessed(rollout.outcome))
+                outcome = guessed(rollout.outcome, probe.prefix in lucky_prefixes)
+                return replace(rollout, outcome=outcome)
 
+            paths = tuple(
+                replace(path, outcome=guessed(path.outcome, is_lucky))
+                for path, is_lucky in zip(case.paths, lucky, strict=True)
+            )
             case = replace(case, paths=paths, draw=draw, answer_class=kind)
             estimator = make("posterior", paths, answer_class=kind, rollouts=16)
             for path, judgement, truth in zip(
                 paths, replay(estimator, case).judgements, case.truth, strict=True
             ):
-                chances = np.array(judgement.posterior)
-                likeliest = int(chances.argmax())
-                belief.append(chances[likeliest])
-                right.append(likeliest == (path.num_steps if truth is None else truth))
+                # The last step is wrong if and only if the outcome is wrong, so both share one
+                # label.
+                *chances, of_last, of_none = judgement.posterior or ()
+                labels = np.array([*chances, of_last + of_none])
+                likeliest = int(labels.argmax())
+                first_error = (
+                    likeliest
+                    if likeliest < path.num_steps - 1 or path.outcome is Outcome.WRONG
+                    else None
+                )
+                belief.append(labels[likeliest])
+                right.append(first_error == truth)
         errors[kind] = float(np.mean(belief) - np.mean(right))
     assert errors["number"] > 0.2 and abs(errors["number 0.5"]) < 0.1, errors
 
 
 def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
-    learner = PriorLearner(wide_priors(), min_gain=1e-3, pilot=40, tokens_per_solution=100)
+    learner = PriorLearner(uninformed_priors(), min_gain=1e-3, pilot=40, tokens_per_solution=100)
     for case in simulated_cases("sharp", 20):
         estimator = make(
             "posterior",
@@ -304,16 +325,16 @@ def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
 
 def test_learner_adopts_what_was_fitted_on_more() -> None:
     def priors(count: int) -> Priors:
-        return Priors(classes=wide_priors().classes, num_solutions=count)
+        return Priors(classes=uninformed_priors().classes, num_solutions=count)
 
-    learner = PriorLearner(wide_priors(), min_gain=1e-3, pilot=4)
+    learner = PriorLearner(uninformed_priors(), min_gain=1e-3, pilot=4)
     learner.adopt(priors(30).to_json())
     assert learner.knowledge.num_solutions == 30
     assert learner.min_gain == pytest.approx(1e-3)
     learner.adopt(priors(20).to_json())
     assert learner.knowledge.num_solutions == 30
     for case in simulated_cases("sharp", 15):
-        assert not learner.is_due  # not before it has seen as much itself
+        assert not learner.is_due  # not due before it has recorded as many solutions itself
         estimator = make("posterior", case.paths, min_gain=60.0)
         assert isinstance(estimator, PosteriorEstimator)
         learner.record(case.problem, estimator, num_tokens=0)
@@ -321,7 +342,7 @@ def test_learner_adopts_what_was_fitted_on_more() -> None:
 
 
 def test_solutions_that_share_no_prefix_are_probed_side_by_side() -> None:
-    # Three ways apart from the beginning, and a fourth that shares its first step with the first.
+    # Three solutions have no common prefix; the fourth shares its first step with the first.
     ways = [(1, 2, 3), (4, 5, 6), (7, 8, 9), (1, 10, 11)]
     paths = [keyed(WRONG, way, "abcd") for way in ways]
     estimator = make("posterior", paths, min_gain=0.0006, rollouts=16, agreement=False)
@@ -343,7 +364,7 @@ def test_right_answers_are_seldom_luck_where_agreement_is_used() -> None:
     assert np.array_equal(wary.leaf[0], plain.leaf[0])
     assert np.allclose(wary.leaf[1:, :, 1], LUCK * plain.leaf[1:, :, 1])
     assert np.array_equal(wary.leaf[1:, :, 0], plain.leaf[1:, :, 0])
-    # One solution is right, and three that are wrong agree on another way.
+    # One solution is right, and three wrong solutions agree on other steps.
     paths = [keyed(RIGHT, (1, 2), "abz"), *[keyed(WRONG, (3, 4), "xyw")] * 3]
     reading = Priors(classes={"pooled": plain}, num_solutions=1)
     knowledge = replace(reading, agreement=reading)
@@ -358,7 +379,8 @@ def test_a_lower_least_gain_costs_more_and_a_cap_holds() -> None:
             lambda case: make("posterior", case.paths, rollouts=64, **changes),
             simulated_cases("sharp", 20),
         )
-        assert found.table[:, 1].max() <= changes.get("max_tokens", np.inf) * 1.5  # expected ones
+        # the expected tokens
+        assert found.table[:, 1].max() <= changes.get("max_tokens", np.inf) * 1.5
         return found.tokens_per_solution, found.first_error_accuracy
 
     low, high = run(min_gain=0.006), run(min_gain=0.18)
@@ -369,17 +391,17 @@ def test_a_lower_least_gain_costs_more_and_a_cap_holds() -> None:
 
 def test_two_readings_are_pooled_and_what_is_not_believed_is_undecided() -> None:
     one, other = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.7, 0.1])
-    # Square roots of .12, .21 and .01, over their sum.
-    assert pooled([one, other]) == pytest.approx([0.3829, 0.5065, 0.1105], abs=1e-4)
-    assert pooled([one]) is one
-    assert pooled([np.array([1.0, 0.0]), np.array([0.5, 0.5])])[0] > 0.999
-    # Of two steps: the last and none say the same of the first, whose label is sound.
-    assert likeliest(one, WRONG, 0.5) == (0, True)
-    assert likeliest(one, WRONG, 0.61) == (0, False)
-    assert likeliest(other, WRONG, 0.75) == (1, True)
-    assert likeliest(other, RIGHT, 0.75) == (None, True)
-    # No error, and yet a wrong answer: then it is in the last step, at the latest.
-    assert likeliest(np.array([0.1, 0.1, 0.8]), WRONG, 0.5) == (1, True)
+    # The square roots of .12, .21 and .01, divided by their sum.
+    assert pool_posteriors([one, other]) == pytest.approx([0.3829, 0.5065, 0.1105], abs=1e-4)
+    assert pool_posteriors([one]) is one
+    assert pool_posteriors([np.array([1.0, 0.0]), np.array([0.5, 0.5])])[0] > 0.999
+    # Of two steps, "error in the last" and "no error" give the same label to the first: sound.
+    assert most_likely_error(one, WRONG, 0.5) == (0, True)
+    assert most_likely_error(one, WRONG, 0.61) == (0, False)
+    assert most_likely_error(other, WRONG, 0.75) == (1, True)
+    assert most_likely_error(other, RIGHT, 0.75) == (None, True)
+    # A wrong answer needs an error, so the last step is wrong if no earlier step is.
+    assert most_likely_error(np.array([0.1, 0.1, 0.8]), WRONG, 0.5) == (1, True)
 
 
 def test_steps_of_an_undecided_solution_are_sound_or_have_no_label() -> None:
@@ -392,7 +414,7 @@ def test_steps_of_an_undecided_solution_are_sound_or_have_no_label() -> None:
     assert chances == labels[0.999].posterior
     assert labels[0.0].is_decided and None not in labels[0.0].hard
     assert not labels[0.999].is_decided and labels[0.999].first_error is None
-    assert labels[0.999].hard == (None, None, None, False)  # the last one is the outcome's
+    assert labels[0.999].hard == (None, None, None, False)  # the last label comes from the outcome
     for least, label in labels.items():
         for step, hard in enumerate(label.hard[:-1]):
             if not label.is_decided:

@@ -1,4 +1,4 @@
-"""What a class that derives from `Estimator` gets, and what its settings are in a configuration."""
+"""Defaults of classes that derive from `Estimator`, and their settings in a configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATHS = [
 
 
 class Bare(Estimator):
-    """Writes the three methods that have no default."""
+    """An estimator that defines only the three methods without a default."""
 
     def wanted(self) -> list[int]:
         return []
@@ -41,7 +41,7 @@ class Bare(Estimator):
 
 
 class Batched(Bare):
-    """Decides in batches, which it keeps."""
+    """An estimator that decides in batches and records them."""
 
     batches: list[list[int]] = []  # noqa: RUF012
 
@@ -74,7 +74,7 @@ def test_defaults_ask_nothing_of_labelling() -> None:
     assert Bare.learner(settings, lambda name: "") is None
     with pytest.raises(ValueError, match="learns nothing"):
         Bare.read_knowledge("{}")
-    decide_together([one])  # nothing is due
+    decide_together([one])  # no estimator is due
     Bare.decide_together([one])
 
 
@@ -87,7 +87,7 @@ def test_estimators_that_are_due_decide_together_by_class() -> None:
     decide_together([some[0], bare, bayesian, some[1]])
     assert Batched.batches == [[1, 2]] and not bayesian.is_due
     decide_together([some[0], bayesian])
-    assert Batched.batches == [[1, 2]]  # nothing is due any more
+    assert Batched.batches == [[1, 2]]  # no estimator is due any more
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
@@ -95,7 +95,8 @@ def test_every_built_in_estimator_has_settings_of_its_own(kind: str) -> None:
     settings = settings_of(kind)
     estimator = settings.component
     assert estimator.Settings is type(settings) and Estimator in estimator.__mro__
-    assert settings.kind == kind == estimator.Settings().kind  # made in Python, too
+    # also if the settings are created in Python
+    assert settings.kind == kind == estimator.Settings().kind
     assert settings.summary.startswith(kind)
     assert settings.identity() == {"kind": kind}
     assert isinstance(make(kind, PATHS), estimator)
@@ -111,7 +112,8 @@ GOLDEN = {
     "{kind: tree, searches: 3}": "9beaf09415d13fc0",
     "{kind: outcome}": "f04247095a394f21",
 }
-"""Ids of estimators' settings: runs are resumed by them, so none may change in a later release."""
+"""Ids of estimators' settings. A run is resumed only if its ids match, so no later release may
+change them."""
 
 
 def estimator_of(*overrides: str) -> EstimatorSettings:

@@ -1,4 +1,4 @@
-"""Many problems decided together against each alone; coarsened beliefs."""
+"""Decisions for many problems together equal those for each alone; coarsened posteriors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mclabel.labeling.estimators import RecordedRollout, SolutionPath
 from mclabel.labeling.estimators.posterior.chain import Evidence, infer
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
-from mclabel.labeling.estimators.posterior.judging import coarsened
+from mclabel.labeling.estimators.posterior.judging import temper_posterior
 from mclabel.labeling.estimators.posterior.plan import DRAWS, make_plans
-from mclabel.labeling.estimators.posterior.priors import GRID, Priors, wide_priors
+from mclabel.labeling.estimators.posterior.priors import GRID, Priors, uninformed_priors
 from tests.benchmarks.simulation.profiles import simulated_cases
 from tests.benchmarks.simulation.replay import Case, Game
 from tests.support.estimating import make
@@ -25,8 +25,8 @@ RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 
 
 def some_priors() -> Priors:
-    """Two classes that differ."""
-    wide = wide_priors().of("any")
+    """Return priors of two different classes."""
+    wide = uninformed_priors().for_class("any")
     other = replace(wide, agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]))
     return Priors(classes={"pooled": wide, "digit": other}, num_solutions=1)
 
@@ -84,12 +84,13 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         same=same,
         others=others,
         outcome=request.outcome,
-        elsewhere=request.elsewhere,
+        external_likelihood=request.external_likelihood,
     )
     values = infer(evidence, request.priors).values[..., 0].T
     for r in (1, 2):
         for i, m in enumerate(DRAWS):
-            # Geometric, cut at m: the sum of the chances that j rollouts have failed, j < m.
+            # The geometric series up to m: the sum over j < m of the chances that j rollouts
+            # failed.
             expected = sum(values[r - 1] @ (1 - GRID) ** j for j in range(m))
             assert plan.table[0, r, len(DRAWS) + i] == pytest.approx(expected)
         assert plan.mean[0, r] == pytest.approx(values[r - 1] @ GRID)
@@ -101,7 +102,7 @@ def test_solutions_with_the_same_content_are_one_chain() -> None:
     table = EvidenceTable([path, other, path], agreement=False, truncated="wrong")
     assert table.chain_of.tolist() == [0, 1, 0] and table.copies.tolist() == [2, 1]
     seen = table.evidence(table.counts, np.ones((2, 4)))
-    # Its copy is a rollout of prefix 2 to solution 0, too, and the other one of prefix 1.
+    # To solution 0, its copy is also a rollout of prefix 2, and the other solution one of prefix 1.
     assert seen.wrong[0].tolist() == seen.wrong[2].tolist() == [0, 1, 0, 1]
     assert seen.right[0].tolist() == [0, 0, 1, 1]
     assert seen.wrong[1].tolist() == [0, 0, 2, 2] and seen.right[1].sum() == 0
@@ -114,28 +115,29 @@ def test_evidence_without_agreement_by_hand() -> None:
         SolutionPath(prefixes=(5,), outcome=WRONG, sampled=False),
     ]
     table = EvidenceTable(paths, agreement=False, truncated="wrong")
-    # A rollout of the problem alone that runs through prefixes 1 and 2, then its own way.
+    # The rollout starts from the problem alone, passes prefixes 1 and 2, then leaves all solutions.
     assert table.record(RecordedRollout(prefix=0, outcome=WRONG, path=(1, 2))) == {0, 1, 2}
     assert table.counts[1, 0].tolist() == [0, 0, 1, 0, 1]
     assert table.counts[1, 1].tolist() == [0, 0, 1, 1, 0]
     assert table.counts[1, 2].tolist() == [0, 0, 1, 0, 0]
-    # A success from prefix 3 shows that prefix 1 still leads there; the problem alone is no news.
+    # A success from prefix 3 shows that prefix 1 can still succeed. It changes nothing for the
+    # problem alone.
     assert table.record(RecordedRollout(prefix=3, outcome=RIGHT)) == {0, 1}
     assert table.counts[0, 0].tolist() == [0, 1, 0, 0, 0]
     assert table.counts[0, 1].tolist() == [0, 0, 1, 0, 0]
     assert table.counts[0, 2].sum() == 0
-    # For values each outcome counts where its sample started, and only there.
-    right, wrong = table.once()[:2]
+    # For values, each outcome counts only at the prefix where its sample started.
+    right, wrong = table.counts_once()[:2]
     assert wrong[0].tolist() == [0, 0, 0, 0, 1] and right[0].tolist() == [0, 1, 0, 0, 0]
     assert right[1].sum() == 0
-    # A failure there shows nothing of prefix 1.
+    # A failure from prefix 3 is no evidence about prefix 1.
     assert table.record(RecordedRollout(prefix=3, outcome=WRONG)) == {0}
 
 
 @given(chances=st.lists(st.floats(1e-9, 1.0), min_size=2, max_size=9))
 def test_a_coarsened_posterior_is_less_sure_and_keeps_the_order(chances: list[float]) -> None:
     posterior = np.array(chances) / sum(chances)
-    found = coarsened(posterior)
+    found = temper_posterior(posterior)
     assert found.sum() == pytest.approx(1)
     assert (np.diff(found[np.argsort(posterior)]) >= -1e-12).all()
     assert found.max() <= posterior.max() + 1e-12
@@ -143,4 +145,4 @@ def test_a_coarsened_posterior_is_less_sure_and_keeps_the_order(chances: list[fl
 
 def test_a_coarsened_posterior_by_hand() -> None:
     # Odds of 32 become 32 ** 0.8 = 16.
-    assert coarsened(np.array([1 / 33, 32 / 33])) == pytest.approx([1 / 17, 16 / 17])
+    assert temper_posterior(np.array([1 / 33, 32 / 33])) == pytest.approx([1 / 17, 16 / 17])

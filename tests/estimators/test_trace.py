@@ -1,4 +1,4 @@
-"""The estimator `trace`: exact inference, rates that are learned."""
+"""The estimator `trace`: exact inference and learned rates."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from mclabel.labeling.estimators.trace.chain import (
     to_go_bins,
 )
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator, likeliest_moves
-from mclabel.labeling.estimators.trace.rates import TraceRates, wide_rates
+from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
 
 COMPLETERS = (Completer(), Completer(name="other"))
-RATES = wide_rates(COMPLETERS).classes[POOLED]
+RATES = uninformed_rates(COMPLETERS).classes[POOLED]
 
 
 def evidence_of(rng: np.random.Generator, lengths: Sequence[int]) -> TraceEvidence:
@@ -63,7 +63,7 @@ def evidence_of(rng: np.random.Generator, lengths: Sequence[int]) -> TraceEviden
 
 
 def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[Floats]]:
-    """Chances of the root's level, of each chain's first errors and moves, over all ways."""
+    """Enumerate all state sequences for the posteriors of root level, first errors and moves."""
     lengths = evidence.num_steps.tolist()
     weights = np.zeros((len(lengths), NUM_LEVELS))
     firsts = [np.zeros((NUM_LEVELS, steps + 1)) for steps in lengths]
@@ -130,7 +130,8 @@ def test_the_likeliest_way_goes_wrong_where_it_is_told_to_and_hangs_together() -
     way = likeliest_moves(moves, 2)
     assert way[:3] == [KEPT, KEPT, ERROR]
     for before, after in itertools.pairwise(way):
-        assert before % 2 == after // 2  # each move begins in the state that the last one ends in
+        # each move begins in the state in which the previous move ends
+        assert before % 2 == after // 2
     best = max(
         sum(moves[t, k] for t, k in enumerate(tail, start=3))
         for states in itertools.product((0, 1), repeat=5)
@@ -144,7 +145,7 @@ ERRS, RECOVERS, LUCK = 0.06, 0.15, 0.04
 
 
 class World:
-    """Problems whose solutions err and recover, and completions that depend on that alone."""
+    """Simulated problems: solutions err and recover, and completions depend on their state."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -183,10 +184,10 @@ class World:
 
 
 def labelled(completers: Sequence[Completer], *, num_problems: int = 45) -> dict[str, float]:
-    """Label problems with eight rollouts of each prefix on record.
+    """Label problems with eight recorded rollouts of each prefix.
 
     Returns:
-        Shares of the solutions after the pilot that are labelled rightly, and the rates.
+        Counts of right and reported labels over the solutions after the pilot, and the luck rate.
     """
     settings = TraceEstimator.Settings(kind="trace")
     learner = TraceEstimator.learner(settings, str)
@@ -219,7 +220,7 @@ def labelled(completers: Sequence[Completer], *, num_problems: int = 45) -> dict
             found["repairs"] += len(repaired & told)
             found["told"] += len(told)
             found["repaired"] += len(repaired)
-    rates = learner.knowledge.of("", completers)
+    rates = learner.knowledge.for_class("", completers)
     found["luck"] = float(rates.shares[completers[0].name][:, 0, :, 0].mean())
     return found
 
@@ -230,14 +231,14 @@ def test_errors_and_repairs_are_found_by_completions_that_go_back_on_neither() -
     assert found["first_error"] / found["num"] > 0.8
     f1 = 2 * found["repairs"] / (found["told"] + found["repaired"])
     assert f1 > 0.75
-    assert found["luck"] < 0.15  # though completions of unsound prefixes end right 44% of the time
+    assert found["luck"] < 0.15  # although 44% of completions from unsound prefixes end right
 
 
 def test_rates_are_read_back_as_they_were_written_or_refused() -> None:
-    rates = wide_rates(COMPLETERS)
+    rates = uninformed_rates(COMPLETERS)
     again = TraceRates.from_json(rates.to_json())
     assert again.to_json() == rates.to_json()
-    with pytest.raises(ValueError, match=r"rates of format 1: must be 'trace-1'"):
+    with pytest.raises(ValueError, match=r"rates have format 1, must be 'trace-1'"):
         TraceRates.from_json('{"format": 1}')
     broken = rates.to_json().replace("[0.2,", "[2.5,")
     with pytest.raises(ValueError, match=r"pooled\.level: each of its numbers must be in \[0, 1\]"):

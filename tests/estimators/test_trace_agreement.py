@@ -1,4 +1,4 @@
-"""What solutions show of one another's steps, by hand."""
+"""Evidence that solutions give about each other's steps, computed by hand."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from mclabel.labeling.estimators.trace.agreement import (
     OTHERWISE,
     add_rollout,
     compare_solutions,
-    leaves_its_way,
+    repeats_and_departs,
 )
 from mclabel.labeling.estimators.trace.chain import infer
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.trace.fit import fit_rates
-from mclabel.labeling.estimators.trace.rates import wide_rates
+from mclabel.labeling.estimators.trace.rates import uninformed_rates
 
 
 def path(keys: str, outcome: Outcome, number: int = 0, *, sampled: bool = True) -> SolutionPath:
-    """A solution of one letter a step; a capital commits to an answer, and `-` says nothing."""
+    """Return a solution with one letter per step.
+
+    A capital letter is a wrong intermediate answer, and `-` is a step without content.
+    """
     names = content(keys)
     prefixes = tuple(100 * number + n for n in range(1, len(keys)))
     answers = tuple(Outcome.WRONG if key.isupper() else None for key in keys)
@@ -46,13 +49,13 @@ def seen(found: dict[str, np.ndarray], what: str, chain: int = 0) -> list[tuple[
 
 
 def test_a_solution_that_goes_over_its_steps_again() -> None:
-    """It goes wrong at x, begins again behind an answer, and goes otherwise where it went wrong."""
+    """The solution errs at x, states an answer, restarts, and then avoids the error at x."""
     mine = path("abxyW-abcdz", Outcome.RIGHT)
     right, wrong = path("abcdz", Outcome.RIGHT, 1), path("abxyz", Outcome.WRONG, 2)
     chosen = path("abcdz", Outcome.RIGHT, 3, sampled=False)
     found = compare_solutions([mine, right, wrong, chosen], [mine, right, wrong, chosen])
     ways = [one.index(1) if 1 in one else None for one in seen(found, "way")]
-    # The answer, words, and the last step, which the outcome knows, are not compared.
+    # The answer, the step without content and the last step are not compared.
     assert ways == [FIRST, FIRST, FIRST, FIRST, None, None, BACK, AGAIN, OTHERWISE, FIRST, None]
     none = (0, 0)
     new = [0, 1, 2, 3, 8, 9]
@@ -69,7 +72,7 @@ def test_a_solution_that_goes_over_its_steps_again() -> None:
 def test_a_solution_alone_is_compared_with_itself_only() -> None:
     found = compare_solutions([path("abab", Outcome.RIGHT)], [path("abab", Outcome.RIGHT)] * 2)
     assert [np.argmax(one) for one in seen(found, "way")[:3]] == [FIRST, FIRST, BACK]
-    # Of two copies one is a sample of the other.
+    # For two copies, each is a sample of the other.
     assert seen(found, "held by right")[:2] == [(1, 0), (1, 0)]
 
 
@@ -82,16 +85,16 @@ def test_a_rollout_counts_up_to_where_it_leaves() -> None:
 
 
 def test_a_completion_leaves_the_way_of_what_it_continues() -> None:
-    """Answers and words lie between, and to begin again is no other way."""
+    """Intermediate answers and words are ignored, and a restart is not a departure."""
     a, b, c, d = content("abcd")
     before = [a, b, c]
-    assert not leaves_its_way(before, [d, "numbers 9", "words check", a, b, c, d])
-    assert leaves_its_way(before, [d, "numbers 9", "words check", a, b, d])
-    assert not leaves_its_way(before, [d, a])
+    assert not repeats_and_departs(before, [d, "numbers 9", "words check", a, b, c, d])
+    assert repeats_and_departs(before, [d, "numbers 9", "words check", a, b, d])
+    assert not repeats_and_departs(before, [d, a])
 
 
 def test_where_solutions_part_from_the_others_they_are_wrong() -> None:
-    """Without a rollout: one that few take is the error, and none where all agree."""
+    """Without rollouts, a rare step is the first error; where all solutions agree, no step is."""
     paths = [path("abcdef", Outcome.RIGHT, n) for n in range(5)]
     paths.append(path("abxyzv", Outcome.WRONG, 6))
     estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
@@ -106,12 +109,12 @@ def test_chances_are_less_sure_where_the_same_solutions_are_asked_at_each_step()
     for number, paths in enumerate(
         (
             [path("abcdef", Outcome.WRONG), path("abxdef", Outcome.RIGHT, 1)],
-            [path("abcdef", Outcome.WRONG)],  # asks nobody
+            [path("abcdef", Outcome.WRONG)],  # no other solution to compare with
         )
     ):
         estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
         shown = estimator.evidence()
-        chances = infer(shown.evidence, wide_rates(shown.completers).classes[POOLED])
+        chances = infer(shown.evidence, uninformed_rates(shown.completers).classes[POOLED])
         expected = chances.first_error[:, 0] ** (1.0 if number else 0.5)
         found = estimator.judge([Counts()] * 1000)[0].posterior
         assert found == pytest.approx(expected / expected.sum())
@@ -119,10 +122,10 @@ def test_chances_are_less_sure_where_the_same_solutions_are_asked_at_each_step()
 
 @pytest.mark.slow
 def test_hundreds_of_solutions_and_of_completions_stay_numbers() -> None:
-    """500 solutions hold the same steps, with 8 completions of each, and 1,024 of one.
+    """500 solutions share their steps, with 8 completions each and 1,024 completions of one step.
 
-    The products of their chances are far below the least float, those of their numbers above the
-    greatest.
+    The products of their chances are far below the smallest float, and the products of their
+    numbers are above the largest.
     """
     ends = (Outcome.RIGHT, Outcome.WRONG)
     paths = [path("abcz", ends[n % 2], n) for n in range(500)]
@@ -135,6 +138,6 @@ def test_hundreds_of_solutions_and_of_completions_stay_numbers() -> None:
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         judged = estimator.judge([Counts()] * 50_000)
         fitted = fit_rates({"": [estimator.evidence()]})
-    # What all hold is no error, so that it can only be at the end.
+    # A step that all solutions share is not an error, so only the last step can be wrong.
     assert [one.first_error for one in judged] == [None, 3] * 250
     assert all(np.isfinite(one.moves).all() for one in fitted.classes.values())

@@ -1,4 +1,4 @@
-"""OmegaPRM's quantities on a tree worked out by hand."""
+"""OmegaPRM's quantities on a tree that is computed by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ended(
 
 
 def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
-    # One right and one wrong solution; the wrong one has five steps, 100 tokens.
+    # One solution is right and one is wrong; the wrong one has five steps and 100 tokens.
     paths = [
         SolutionPath(prefixes=(1, 2, 3, 4), outcome=WRONG, step_tokens=(20,) * 5),
         SolutionPath(prefixes=(5,), outcome=RIGHT, step_tokens=(20, 20)),
@@ -31,27 +31,28 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
 
     # Steps 0..4; bracket (-1, 4): the middle is step 1, prefix 2.
     assert tree.wanted() == [2, 2]
-    assert tree.wanted() == []  # waits
+    assert tree.wanted() == []  # both rollouts are pending
     tree.record(ended(2, RIGHT, (6,), tokens=60))
     tree.record(ended(2, WRONG, (7, 8), tokens=60))
     # MC(2) = 1/2 > 0: the error is later. Bracket (1, 4), the middle is step 2, prefix 3.
     assert tree.wanted() == [3, 3]
     tree.record(ended(3, WRONG, (9,)))
     tree.record(ended(3, WRONG))
-    # MC(3) = 0: the first error is step 2. One visit so far, of the problem alone.
+    # MC(3) = 0, so the first error is step 2. The only visit so far is one of the problem alone.
     assert tree.states[0].visits == 1
     ours = Candidate(2, (7, 8), 60, given=False)
     lost = Candidate(3, (9,), 50, given=False)
     # .5 ** .5 * .9 ** .12 + .125 * sqrt(1) / (1 + 0)
     assert tree.score(ours) == pytest.approx(0.7071068 * 0.9874363 + 0.125, abs=1e-6)
-    # The second search takes the wrong rollout of prefix 2; that of prefix 3, where MC is 0, is
-    # no candidate. Bracket (-1, 2) of its steps, the middle is its first, prefix 7.
+    # The second search takes the wrong rollout of prefix 2. The rollout of prefix 3, where MC is 0,
+    # is not a candidate. The bracket of its steps is (-1, 2), so the middle is its first step,
+    # prefix 7.
     assert lost in tree.candidates
     assert tree.wanted() == [7, 7]
     assert tree.states[2].visits == 1
     tree.record(ended(7, WRONG))
     tree.record(ended(7, WRONG))
-    assert tree.wanted() == []  # two searches were allowed
+    assert tree.wanted() == []  # both allowed searches are done
     counts = [Counts()] * 10
     counts[2] = Counts(num_right=1, num_wrong=1)
     counts[3] = Counts(num_wrong=2)
@@ -67,7 +68,7 @@ def test_steps_behind_a_probe_without_a_verdict_are_not_taken_for_wrong() -> Non
     path = SolutionPath(prefixes=(1, 2, 3, 4), outcome=WRONG, step_tokens=(20,) * 5)
     for lost, hard in ((None, None), (4, False)):  # whether a later step is known to be wrong
         paths = [path]
-        if lost is not None:  # by the search of another solution, which comes first
+        if lost is not None:  # known from an earlier search of another solution
             paths.append(SolutionPath(prefixes=(4, 5), outcome=WRONG, step_tokens=(1, 1, 1)))
         tree = make("tree", paths, rollouts=1, searches=0)
         counts = [Counts()] * 6
@@ -77,7 +78,7 @@ def test_steps_behind_a_probe_without_a_verdict_are_not_taken_for_wrong() -> Non
             counts[prefix] = Counts().plus(outcome)
             tree.record(ended(prefix, outcome))
         found = tree.judge(counts)[0]
-        # Steps 0 to 4 by binary search: step 1 has no verdict, step 0 recovers.
+        # The binary search over steps 0 to 4 leaves step 1 without a verdict; step 0 recovers.
         assert found.hard == (True, None, None, hard, False)
         assert found.first_error is None
 

@@ -1,4 +1,4 @@
-"""Cohen's kappa by hand and against figures of scikit-learn."""
+"""Cohen's kappa compared with values by hand and with results of scikit-learn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_nothing_to_agree_on() -> None:
 
 
 def test_as_scikit_learn_many_at_once() -> None:
-    rng = np.random.RandomState(0)  # whose draws never change
+    rng = np.random.RandomState(0)  # the draws of RandomState never change between versions
     one, other = rng.randint(0, 2, (2, 20, 60))
     other = np.where(rng.random_sample(one.shape) < 0.5, one, other)
     counts = np.array(

@@ -1,4 +1,4 @@
-"""Do the bands hold the truth as often as they say."""
+"""Confidence bands contain the truth at their nominal rate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def true() -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("num_problems", [20, 300])
 def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float], num_problems: int) -> None:
-    """Problems of four solutions that go together; 1,500 runs, so +-.011 at two sigma."""
+    """Each problem has four correlated solutions; 1,500 runs give +-.011 at two sigma."""
     num_runs, rng = 1500, np.random.default_rng(17)
     weights = resample_weights(num_problems, seed=0)
     held = dict.fromkeys(("first_error_accuracy", "first_error_accuracy_wrong", "f1"), 0)

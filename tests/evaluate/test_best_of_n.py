@@ -1,4 +1,4 @@
-"""Best-of-N against literals computed by hand, and against brute force over all subsets."""
+"""Best-of-N compared with literals by hand and with brute force over all subsets."""
 
 from __future__ import annotations
 
@@ -62,16 +62,17 @@ def test_argmax_is_the_mean_over_all_subsets(
 
 
 def test_majority_and_weighted_vote() -> None:
-    votes = problem(["7", "7", "9", None], [True, True, False, False], [0.1, 0.2, 0.9, 0.9])
-    found = vote_accuracy(votes, 4, seed=0)
-    assert found == {"majority": 1.0, "vote:s": 0.0}  # 2 against 1; .3 against .9
-    tie = problem(["7", "9"], [True, False], [0.6, 0.6])
-    assert vote_accuracy(tie, 2, seed=0) == {"majority": 0.5, "vote:s": 0.5}
-    # Weights of zero still cannot choose an answer that nobody gave.
-    none = problem(["7", "9"], [True, False], [0.0, 0.0])
-    assert vote_accuracy(none, 2, seed=0)["vote:s"] == 0.5
-    silent = problem([None, None], [False, False])
-    assert vote_accuracy(silent, 1, seed=0) == {"majority": 0.0, "vote:s": 0.0}
+    cases = [
+        # 2 votes against 1; weights .3 against .9
+        (["7", "7", "9", None], [True, True, False, False], [0.1, 0.2, 0.9, 0.9], 1.0, 0.0),
+        (["7", "9"], [True, False], [0.6, 0.6], 0.5, 0.5),
+        # Weights of zero cannot choose an answer that no sample has.
+        (["7", "9"], [True, False], [0.0, 0.0], 0.5, 0.5),
+        ([None, None], [False, False], None, 0.0, 0.0),
+    ]
+    for keys, right, scores, majority, vote in cases:
+        found = vote_accuracy(problem(keys, right, scores), len(keys), seed=0)
+        assert found == {"majority": majority, "vote:s": vote}
 
 
 def test_pair_accuracy() -> None:
@@ -86,22 +87,20 @@ def test_the_whole_table() -> None:
         problem(["5", "5", "5", "6"], [False, False, False, True], [0.1, 0.2, 0.3, 0.4]),
     ]
     result = best_of_n(problems)
+    accuracy = result.accuracy
     assert (result.num_problems, result.num_samples) == (3, 4)
-    assert list(result.accuracy) == ["random", "majority", "vote:s", "pass", "s"]
-    assert list(result.accuracy["s"]) == [1, 2, 4]
-    assert result.accuracy["s"][4].value == 1
-    assert result.accuracy["majority"][4].value == pytest.approx(1 / 3)
-    difference = result.less("s", "majority", 4)
-    assert difference is not None and difference.value == pytest.approx(2 / 3)
-    # By problem 1/2, 1/2 (ties of the vote) and 1: no resample is at 0.
-    assert difference.low == pytest.approx(0.5) and difference.high == pytest.approx(1)
-    assert difference.p_value == pytest.approx(2 / 1001)
-    assert result.less("s", "s", 4) is None
-    assert result.accuracy["random"][2].value == pytest.approx(5 / 12)
+    assert list(accuracy) == ["random", "majority", "vote:s", "pass", "s"]
+    assert list(accuracy["s"]) == [1, 2, 4]
+    found = (accuracy["s"][4].value, accuracy["majority"][4].value, accuracy["random"][2].value)
+    assert found == pytest.approx((1, 1 / 3, 5 / 12))
+    # The differences by problem are 1/2, 1/2 (ties of the vote) and 1, so no resample gives 0.
+    less = result.less("s", "majority", 4)
+    assert less is not None and result.less("s", "s", 4) is None
+    assert (less.value, less.low, less.high, less.p_value) == pytest.approx(
+        (2 / 3, 0.5, 1, 2 / 1001)
+    )
     assert result.pair_accuracy["s"].value == 1
-    low, high = result.accuracy["s"][1].low, result.accuracy["s"][1].high
-    assert low is not None and high is not None
-    assert low <= 5 / 12 <= high
+    assert accuracy["s"][1].low <= 5 / 12 <= accuracy["s"][1].high  # type: ignore[operator]
 
 
 def test_groups_and_fifths_by_pass_rate() -> None:
@@ -132,5 +131,5 @@ def test_a_scorer_that_prefers_a_wrong_answer_falls_with_n() -> None:
 
 
 def test_problems_of_different_sizes_are_refused() -> None:
-    with pytest.raises(ValueError, match="as many samples of each"):
+    with pytest.raises(ValueError, match="the same number of samples of each"):
         best_of_n([problem(["1"], [True]), problem(["1", "2"], [True, False])])

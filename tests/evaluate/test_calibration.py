@@ -1,4 +1,4 @@
-"""Reliability, ECE and Brier score by hand and against figures of scikit-learn."""
+"""Reliability, ECE and Brier score compared with values by hand and with scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def predictions(pairs: list[tuple[float, float]]) -> list[Prediction]:
 def test_by_hand() -> None:
     found = calibration(predictions([(0.2, 0), (0.2, 1), (0.8, 1), (0.9, 1)]))
     assert found is not None
-    # Bins end at what is predicted: two at .2, one of which happened, and at .8 and .9 one each.
+    # Bins end at predicted values: two predictions of .2, one of them true, one of .8, one of .9.
     assert [
         (round(b.low, 9), b.num_predictions, b.predicted, b.observed.value) for b in found.bins
     ] == [
@@ -24,10 +24,11 @@ def test_by_hand() -> None:
         (0.7, 1, pytest.approx(0.8), 1.0),
         (0.8, 1, pytest.approx(0.9), 1.0),
     ]
-    assert found.ece.value == pytest.approx(2 / 4 * 0.3 + 1 / 4 * 0.2 + 1 / 4 * 0.1)
-    assert found.brier.value == pytest.approx((0.04 + 0.64 + 0.04 + 0.01) / 4)
-    assert found.base_brier.value == pytest.approx(0.75 * 0.25)
+    assert (found.ece.value, found.brier.value, found.base_brier.value) == pytest.approx(
+        (2 / 4 * 0.3 + 1 / 4 * 0.2 + 1 / 4 * 0.1, (0.04 + 0.64 + 0.04 + 0.01) / 4, 0.75 * 0.25)
+    )
     assert found.num_problems == found.num_predictions == 4
+    assert calibration([]) is None
 
 
 def test_a_share_of_events_counts_as_its_single_events() -> None:
@@ -39,7 +40,3 @@ def test_a_share_of_events_counts_as_its_single_events() -> None:
     for name in ("ece", "brier", "base_brier"):
         one, four = getattr(together, name).value, getattr(apart, name).value
         assert one == pytest.approx(four) and one > 0
-
-
-def test_nothing_said() -> None:
-    assert calibration([]) is None

@@ -1,4 +1,4 @@
-"""Intervals over problems by formula: literals, and whether they hold the truth."""
+"""Intervals over problems by formula: literals, and their coverage of the truth."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from mclabel.core.stats.intervals import clopper_pearson
 def test_a_solution_a_problem_is_clopper_pearson() -> None:
     found = clustered_share(np.array([1.0] * 7 + [0.0] * 3), np.ones(10))
     low, high = clopper_pearson(7, 10)
-    assert found.value == 0.7
-    # n / (n - 1) in the variance is all that differs: 0.7 * 0.3 / (0.21 / 9) is 9 of 10
-    assert found.low == pytest.approx(low, abs=0.03) and found.high == pytest.approx(high, abs=0.03)
+    # The only difference is n / (n - 1) in the variance: 0.7 * 0.3 / (0.21 / 9) is 9 instead of 10.
+    assert (found.value, found.low, found.high) == pytest.approx((0.7, low, high), abs=0.03)
 
 
 def test_solutions_that_go_together_count_as_few() -> None:
-    """Ten problems, all four solutions alike: as ten solutions, not as forty."""
+    """Ten problems with four equal solutions each count as ten solutions, not as forty."""
     alike = clustered_share(np.array([4.0] * 5 + [0.0] * 5), np.full(10, 4.0))
     ten = clustered_share(np.array([1.0] * 5 + [0.0] * 5), np.ones(10))
     mixed = clustered_share(np.full(10, 2.0), np.full(10, 4.0))
@@ -35,7 +34,7 @@ def test_where_nothing_varies_each_problem_counts_once() -> None:
 
 
 def test_a_mean_by_hand() -> None:
-    """Means 0, 1 and 2 of one term each: 1 with a standard error of 1 / sqrt(3), t = 4.303."""
+    """Means 0, 1 and 2 of one term each: the mean is 1, its error 1 / sqrt(3), and t = 4.303."""
     sums, counts = np.array([0.0, 1.0, 2.0, 9.0]), np.array([1.0, 1.0, 1.0, 0.0])
     found = clustered_mean(sums, counts, low=-9.0, high=9.0)
     assert found.value == 1.0 and found.high == pytest.approx(1 + 4.3027 / 3**0.5, abs=1e-3)

@@ -1,4 +1,4 @@
-"""Sources of a combined run, measured by hand."""
+"""Quality of the sources of a combined run, computed by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RATES = {"critic": {"false_alarm": 0.08, "detection": 0.7, "later": 0.4}}
 def says(
     rollouts: int | None, critic: int | None, flagged: int | None
 ) -> tuple[SourceOpinion, ...]:
-    """Opinions of rollouts, a judge that names steps and one that flags them."""
+    """Return the opinions of rollouts, of a judge that names steps and of one that flags steps."""
     return tuple(
         SourceOpinion(
             source=source,
@@ -55,11 +55,11 @@ def rows() -> list[LabeledSolution]:
     return [
         combined("a.0", Outcome.WRONG, 1, 0.9, says(1, 1, 3)),
         combined("a.1", Outcome.RIGHT, None, 0.85, says(None, 2, None)),
-        # Right through a wrong step.
+        # a right answer through a wrong step
         combined("b.0", Outcome.RIGHT, 2, 0.6, says(None, 2, 0)),
         combined("b.1", Outcome.WRONG, 3, 0.5, says(2, UNKNOWN, 2)),
         combined("c.0", Outcome.RIGHT, None, 0.8, says(None, None, None)),
-        # Cut: judges are known by it, labels are not.
+        # The truncated solution counts for the rates of judges, but not for labels.
         combined("c.1", Outcome.TRUNCATED, None, 1.0, says(UNKNOWN, 2, None)),
     ]
 
@@ -76,7 +76,11 @@ def quality(labels: KeptQuality | None) -> LabelQuality:
 
 
 def figures(labels: KeptQuality | None) -> tuple[float | None, ...]:
-    """Share kept, accuracy, where there is an error, sound called wrong, lucky ones found."""
+    """Return five figures of labels, or None for each missing one.
+
+    The figures are the share kept, the first-error accuracy, the accuracy on wrong solutions, the
+    share of sound steps called wrong, and the share of lucky solutions found.
+    """
     found = quality(labels)
     assert labels is not None
     return (
@@ -95,28 +99,30 @@ def values(*estimates: Estimate) -> list[float | None]:
 def test_each_source_alone() -> None:
     found = measured(rows()).sources
     assert list(found) == ["rollouts", "critic", "symbolic"]
-    # Of 12 sound steps, the third of b.1 is called wrong.
+    # Of 12 sound steps, the third step of b.1 is called wrong.
     assert figures(found["rollouts"].labels) == (1, 3 / 5, 1 / 3, 1 / 12, 0)
-    # Nothing on b.1; of the other 9 sound steps, two of a.1 are called wrong.
+    # There is no opinion on b.1. Of the other 9 sound steps, two steps of a.1 are called wrong.
     assert figures(found["critic"].labels) == (4 / 5, 2 / 4, 1 / 2, 2 / 9, 1)
     assert figures(found["symbolic"].labels) == (1, None, None, 1 / 12, 1)
     flags = found["symbolic"].flags
     assert flags is not None
-    # Those of a.0, after the error, and of b.0, at it, hold; that of b.1, before it, does not.
+    # The flags on a.0 (after the error) and on b.0 (at the error) hold. The flag on b.1, before the
+    # error, does not.
     assert values(flags.flagged, flags.holding, flags.flagged_sound) == [3 / 5, 2 / 3, 0]
     assert found["rollouts"].flags is None and found["critic"].flags is None
 
 
 def test_error_rates_of_judges() -> None:
     found = measured(rows()).sources
-    assert found["rollouts"].rates is None
     critic, symbolic = found["critic"].rates, found["symbolic"].rates
-    assert critic is not None and symbolic is not None
-    # Sound steps read: a.0 1, a.1 3 (the last is named), c.0 4, c.1 2. Errors reached: a.0 and c.1,
-    # which it names, and b.0, which it passes; then it reads two steps and names the second.
+    assert critic is not None and symbolic is not None and found["rollouts"].rates is None
+    # Sound steps read: 1 of a.0, 3 of a.1 (the last is named), 4 of c.0, 2 of c.1. Errors reached:
+    # a.0 and c.1, which the judge names, and b.0, which it passes. In b.0 it then reads two steps
+    # and names the second.
     assert values(critic.false_alarm, critic.detection, critic.later) == [1 / 10, 2 / 3, 1 / 2]
-    # a.0 1, a.1 4, b.1 3 (the last is named), c.0 4, c.1 2. Errors reached: b.0, which it names,
-    # and a.0 and c.1, which it passes; then it reads two steps (the second is named) and one.
+    # Sound steps read: 1 of a.0, 4 of a.1, 3 of b.1 (the last is named), 4 of c.0, 2 of c.1. Errors
+    # reached: b.0, which the judge names, and a.0 and c.1, which it passes. It then reads two steps
+    # of a.0 (the second is named) and one of c.1.
     assert values(symbolic.false_alarm, symbolic.detection, symbolic.later) == [
         *(1 / 14, 1 / 3, 1 / 3)
     ]
@@ -126,7 +132,7 @@ def test_error_rates_of_judges() -> None:
 
 def test_agreement_beside_as_many_of_which_the_posterior_is_surest() -> None:
     found = measured(rows())
-    # All agree on a.0 and c.0; the surest are a.0 and a.1.
+    # All sources agree on a.0 and c.0, and the most confident labels are those of a.0 and a.1.
     assert figures(found.same_location.labels) == (2 / 5, 1, 1, 0, None)
     assert figures(found.same_location.surest) == (2 / 5, 1, 1, 0, None)
     assert found.rule == "posterior"
@@ -148,8 +154,7 @@ def test_a_run_that_was_combined_by_a_rule_has_no_posterior_of_its_own() -> None
         if one.consensus is not None
     ]
     found = measured(by_rule)
-    assert found.surest is None and found.labels.kept.value == 0
-    assert found.same_location.surest is None
+    assert found.surest is found.same_location.surest is None and found.labels.kept.value == 0
 
 
 def test_without_truth_there_are_shares_and_learned_rates() -> None:
@@ -167,6 +172,6 @@ def test_without_truth_there_are_shares_and_learned_rates() -> None:
 def test_of_equal_beliefs_the_order_of_rows_decides_nothing(order: int) -> None:
     equal = [replace(one, posterior=(0.5, 0.5)) for one in rows()]
     found = measured(equal[::order])
-    # By id: a.0 and a.1, then b.0, whose error is named late.
+    # Ties go by id: a.0 and a.1, then b.0, whose error is named too late.
     assert figures(found.same_location.surest) == (2 / 5, 1, 1, 0, None)
     assert figures(found.surest) == (3 / 5, 2 / 3, 1 / 2, 0, 1)

@@ -1,4 +1,4 @@
-"""Coverage of intervals against another run's rollouts: by hand, and where the values are known."""
+"""Coverage of intervals by another run's rollouts: by hand, and for known values."""
 
 from __future__ import annotations
 
@@ -43,19 +43,16 @@ def test_by_hand() -> None:
     }
     found = check_intervals(rows[:2], reference)
     assert list(found) == ["all", "fixed", "posterior"]
-    assert (found["all"].num_intervals, found["fixed"].num_intervals) == (3, 2)
-    assert found["all"].holds_share.value == pytest.approx(2 / 3)
-    assert found["fixed"].holds_share.value == 1 / 2
-    assert found["all"].width.value == pytest.approx((0.4 + 0.2 + 1.0) / 3)
-    assert found["all"].reference_rollouts == pytest.approx((100 + 10 + 1) / 3)
-    assert found["posterior"].coverage.value == 1  # the interval holds everything
+    every, fixed = found["all"], found["fixed"]
+    assert (fixed.num_intervals, fixed.holds_share.value) == (2, 1 / 2)
+    assert (every.num_intervals, every.holds_share.value, every.width.value) == pytest.approx(
+        (3, 2 / 3, (0.4 + 0.2 + 1.0) / 3)
+    )
+    assert every.reference_rollouts == pytest.approx((100 + 10 + 1) / 3)
+    assert found["posterior"].coverage.value == 1  # the interval covers [0, 1]
     assert check_intervals(rows[2:], {}) == {}
-    found = check_intervals(rows, reference)
-    assert {name: one.num_unchecked for name, one in found.items()} == {
-        "all": 1,
-        "fixed": 1,
-        "posterior": 0,
-    }
+    unchecked = {n: one.num_unchecked for n, one in check_intervals(rows, reference).items()}
+    assert unchecked == {"all": 1, "fixed": 1, "posterior": 0}
 
 
 def test_chance_of_the_value_by_integrating_the_posterior() -> None:
@@ -63,14 +60,14 @@ def test_chance_of_the_value_by_integrating_the_posterior() -> None:
     rows = [row("a", [step(prefix="x", low=0.3, high=0.7, counts=own)])]
     found = check_intervals(rows, {"x": other})["all"]
     p = np.linspace(0, 1, 200_001)[1:-1]
-    density = p ** (7 - 0.5) * (1 - p) ** (5 - 0.5)  # 7 right and 5 wrong, Jeffreys' prior
+    density = p ** (7 - 0.5) * (1 - p) ** (5 - 0.5)  # 7 right and 5 wrong under Jeffreys' prior
     inside = density[(p >= 0.3) & (p <= 0.7)].sum() / density.sum()
     assert found.coverage.value == pytest.approx(inside, abs=1e-5)
 
 
 @pytest.mark.parametrize(("low_share", "level"), [(0.45, 0.95), (0.0, 0.7)])
 def test_coverage_of_known_values(low_share: float, level: float) -> None:
-    """Intervals of K=16 against 64 further rollouts, values as they are: many at 0 and 1."""
+    """Intervals of 16 rollouts against 64 further ones, for realistic values, many at 0 and 1."""
     rng = np.random.default_rng(5)
     values = np.where(rng.random(3000) < low_share, 0.0, rng.beta(0.7, 0.7, 3000))
     rows, reference, held = [], {}, 0

@@ -1,4 +1,4 @@
-"""What a report says of groups, posteriors and references, by hand."""
+"""Groups, posteriors and references in a label report, computed by hand."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.core.records import Counts, LabeledSolution, Outcome
 from mclabel.evaluate.labels.report import LabelReport, label_report
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth
+from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows
 from tests.support.rows import row, step
 from tests.support.shown import write_run
@@ -55,19 +54,21 @@ def test_what_is_said_and_what_came() -> None:
             (b.predicted, b.observed.value, b.num_predictions) for b in found.calibration[name].bins
         ]
 
-    # Sampled solutions, graded, steps with a value but the last: a.0 (wrong) twice, a.1 (right).
+    # The pairs are graded, sampled solutions' steps with a value, without the last step: two of a.0
+    # (wrong), one of a.1 (right).
     assert pairs("value, outcome") == [(0.25, 0.0, 1), (0.75, 0.5, 2)]
-    # The given one, too: in truth its first step is wrong.
+    # The given solution counts, too. In truth, its first step is wrong.
     assert pairs("value, sound") == [(0.25, 0.0, 1), (0.5, 0.0, 1), (0.75, 1.0, 2)]
-    # a.0 is sound with .9, .3 and .1 up to its three steps; in truth up to the first.
+    # The chances that a.0 is sound up to its three steps are .9, .3 and .1. In truth, it is sound
+    # up to the first step.
     assert pairs("posterior, sound") == [
         (pytest.approx(0.1), 0.0, 1),
         (pytest.approx(0.3), 0.0, 1),
         (pytest.approx(0.9), 1.0, 1),
     ]
-    assert pairs("value, reference") == [(0.75, 0.5, 1)]  # of the prefix x once
+    assert pairs("value, reference") == [(0.75, 0.5, 1)]  # the prefix x counts once
     assert pairs("mean, reference") == [(0.5, 1.0, 1)]
-    assert found.num_unknown == 2 and found.num_solutions == 5 and found.num_problems == 3
+    assert (found.num_unknown, found.num_solutions, found.num_problems) == (2, 5, 3)
     assert found.outcomes == {"right": 2, "wrong": 2, "ungraded": 0, "truncated": 1}
     assert found.quality is not None and found.quality.num_solutions == 3
     assert set(found.positions) == {
@@ -76,7 +77,7 @@ def test_what_is_said_and_what_came() -> None:
 
 
 def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> None:
-    """One of three solutions that a rule chose is labelled right, and one of two drawn of eight."""
+    """Of three solutions chosen by a rule, one label is right; of two drawn from eight, one."""
 
     def chosen(name: str, error: int | None, probability: float) -> LabeledSolution:
         made = row(name, [step(value=0.5), LAST], error)
@@ -86,22 +87,25 @@ def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> N
     drawn = [chosen("d", 0, 0.25), chosen("e", None, 0.25)]
     truth = Truth(kind="exact", first_errors={f"{name}.0": 0 for name in "abcde"})
     found = label_report([*certain, *drawn], truth)
-    quality = found.groups["all"].quality
-    assert quality is not None and quality.first_error_accuracy.value == (1 + 4) / (3 + 8)
-    assert found.describes == "pool" and "weighted by 1 / its probability" in _notes(found)
-    # they were chosen for how they end: that is no evidence of any value
+    assert _accuracy(found) == (1 + 4) / (3 + 8)
+    assert found.describes == "pool" and "weighted by 1 / its selection probability" in _notes(
+        found
+    )
+    # Solutions that were chosen by their outcome are not evidence about values.
     assert "value, outcome" not in found.groups["all"].calibration
     alone = label_report(certain, truth)
-    quality = alone.groups["all"].quality
-    assert quality is not None and quality.first_error_accuracy.value == 1 / 3
-    assert alone.describes == "selection" and "describe the selection alone" in _notes(alone)
-    # people labelled a sample of the selection: the chances of both multiply
+    assert _accuracy(alone) == 1 / 3
+    assert alone.describes == "selection" and "describe only the selection" in _notes(alone)
+    # The people labelled a sample of the selection, so the two probabilities multiply.
     weights = {"a.0": 1.0, "b.0": 2.0, "c.0": 1.0, "d.0": 3.0, "e.0": 1.0}
     people = label_report([*certain, *drawn], replace(truth, kind="people", weights=weights))
-    quality = people.groups["all"].quality
-    assert quality is not None
-    assert quality.first_error_accuracy.value == (1 + 12) / (1 + 2 + 1 + 12 + 4)
+    assert _accuracy(people) == (1 + 12) / (1 + 2 + 1 + 12 + 4)
     assert label_report(report_rows(), None).describes is None
+
+
+def _accuracy(report: LabelReport) -> float | None:
+    quality = report.groups["all"].quality
+    return None if quality is None else quality.first_error_accuracy.value
 
 
 def _notes(report: LabelReport) -> str:
@@ -119,13 +123,14 @@ def test_no_column_of_quality_repeats_another(
         replace(one, problem=replace(one.problem, meta={**one.problem.meta, "answer_type": kind}))
         for one, kind in zip(arith_rows(2, per_problem=1), kinds, strict=True)
     ]
-    result = CliRunner().invoke(main, ["labels", write_run(tmp_path, rows, None), "--json"])
+    result = run_verb(["labels", write_run(tmp_path, rows, None), "--json"])
     assert list(json.loads(result.stdout)["quality"]) == columns
 
 
 def test_groups() -> None:
     groups = label_report(report_rows(), None).groups
-    assert list(groups) == ["all", "level: 1", "level: 2"]  # one subject tells nothing apart
+    # all solutions have the same subject, so it forms no group
+    assert list(groups) == ["all", "level: 1", "level: 2"]
     assert [g.num_solutions for g in groups.values()] == [5, 2, 3]
     assert groups["all"].quality is None and groups["all"].intervals == {}
     assert set(groups["all"].calibration) == {"value, outcome"}
@@ -133,8 +138,7 @@ def test_groups() -> None:
         row(name, [step(True), LAST], meta={"family": name, "program": "{}"})
         for name in ("gifts", "riddles", "shopping")
     ]
-    names = list(label_report(held, None).groups)
-    assert names == [
+    assert list(label_report(held, None).groups) == [
         "all",
         "family: gifts (held out)",
         "family: riddles (held out)",

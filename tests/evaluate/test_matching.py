@@ -1,4 +1,4 @@
-"""Steps carried between a solution as given and as labelled on token boundaries."""
+"""Mapping of steps between a given solution and its version split on token boundaries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mclabel.evaluate.labels.truth import solution_key, to_given, to_labelled
     ("labelled", "pairs"),
     [
         (["ab\n", "cd\n", "ef"], [(0, 0), (1, 1), (2, 2)]),  # cut at the same places
-        (["ab\nc", "d\ne", "f"], [(0, 0), (1, 1), (2, 2)]),  # each a character late
+        (["ab\nc", "d\ne", "f"], [(0, 0), (1, 1), (2, 2)]),  # each cut is one character late
         (["ab\n\n", "cdef"], [(0, 0), (1, 1), (2, 1)]),  # two steps within one token
     ],
 )

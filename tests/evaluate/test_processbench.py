@@ -1,4 +1,4 @@
-"""ProcessBench's metric on the real splits, by hand; thresholds against trying them all."""
+"""ProcessBench's metric on its splits, by hand; thresholds compared with trying all."""
 
 from __future__ import annotations
 
@@ -32,40 +32,37 @@ def test_the_metric_by_hand() -> None:
     found = processbench({"s": rows}, {"s": {"0": 2, "1": 1, "2": None, "3": None, "4": 0}})
     split = found.splits["s"]
     assert (split.num_wrong, split.num_right, split.missing) == (3, 2, ())
-    assert split.wrong_accuracy.value == pytest.approx(1 / 3)
-    assert split.right_accuracy.value == 1 / 2
-    assert split.f1.value == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2)) == 0.4
-    assert found.mean_f1 == split.f1
-    assert found.threshold is None
+    # F1 is 2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2).
+    values = (split.wrong_accuracy.value, split.right_accuracy.value, split.f1.value)
+    assert values == pytest.approx((1 / 3, 1 / 2, 0.4))
+    assert found.mean_f1 == split.f1 and found.threshold is None
 
 
 def test_missing_solutions_are_left_out_and_named() -> None:
     rows = judged(2, 0, None, None)
     found = processbench({"s": rows}, {"s": {"0": 2, "3": 1}})
-    assert found.splits["s"].missing == ("1", "2")
-    assert (found.splits["s"].num_wrong, found.splits["s"].num_right) == (1, 1)
-    assert found.splits["s"].wrong_accuracy.value == 1
+    split = found.splits["s"]
+    assert (split.missing, split.num_wrong, split.num_right) == (("1", "2"), 1, 1)
+    assert split.wrong_accuracy.value == 1
 
 
 def test_a_split_of_one_kind_has_no_f1_and_no_mean() -> None:
-    rows = judged(2, 0)
-    found = processbench(
-        {"s": rows, "t": judged(1, None)}, {"s": {"0": 2, "1": 0}, "t": {"0": 1, "1": None}}
-    )
-    assert found.splits["s"].f1.value is None
-    assert found.splits["t"].f1.value == 1
+    rows = {"s": judged(2, 0), "t": judged(1, None)}
+    found = processbench(rows, {"s": {"0": 2, "1": 0}, "t": {"0": 1, "1": None}})
+    assert [found.splits[name].f1.value for name in rows] == [None, 1]
     assert found.mean_f1.value is None
 
 
 def test_threshold_by_hand() -> None:
     rows = judged(1, None, None, steps=2)
     scores = {"0": [0.9, 0.3], "1": [0.5, 0.6], "2": [0.2, 0.9]}
-    # Under .3 and at most .5: the first is found, the second right, the third wrong: F1 2/3.
+    # For thresholds over .3 and up to .5, the first row is found, the second is right and the third
+    # is wrong, so F1 is 2/3.
     assert best_threshold(rows, scores) == pytest.approx(0.4)
     assert f1_at(rows, scores, 0.4) == pytest.approx(2 / 3)
     with pytest.raises(DataError, match=r"2 scored solutions with a wrong step and 0 without"):
         best_threshold(judged(0, 1), {"0": [0.1], "1": [0.1, 0.2]})
-    with pytest.raises(DataError, match=r"0 scored solutions .* Give a threshold"):
+    with pytest.raises(DataError, match=r"0 scored solutions .* Set a threshold"):
         best_threshold(rows, {})
 
 
@@ -100,6 +97,6 @@ def test_scores_are_calibrated_up_to_the_first_error() -> None:
     scores = {"0": [0.9, 0.3, 0.0], "1": [0.9, 0.9, 0.9]}
     said = {row.id: first_below(scores[row.id], 0.5) for row in rows}
     found = processbench({"s": rows}, {"s": said}, scores={"s": scores}).splits["s"].ece
-    # Four sound steps at .9 and a wrong one at .3; what follows the error nobody has judged.
+    # Four sound steps have .9 and one wrong step has .3. Steps after the error are not judged.
     assert found is not None and found.value == pytest.approx((4 * 0.1 + 0.3) / 5)
     assert processbench({"s": rows}, {"s": said}).splits["s"].ece is None

@@ -1,4 +1,4 @@
-"""`mclabel eval processbench --opinions`: judges whose opinions are known, measured by hand."""
+"""`mclabel eval processbench --opinions`: scripted judges whose figures are computed by hand."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.run.shards.opinions import SCHEMA, commit_opinions, shard_name
 from mclabel.run.shards.store import Store
+from tests.support.commands import run_verb
 
 STEPS = ("One.", "Two.", "Three.", "The answer is 4.")
 CLASSES = {"a": "RowJudge", "b": "RowJudge", "s": "FlaggingRowJudge", "t": "FlaggingRowJudge"}
 TOY: Sequence[tuple[int, Any, Any, Any]] = (
-    # label, what the judges a and b name, where s sees an error at the step or before it
+    # label, the steps that judges a and b name, the step at or before which s sees an error
     (2, 2, 2, None),
     (1, 1, 3, None),
     (0, 1, 1, 1),
@@ -48,13 +47,12 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def run(*arguments: str, code: int = 0) -> str:
-    result = CliRunner(env={"COLUMNS": "400"}).invoke(main, list(arguments))
-    assert result.exit_code == code, result.output
+    result = run_verb(arguments, code=code)
     return " ".join((result.stdout if code == 0 else result.output).split())
 
 
 def judged(source: str, out: Path, name: str, kind: str | None = None) -> str:
-    """The opinions of a scripted judge on a file."""
+    """Write the opinions of a scripted judge on a file, and return the folder."""
     judge = f"tests.support.row_judges:{kind or CLASSES[name]}"
     run(
         *("judge", source, "-o", str(out), "ray.address=none", "--allow", "tests"),
@@ -75,7 +73,7 @@ def values(split: Mapping[str, Any]) -> tuple[float, float, float]:
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A split, the runs of the judges on it, and another split with a run of its own."""
+    """Return a split, the judges' runs on it, and another split with its own run, by name."""
     root = tmp_path_factory.mktemp("toy")
     file = write(root / "processbench_toy.jsonl", toy_rows())
     other = write(root / "other.jsonl", toy_rows("other"))
@@ -86,13 +84,13 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("judge", "expected", "missing"),
     [
-        # Wrong ones found: 0 and 1 of 0, 1, 2, 7; right ones: 4 and 5 of 4, 5, 6.
+        # Wrong ones found: 0 and 1 of 0, 1, 2, 7. Right ones: 4 and 5 of 4, 5, 6.
         ("a", (2 / 4, 2 / 3, 4 / 7), ["toy-3"]),
-        # Found: 0 and 3 of 0, 1, 2, 3, 7; right: 4 and 6.
+        # Found: 0 and 3 of 0, 1, 2, 3, 7. Right: 4 and 6.
         ("b", (2 / 5, 2 / 3, 1 / 2), []),
-        # A flag is its step, silence no error. Found: 7 of five; right: 4 and 5.
+        # A flag names its step, and no flag means no error. Found: 7 of five. Right: 4 and 5.
         ("s", (1 / 5, 2 / 3, 4 / 13), []),
-        # It never says anything, which is no error everywhere.
+        # This judge never flags a step, so it finds no errors.
         ("t", (0, 1, 0), []),
     ],
 )
@@ -120,14 +118,15 @@ def test_a_scorer_keeps_its_own_threshold(toy: dict[str, str], tmp_path: Path) -
 @pytest.mark.parametrize(
     ("judges", "expected", "left_out"),
     [
-        # 0 and 4 agree; so does 2, late. At 7 s sees an error before the one that both name.
+        # Rows 0 and 4 agree, and so does row 2, which is late. In row 7, s sees an error before the
+        # step that both others name.
         ("abs", (1 / 2, 1, 2 / 3), "13567"),
-        # A judge that names no step is never the one that others are compared with.
+        # Opinions are never compared with those of a judge that names no step.
         ("sba", (1 / 2, 1, 2 / 3), "13567"),
-        # Without s, 6 and the late 7 are left to a and b.
+        # Without s, row 6 and the late row 7 are left to a and b.
         ("ab", (1 / 3, 1, 1 / 2), "1356"),
-        # s alone beside a: contradicted at 7 alone; 0 and 1 found, right 4 and 5; at 6 a names
-        # step 0, before the 1 of s.
+        # s and a alone: s contradicts a only in row 7. Rows 0 and 1 are found, 4 and 5 are right.
+        # In row 6, a names step 0, before step 1 of s.
         ("as", (2 / 3, 2 / 3, 2 / 3), "37"),
     ],
 )
@@ -152,16 +151,14 @@ def test_the_files_that_are_written_and_the_table(toy: dict[str, str], tmp_path:
     said = run("eval", "processbench", toy["file"], *given, "-o", str(out))
     assert " toy 3 3 2 0.75 " in said
     assert "Kept: share of the split's solutions" in said
-    assert "Why: 2 without agreement of the judges." in said
+    assert "Reasons: 2 without agreement of the judges." in said
     left_out = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]
     assert [one["id"] for one in left_out] == ["toy-3", "toy-7"]
-    kinds = [f"tests.support.row_judges:{CLASSES[name]} ({toy[name]})" for name in "as"]
-    assert left_out[0]["detail"] == (
-        f"{kinds[0]}: no_opinion, the script says nothing; {kinds[1]}: nothing"
-    )
-    assert left_out[1]["detail"] == (
-        f"{kinds[0]}: first error 2; {kinds[1]}: an error at or before 1"
-    )
+    first, second = (f"tests.support.row_judges:{CLASSES[n]} ({toy[n]})" for n in "as")
+    assert [one["detail"] for one in left_out] == [
+        f"{first}: no_opinion, the script says nothing; {second}: nothing",
+        f"{first}: first error 2; {second}: an error at or before 1",
+    ]
     rows = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
     assert [row["prediction"] for row in rows] == [2, 1, 1, -1, -1, 0]
     provenance = json.loads((out / "provenance.json").read_text())
@@ -181,14 +178,14 @@ def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_
     rows = toy_rows()[:6]
     rows[0]["steps"] = rows[0]["steps"][:3]
     rows[1]["steps"] = [*rows[1]["steps"][:3], "The answer is 5."]
-    rows[4]["steps"] = [f" {step}\n" for step in rows[4]["steps"]]  # whitespace is no other text
+    rows[4]["steps"] = [f" {step}\n" for step in rows[4]["steps"]]  # whitespace is not a difference
     short = judged(write(tmp_path / "short.jsonl", rows), tmp_path / "short", "b")
     split = measured([toy["file"]], [short], "-o", str(tmp_path / "out"))["splits"]["toy"]
     assert split["missing"] == ["toy-0", "toy-1", "toy-6", "toy-7"]
     assert split["reasons"] == {"not_in_run": 2, "other_steps": 1, "other_text": 1}
     lines = (tmp_path / "out" / "left_out.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["detail"] == "3 steps in the run, 4 in the file"
-    # Beside another judge they are unknown.
+    # Together with another judge, the rows are unknown.
     found = measured([toy["file"]], [toy["a"], short])["splits"]["toy"]
     assert found["missing"] == [f"toy-{number}" for number in (0, 1, 3, 5, 6, 7)]
 
@@ -208,11 +205,11 @@ def test_solutions_that_a_run_lacks_or_knows_otherwise(toy: dict[str, str], tmp_
             "FILE --opinions A --opinions A/",
             "--opinions A/: is the same run as A. Give each run once",
         ),
-        ("FILE OTHER --opinions A", "OTHER: none of the --opinions is on it. Judge it (mclabel"),
+        ("FILE OTHER --opinions A", "OTHER: none of the --opinions has judged it. Run mclabel"),
         (
             "OTHER --opinions A",
             "--opinions A: none of its 8 solutions is in OTHER: its rows have ids such as "
-            "'toy-0', those of the file such as 'other-0'. Give a run over the file",
+            "'toy-0', the file has ids such as 'other-0'. Give a run over the file",
         ),
         (
             "FILE TWIN --opinions A",
@@ -250,7 +247,7 @@ def test_what_does_not_fit_is_one_message(
 
 
 def _write_faulty(toy: Mapping[str, str], out: Path, content: str, *, is_torn: bool) -> None:
-    """A run of one opinion, whose row in the input is `content`."""
+    """Write a run of one opinion whose row in the input is `content`."""
     out.mkdir()
     (out / "run.json").write_bytes((Path(toy["a"]) / "run.json").read_bytes())
     row: dict[str, Any] = {field.name: None for field in SCHEMA}

@@ -1,4 +1,4 @@
-"""Quality of states of steps, by hand."""
+"""Quality of step states, computed by hand."""
 
 from __future__ import annotations
 
@@ -34,20 +34,25 @@ def test_by_hand() -> None:
         "SECRS": labelled("a", "SECCR", 1, sample=1),
         "SSSS": labelled("b", "SER-", 1, outcome=Outcome.RIGHT),
         "SSEC": labelled("b", "SSSS", None, sample=1),
-        "SE": labelled("c", "--", 1),  # no states, left out
-        "SEC": labelled("c", "SEC", 1, sample=1, outcome=Outcome.TRUNCATED),  # left out
+        "SE": labelled("c", "--", 1),  # no states, so left out
+        # truncated, so left out
+        "SEC": labelled("c", "SEC", 1, sample=1, outcome=Outcome.TRUNCATED),
     }
     truth = {one.solution.id: [NAMES[c] or "sound" for c in true] for true, one in rows.items()}
     found = state_quality(rows.values(), lambda one: truth[one.solution.id])
     assert found is not None and found.num_solutions == 4
-    assert found.first_error_accuracy.value == 2 / 4
-    assert found.agreement.value == (6 + 3 + 1 + 2) / 19
-    assert found.recovered_steps.value == 2 / 19
-    assert found.recovered_precision.value == 1 / 3
-    assert found.recovered_recall.value == 1 / 2
-    assert found.recovered_f1.value == pytest.approx(2 / 5)
-    # Sound or recovered in truth: 4 + 3 + 4 + 2. Of these carried: one of a.1; error: one of b.0.
-    assert found.false_alarms.value == 2 / 13
+    expected = {
+        "first_error_accuracy": 2 / 4,
+        "agreement": (6 + 3 + 1 + 2) / 19,
+        "recovered_steps": 2 / 19,
+        "recovered_precision": 1 / 3,
+        "recovered_recall": 1 / 2,
+        "recovered_f1": 2 / 5,
+        # In truth, 4 + 3 + 4 + 2 steps are sound or recovered. One of them in a.1 is labelled
+        # carried, and one in b.0 error.
+        "false_alarms": 2 / 13,
+    }
+    assert {name: getattr(found, name).value for name in expected} == pytest.approx(expected)
     assert state_quality([row("a", [step()], None)], lambda one: ["sound"]) is None
 
 

@@ -1,4 +1,4 @@
-"""Which source knows what of a labelled solution."""
+"""Sources of truth: which source has the true first error of a labelled solution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
-from mclabel.data.readers.judged import JudgedSolution, as_judged
+from mclabel.data.readers.judged import JudgedSolution, to_judged_solutions
 from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.evaluate.labels.truth import check_same_problems, exact_truth, judged_truth
 from tests.support.labelled import arith_rows
@@ -27,7 +27,7 @@ def test_exact_truth_of_arith() -> None:
     assert truth.known_rows(rows) == rows
     assert [truth.first_error(one) for one in rows] == [exact_first_error(one) for one in rows]
     assert {truth.first_error(one) for one in rows} >= {None}
-    with pytest.raises(DataError, match=r"solution a\.0 of problem a: .*of no built-in domain"):
+    with pytest.raises(DataError, match=r"solution a\.0 of problem a: .*not belong to a built-in"):
         exact_truth([*rows, row("a", THREE)])
 
 
@@ -42,7 +42,8 @@ def test_people_are_found_by_text_whatever_the_whitespace() -> None:
         rows,
         [
             judged("x", "Problem  a", ["one", "two", "three"], 2),
-            judged("y", "Problem b", ["one two three"], 0),  # in one piece: ends in the last step
+            # a single step, so the error is in the last step
+            judged("y", "Problem b", ["one two three"], 0),
             judged("z", "Problem c", ["one", "two", "three"], 0),
         ],
     )
@@ -65,11 +66,12 @@ def test_any_accepted_first_error_is_right() -> None:
 
 
 def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
-    texts = ["\ufb01rst\n", "second\n", "third"]  # a ligature, which is two letters there
+    # a ligature, which the annotators' text has as two letters
+    texts = ["\ufb01rst\n", "second\n", "third"]
     rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
     rows += [row("b", THREE, sample=1, texts=texts, origin="given"), row("c", THREE, texts=texts)]
     people = [judged(p, f"Problem {p}", ["first", "second", "third"], 1) for p in "abc"]
-    # b has two solutions, and that of c was sampled.
+    # b has two solutions, and c's solution was sampled.
     assert judged_truth("processbench", rows, people).first_errors == {"a.0": 1}
 
 
@@ -107,5 +109,5 @@ def test_another_run_its_own_solution_first() -> None:
     ]
     rows = [row("a", THREE, sample=n, texts=texts) for n in (0, 1, 7)]
     rows.append(row("a", THREE, sample=2, texts=["cut\n", "two\n", "three"]))
-    found = judged_truth("run", rows, as_judged(other)).first_errors
+    found = judged_truth("run", rows, to_judged_solutions(other)).first_errors
     assert found == {"a.0": 1, "a.1": 2, "a.7": 1}

@@ -1,4 +1,4 @@
-"""Values along solutions and rising labels, by hand."""
+"""Values along solutions and rising labels, computed by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.rows import row, step
 
 
 def test_positions() -> None:
-    # Of five steps the first lies in the first fifth; of two the first lies at half.
+    # The first of five steps is in the first fifth, and the first of two steps is at one half.
     rows = [
         row("a", [step(value=v) for v in (1.0, 0.8, 0.6, 0.4)] + [step(value=0, source="outcome")]),
         row("b", [step(mean=0.2), step(value=1, source="outcome")], outcome=Outcome.RIGHT),
@@ -38,8 +38,9 @@ def test_positions() -> None:
 def test_rises() -> None:
     rows = [
         row("a", [step(h) for h in (True, False, True, False, True)]),  # two rises in four pairs
-        row("a", [step(h) for h in (False, None, True)], sample=1),  # over a gap: one in one
-        row("b", [step(h) for h in (True, True, False)]),  # none in two
+        # across a gap: one rise in one pair
+        row("a", [step(h) for h in (False, None, True)], sample=1),
+        row("b", [step(h) for h in (True, True, False)]),  # no rise in two pairs
         row("b", [step(True), step(None)], sample=1),  # no pair
     ]
     found = monotonicity(rows)

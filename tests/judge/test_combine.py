@@ -1,4 +1,4 @@
-"""Labels combined with opinions: the rules, the posterior, and a run that is like any other."""
+"""Labels combined with opinions: the rules, the posterior, and a run that other verbs read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from mclabel.core.records import Claim, LabeledSolution, SourceOpinion
 from mclabel.domains.registry import true_first_error
 from mclabel.evaluate.labels.job import evaluate_labels
 from mclabel.judge.combine import combine
-from mclabel.judge.consensus.models import Locations
-from mclabel.judge.consensus.posterior import fuse
 from mclabel.judge.consensus.rules import same_location
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
@@ -48,7 +46,7 @@ def says(error: int | None, *, known: bool = True, claim: Claim = "where") -> So
         ([says(None), says(None, known=False)], False),
         ([says(1), says(3), says(3)], False),
         ([says(3), says(None), says(None)], False),
-        # A false equality at step 1: the first error is there or before.
+        # A false equality at step 1 means that the first error is at step 1 or before it.
         ([says(3), says(3), says(1, claim="at_or_before")], False),
         ([says(1), says(1), says(3, claim="at_or_before")], True),
         ([says(1), says(1), says(None, claim="at_or_before")], True),
@@ -58,59 +56,6 @@ def says(error: int | None, *, known: bool = True, claim: Claim = "where") -> So
 )
 def test_sources_agree_on_one_location(opinions: list[SourceOpinion], agree: bool) -> None:
     assert same_location(opinions) is agree
-
-
-def _named(rng: np.random.Generator, error: int, steps: int, rates: Sequence[float]) -> int:
-    """What a judge of known rates names: it reads step after step."""
-    for step in range(steps):
-        rate = rates[0] if step < error else rates[1] if step == error else rates[2]
-        if rng.random() < rate:
-            return step
-    return steps
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_rates_of_judges_are_learned_without_truth_and_a_worthless_one_weighs_nothing(
-    seed: int,
-) -> None:
-    rng = np.random.default_rng(seed)
-    known = {"good": (0.01, 0.9, 0.5), "fair": (0.06, 0.6, 0.3), "worthless": (0.2, 0.2, 0.2)}
-    count = 4000
-    num_steps = rng.integers(3, 8, count)
-    wrong = rng.random((count, 8)) < 0.12
-    first = np.argmax(wrong, 1)
-    errors = np.where(wrong.any(1) & (first < num_steps), first, num_steps)
-    # Rollouts: the truth seven times in ten, else any place, and they know how sure they are.
-    rollouts = np.zeros((count, 8))
-    for row, (error, steps) in enumerate(zip(errors, num_steps, strict=True)):
-        seen = error if rng.random() < 0.7 else rng.integers(0, steps + 1)
-        likely = np.full(steps + 1, 0.3 / (steps + 1))
-        likely[seen] += 0.7
-        usual = np.append(0.12 * 0.88 ** np.arange(steps), 0.88**steps)
-        rollouts[row, : steps + 1] = usual * likely / (usual * likely).sum()
-    models = {}
-    for name, rates in known.items():
-        named = [_named(rng, e, s, rates) for e, s in zip(errors, num_steps, strict=True)]
-        sure = np.zeros(count, dtype=np.int64)
-        models[name] = Locations(num_steps=num_steps, named=np.array(named), sureness=sure)
-    fused = fuse(rollouts, num_steps, models)
-    for name, (alarm, detection, later) in known.items():
-        found = fused.models[name].rates()
-        assert found["false_alarm"] == pytest.approx(alarm, abs=0.03), name
-        assert found["detection"] == pytest.approx(detection, abs=0.05), name
-        if name != "good":  # which leaves few errors to be found later
-            assert found["later"] == pytest.approx(later, abs=0.05), name
-    right = (fused.chances.argmax(1) == errors).mean()
-    without = fuse(rollouts, num_steps, {k: m for k, m in models.items() if k != "worthless"})
-    assert right == pytest.approx((without.chances.argmax(1) == errors).mean(), abs=0.01)
-    assert right > (rollouts.argmax(1) == errors).mean() + 0.1
-    # What the fusion is surest of is right more often than what all agree on, at equal share.
-    agree = np.all([m.named == rollouts.argmax(1) for m in models.values()], axis=0)
-    surest = np.argsort(-fused.chances.max(1))[: agree.sum()]
-    assert (fused.chances.argmax(1) == errors)[surest].mean() >= (rollouts.argmax(1) == errors)[
-        agree
-    ].mean()
 
 
 def write_opinions(
@@ -123,7 +68,7 @@ def write_opinions(
     scores: Callable[[LabeledSolution], list[float]] = lambda row: [],
     known: Callable[[LabeledSolution], bool] = lambda row: True,
 ) -> str:
-    """A judge's run over a labelling run."""
+    """Write a judge's opinions on a labelling run, and return the folder."""
     store = Store(str(folder), create=True)
     config = {"task": "judge", "judge": {"kind": judge, "claim": claim_, "split": "line"}}
     claim(store, MANIFEST, Semantic.of(config), {"input": {"solutions": "run"}})
@@ -228,29 +173,19 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
     assert verify(Store(str(out))).is_sound
     again = invoke("combine", run, f"knowing={knowing}", "-o", str(out))
     assert again.exit_code == 0 and "were already combined by posterior" in again.output
-    assert invoke("eval", "labels", str(out)).exit_code == 0
     assert invoke("show", str(out)).exit_code == 0
-    assert invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl")).exit_code == 0
-
-
-@pytest.mark.slow
-def test_a_combined_run_is_measured_source_by_source(run: str, tmp_path: Path) -> None:
-    rows = list(read_labels(Store(run)))
-    knowing = write_opinions(tmp_path / "knowing", rows, truth)
-    report = combine(run, [f"knowing={knowing}"], str(tmp_path / "posterior"))
-    found = evaluate_labels(str(tmp_path / "posterior"), None, str(tmp_path / "eval"), seed=0)
-    assert found.sources is not None and found.sources.rule == "posterior"
-    source = found.sources.sources["knowing"]
+    measured = evaluate_labels(str(out), None, str(tmp_path / "eval"), seed=0).sources
+    assert measured is not None and measured.rule == "posterior"
+    source = measured.sources["knowing"]
     assert source.labels.quality is not None and source.rates is not None
     assert source.labels.quality.first_error_accuracy.value == 1
     assert (source.rates.false_alarm.value, source.rates.detection.value) == (0, 1)
-    assert source.learned_rates == report.rates["knowing"]
-    # Rollouts alone are the run that was combined.
+    # The source "rollouts" alone gives the labels of the run that was combined.
     alone = evaluate_labels(run, None, None, seed=0)
     assert alone.sources is None
-    assert found.sources.sources["rollouts"].labels.quality == alone.groups["all"].quality
+    assert measured.sources["rollouts"].labels.quality == alone.groups["all"].quality
     written = json.loads((tmp_path / "eval" / "labels.json").read_text())["sources"]
-    assert written["sources"]["knowing"]["learned_rates"] == source.learned_rates
+    assert written["sources"]["knowing"]["learned_rates"] == source.learned_rates != {}
 
 
 def test_judges_that_repeat_each_other_are_named(run: str, tmp_path: Path) -> None:
@@ -286,7 +221,7 @@ def test_what_is_not_kept_is_there_and_is_neither_exported_nor_trained_on(
     result = invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl"))
     assert result.exit_code == 0, result.output
     assert len((tmp_path / "trl" / "data.jsonl").read_text().splitlines()) <= 16
-    assert "16 not kept" in " ".join(result.output.split())
+    assert "16 were not kept" in " ".join(result.output.split())
     preflight = ("head=likelihood", "--preflight", f"labels=[{out}]", f"out={tmp_path / 'prm'}")
     (tmp_path / "train.yaml").write_text("base: arith:policy\n")
     result = invoke("train", str(tmp_path / "train.yaml"), *preflight)
@@ -308,12 +243,13 @@ def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> N
     first = min(rows[3].solution.id, rows[5].solution.id)
     out = str(tmp_path / "out")
     cases: list[tuple[type[Exception], str, list[str], dict[str, Any]]] = [
-        (DataError, "has opinions on other solutions", [others], {}),
-        (DataError, f"of 2 of its solutions, the first being {first}.*Judge", [elsewhere], {}),
+        (ConfigError, "must not be the run that is combined", [fine], {"out": run}),
+        (DataError, "has no opinion on the solutions of", [others], {}),
+        (DataError, f"2 solutions of .* other texts .* being {first}.*Judge", [elsewhere], {}),
         (ConfigError, "b: has the same opinions as a", [f"a={fine}", f"b={fine}"], {}),
         (ConfigError, "must be a run, or NAME=RUN", [f"[red]x={fine}"], {}),
-        (ShardError, "holds no opinions", [run], {}),
-        (ConfigError, "critic: 2 of the runs of opinions have this name", [fine, fine], {}),
+        (ShardError, "is not a run of `mclabel judge`", [run], {}),
+        (ConfigError, "critic: 2 runs of opinions have this name", [fine, fine], {}),
         (ConfigError, "the run's own labels have this name", [f"rollouts={fine}"], {}),
         (ConfigError, "works only with --rule posterior", [fine],
          {"rule": "same_location", "least_belief": 0.5}),
@@ -321,12 +257,12 @@ def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> N
     ]  # fmt: skip
     for error, message, opinions, settings in cases:
         with pytest.raises(error, match=message):
-            combine(run, opinions, out, **settings)
-    with pytest.raises(ConfigError, match="must not be the run that is combined"):
-        combine(run, [fine], run)
+            combine(run, opinions, **{"out": out, **settings})
     assert not Path(out).exists()
     combine(run, [fine], out)
-    with pytest.raises(ConfigError, match="is combined already"):
+    with pytest.raises(ConfigError, match="is already a combined run"):
         combine(out, [fine], str(tmp_path / "twice"))
     result = invoke("regrade", out, "-o", str(tmp_path / "graded"))
-    assert result.exit_code == 2 and "rest on opinions of judges" in " ".join(result.output.split())
+    assert result.exit_code == 2 and "are combined with opinions of judges" in " ".join(
+        result.output.split()
+    )

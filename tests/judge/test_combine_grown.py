@@ -1,4 +1,4 @@
-"""A combined run is a function of its inputs, whenever they have grown and whatever is killed."""
+"""A combined run depends only on its inputs, even if they grow or the job is killed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from mclabel.judge.combine import CombineReport, combine
 from mclabel.judge.job import JudgeConfig, judge
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
-from mclabel.run.shards.compact import compact, fit_of
-from mclabel.run.shards.labels import read_labels, read_rollouts
+from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 def grow(folder: Path, problems: int) -> str:
-    """Label so many problems in all, by a policy that sometimes fails."""
+    """Label the first `problems` problems with a policy that sometimes fails."""
     source, out = write_problems(folder, problems), folder / "labels"
     more = ("ray.address=none", "estimator.kind=fixed")
     changes = scripted_overrides(source, out, *more)
@@ -33,7 +32,7 @@ def grow(folder: Path, problems: int) -> str:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
-    """A run, the same run grown, and opinions on what it was before."""
+    """Return a run, the same run after it has grown, and opinions on the smaller run."""
     folder = tmp_path_factory.mktemp("grown")
     opinions = str(folder / "symbolic")
     small = grow(folder, 8)
@@ -46,7 +45,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
 
 @pytest.fixture
 def run(inputs: tuple[str, str, str], tmp_path: Path) -> tuple[Path, Callable[[], None]]:
-    """The run before it has grown, and what lets it grow."""
+    """Return the smaller run and a function that makes it grow."""
     place = tmp_path / "run"
     shutil.copytree(inputs[0], place)
 
@@ -61,47 +60,57 @@ def rows_of(place: Path) -> list[Any]:
     return sorted(read_labels(Store(str(place))), key=lambda row: row.solution.id)
 
 
-@pytest.mark.slow
-def test_a_grown_run_is_combined_as_if_it_was_the_first_time(
+def files_of(place: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_has_grown_is_not_combined_into_the_same_output(
+    run: tuple[Path, Callable[[], None]], inputs: tuple[str, str, str], tmp_path: Path
+) -> None:
+    place, grown = run
+    out, fresh = tmp_path / "out", tmp_path / "fresh"
+    combine(str(place), [inputs[2]], str(out))
+    small, before = rows_of(out), files_of(out)
+    grown()
+    with pytest.raises(ShardError) as error:
+        combine(str(place), [inputs[2]], str(out))
+    assert str(error.value) == (
+        f"{out}: {place} or its opinions have changed since this output was written from them. "
+        f"Choose another -o, or delete {out} first"
+    )
+    assert files_of(out) == before
+    combine(str(place), [inputs[2]], str(fresh))
+    now = {row.solution.id: row.posterior for row in rows_of(fresh)}
+    # so labels of both states of the run would not fit together
+    assert any(now[row.solution.id] != row.posterior for row in small)
+
+
+def test_a_rule_that_learns_nothing_combines_only_new_blocks_of_a_grown_run(
     run: tuple[Path, Callable[[], None]], inputs: tuple[str, str, str], tmp_path: Path
 ) -> None:
     place, grown = run
     out, fresh = tmp_path / "out", tmp_path / "fresh"
 
     def combined(to: Path) -> CombineReport:
-        return combine(str(place), [inputs[2]], str(to))
+        return combine(str(place), [inputs[2]], str(to), rule="same_location")
 
     combined(out)
-    small = rows_of(out)
     grown()
     report = combined(out)
-    assert report.num_blocks_replaced > 0 and report.num_blocks_resumed == 0
-    assert "combined anew" in " ".join(report.lines())
+    assert (report.num_blocks, report.num_blocks_resumed) == (3, 2)
     combined(fresh)
-    assert rows_of(out) == rows_of(fresh) and len(rows_of(out)) > len(small)
-    now = {row.solution.id: row.posterior for row in rows_of(out)}
-    assert any(now[row.solution.id] != row.posterior for row in small)  # kept ones would show
-    assert sorted(map(repr, read_rollouts(Store(str(out))))) == sorted(
-        map(repr, read_rollouts(Store(str(fresh))))
-    )
-    assert verify(Store(str(out))).is_sound
-    assert not list((out / "labels").glob("*.parquet"))  # the old ones do not stay behind
-    assert combined(out).num_blocks_resumed == report.num_blocks
-    compact(Store(str(out)))
-    assert combined(out).num_blocks_resumed == report.num_blocks
     assert rows_of(out) == rows_of(fresh) and verify(Store(str(out))).is_sound
 
 
-def test_a_reader_never_mixes_two_fits(
-    run: tuple[Path, Callable[[], None]], inputs: tuple[str, str, str], tmp_path: Path
-) -> None:
-    place, grown = run
-    out = tmp_path / "out"
-    combine(str(place), [inputs[2]], str(out))
-    before, reading = fit_of(Store(str(out))), read_labels(Store(str(out)))
-    next(reading)
-    grown()
-    combine(str(place), [inputs[2]], str(out))
-    assert fit_of(Store(str(out))) not in (None, before)
-    with pytest.raises(ShardError, match="was combined anew while it was being read"):
-        list(reading)
+def test_a_killed_command_goes_on(inputs: tuple[str, str, str], tmp_path: Path) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        combine(inputs[1], [inputs[2]], str(out), on_progress=stop)
+    report = combine(inputs[1], [inputs[2]], str(out))
+    assert (report.num_blocks, report.num_blocks_resumed) == (3, 1)
+    combine(inputs[1], [inputs[2]], str(whole))
+    assert rows_of(out) == rows_of(whole) and verify(Store(str(out))).is_sound

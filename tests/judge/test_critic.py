@@ -1,11 +1,13 @@
-"""A critic: prompts that no text can break, answers read to the letter, settings that fit."""
+"""A critic: prompts that no text can break, strict reading of answers, settings that fit."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +38,7 @@ class Case:
     first_error: int | None
     is_known: bool
     why: str
-    """Of an unknown vote the reason, of a known one what the case shows."""
+    """For an unknown vote, its reason; for a known vote, the property that the case tests."""
 
 
 _FILE = Path(__file__).with_name("critic_outputs.jsonl")
@@ -194,18 +196,29 @@ def test_headings_of_the_solution_itself_give_way_to_those_of_the_prompt() -> No
     assert "\nStep 1: Add.\n[step 2] Then\nStep 2: Multiply.\nStep 3: Stepping 3: on\n" in prompt
 
 
-def test_faults_of_templates_name_what_is_missing() -> None:
-    with pytest.raises(ConfigError, match=r"lacks \{problem\} and \{steps\}: it must contain"):
-        own_template("Find the error.", "lessons")
-    with pytest.raises(ConfigError, match="parser='xml': there is no such parser"):
-        own_template("{problem} {steps}", "xml")
-    bare = own_template("{problem} {steps}", "lessons")
-    with pytest.raises(ConfigError, match=r"has no \{reference\}, but a reference was given"):
-        critic_prompt(bare, "p", ["s"], "r")
-    with pytest.raises(DataError, match=r"the problem has no reference\. Give one"):
-        critic_prompt(own_template("{problem} {steps} {reference}", "lessons"), "p", ["s"])
-    with pytest.raises(DataError, match="a solution without steps"):
-        critic_prompt(bare, "p", [])
+BARE = own_template("{problem} {steps}", "lessons")
+REFERRING = own_template("{problem} {steps} {reference}", "lessons")
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "make", "arguments"),
+    [
+        (ConfigError, r"lacks \{problem\} and \{steps\}: it must contain", own_template,
+         ("Find the error.", "lessons")),
+        (ConfigError, "parser='xml': there is no such parser", own_template,
+         ("{problem} {steps}", "xml")),
+        (ConfigError, r"has no \{reference\}, but a reference was given", critic_prompt,
+         (BARE, "p", ["s"], "r")),
+        (DataError, r"the problem has no reference\. Give one", critic_prompt,
+         (REFERRING, "p", ["s"])),
+        (DataError, "the solution has no steps", critic_prompt, (BARE, "p", [])),
+    ],
+)  # fmt: skip
+def test_faults_of_templates_name_what_is_missing(
+    error: type[Exception], message: str, make: Callable[..., object], arguments: tuple[Any, ...]
+) -> None:
+    with pytest.raises(error, match=message):
+        make(*arguments)
 
 
 def test_hashes_are_stable_and_change_with_the_wording() -> None:
@@ -236,11 +249,11 @@ def test_hashes_are_stable_and_change_with_the_wording() -> None:
         ({"most_votes": 5_000}, "must be at most 1,024, not 5,000"),
         (
             {"prompt": "{problem} {steps}", "parser": "lessons", "use_reference": True},
-            r"use_reference=true: the template of your own has no \{reference\}",
+            r"use_reference=true: your own template has no \{reference\}",
         ),
         (
             {"prompt": "{problem} {steps} {reference}", "parser": "lessons"},
-            r"use_reference=false: the template of your own contains \{reference\}",
+            r"use_reference=false: your own template contains \{reference\}",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A critic that asks in batches: each request is paid once, whatever fails or is killed."""
+"""A critic that sends requests in batches pays each request once, despite failures and kills."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = (
     *(f"{ENGINE}.batch_poll_s=0.2", f"{ENGINE}.retry_s=5"),
 )
 ONE_BLOCK = ("block_solutions=24",)
-"""All requests come at once, however slow the machine is."""
+"""Settings with a single block, so that all requests are sent at once on slow machines too."""
 
 
 def batch_server(**server: Any) -> BatchServer:
@@ -41,7 +41,7 @@ def is_paid_once(server: BatchServer) -> bool:
 
 
 def sizes(server: BatchServer) -> list[int]:
-    """Requests in each batch."""
+    """Return the number of requests in each batch."""
     files = (server.files[one["input_file_id"]] for one in server.batches.values())
     return [len(file.splitlines()) for file in files]
 
@@ -58,7 +58,7 @@ def test_a_critic_asks_in_batches(
         assert done.exit_code == 0, done.output
         assert is_paid_once(server)
         assert sizes(server) == [20, 20, 8]
-        assert len(server.bodies) == 1  # to see that the server can do it
+        assert len(server.bodies) == 1  # a probe of whether the server offers batches
     found = check(out)
     with batch_server() as server:
         assert run(*critic(server, source, tmp_path / "one", f"{ENGINE}.retry_s=5")).exit_code == 0
@@ -77,15 +77,19 @@ def test_expired_and_cancelled_batches_are_used_and_the_rest_is_asked_again(
         assert sizes(server) == [48, 38, 33] and is_paid_once(server)
     check(tmp_path / "out")
     assert "is expired: 10 of its 48 requests have answers" in caplog.text
-    assert "other 33 are asked again in a new batch" in caplog.text
+    assert "remaining 33 requests are sent again in a new batch" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("ending", "more", "message"),
     [
         (("failed", 0), (), 'has failed: [{"code": "token_limit_exceeded"'),
-        (("expired", 0), (), "3 batches in a row brought no answer"),
-        (("never", 0), (f"{ENGINE}.batch_wait_hours=1e-9",), "waiting on; nothing in it"),
+        (("expired", 0), (), "3 batches in a row had no answers"),
+        (
+            ("never", 0),
+            (f"{ENGINE}.batch_wait_hours=1e-9",),
+            "waiting; no request in the batch is sent twice",
+        ),
     ],
 )
 def test_batches_that_bring_nothing_stop_the_job_which_can_go_on(
@@ -117,12 +121,16 @@ OK = {"status_code": 200}
     ("row", "num_asked", "reason"),
     [
         ({"response": None, "error": BROKEN}, 1, "The model broke. (server_error)"),
-        ({"response": None, "error": LIMIT}, 3, "not processed in 3 batches, the last time: Too"),
+        (
+            {"response": None, "error": LIMIT},
+            3,
+            "not processed in 3 batches. The server's last message: Too",
+        ),
         ({"response": {"status_code": 503}, "error": {"error": BROKEN}}, 3, "The model broke."),
         ({"response": {"status_code": 400}, "error": {"error": BROKEN}}, 1, "The model broke."),
         ({"response": {**OK, "body": {"error": BROKEN}}, "error": None}, 1, "The model broke."),
         ({"response": {**OK, "body": {"choices": 5}}, "error": None}, 1, "has no choices"),
-        ({"response": {**OK, "body": None}, "error": None}, 1, "answers an error: null"),
+        ({"response": {**OK, "body": None}, "error": None}, 1, "answers with an error: null"),
         ({"custom_id": "another"}, 1, "have no row for the request"),
     ],
 )
@@ -134,81 +142,56 @@ def test_a_row_with_an_error_is_a_failed_answer_and_the_job_goes_on(
     num_asked: int,
     reason: str,
 ) -> None:
-    """Only a request that was not processed is asked again, and that in three batches at most."""
+    """Only a request that was not processed is repeated, in at most three batches."""
     monkeypatch.setenv("HOSTED_KEY", KEY)
     with HostedServer(answered) as server:
         server.row_errors["row 5,"] = row
         done = run(*hosted(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK))
     assert done.exit_code == 0, done.output
-    num_failed = 4  # all votes on one solution, each a request of its own
+    num_failed = 4  # all votes on one solution, each in its own request
     assert sorted(server.asked.values()) == [1] * 2 * (NUM_ROWS - 1) + [num_asked] * num_failed
     opinions = OpinionRun.read(str(tmp_path / "out")).opinions
     assert [name for name, one in opinions.items() if not one.is_known] == ["6"]
     assert reason in opinions["6"].reason
 
 
-@pytest.mark.parametrize("fault", ["unnamed", *FILE_FAULTS])
-def test_a_file_that_cannot_be_read_is_read_later_and_never_paid_again(
-    source: Path, tmp_path: Path, fault: str
-) -> None:
-    with batch_server() as server:
-        command = critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK)
-        server.lost_files += [fault] * 10_000
-        done = run(*command)
-        assert done.exit_code == 2, done.output
-        output = " ".join(done.output.split())
-        file = (
-            "the files that it names lack them" if fault == "unnamed" else "output_file_id file-1"
-        )
-        assert "the batch batch-0 at http" in output and file in output
-        assert "Run the same command again to read them" in output
-        num_polls = 10_000 - len(server.lost_files)
-        assert num_polls == FILE_POLLS
-        server.lost_files.clear()
-        server.lost_files += [fault] * 3
-        assert run(*command).exit_code == 0
-        assert is_paid_once(server) and set(server.asked.values()) == {1}
-    check(tmp_path / "out")
-
-
-def test_answers_of_an_expired_batch_are_not_asked_again_while_its_file_is_missing(
-    source: Path, tmp_path: Path
-) -> None:
-    with batch_server() as server:
-        command = critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK)
-        server.endings.append(("expired", 10))
-        server.lost_files += ["unnamed"] * 10_000
-        done = run(*command)
-        assert done.exit_code == 2 and "but 10 of its answers cannot be read" in done.output
-        server.lost_files.clear()
-        assert run(*command).exit_code == 0
-        assert sizes(server) == [48, 38] and is_paid_once(server)
-    check(tmp_path / "out")
+GONE = {"message": "No batch found."}
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("queue", "fault", "num_tries", "ending", "words"),
     [
-        {"error": {"message": "No batch found.", "code": "not_found"}},
-        {"id": "batch-0", "message": "No batch found."},
+        *(("lost_files", one, FILE_POLLS, None, "output_file_id file-1") for one in FILE_FAULTS),
+        ("lost_files", "unnamed", FILE_POLLS, None, "the output files lack them"),
+        ("lost_files", "unnamed", FILE_POLLS, ("expired", 10), "10 of its answers cannot be read"),
+        ("lost_polls", {"error": GONE}, LOST_POLLS, None, "No batch found."),
+        ("lost_polls", {"id": "batch-0", **GONE}, LOST_POLLS, None, "was not found in"),
     ],
+    ids=str,
 )
-def test_a_batch_that_is_gone_stops_the_job_after_a_few_polls(
-    source: Path, tmp_path: Path, body: dict[str, Any]
+def test_what_cannot_be_read_stops_the_job_is_read_later_and_never_paid_again(
+    source: Path,
+    tmp_path: Path,
+    queue: str,
+    fault: Any,
+    num_tries: int,
+    ending: tuple[str, int] | None,
+    words: str,
 ) -> None:
     with batch_server() as server:
         command = critic(server, source, tmp_path / "out", *BATCH, *ONE_BLOCK)
-        server.lost_polls += [body] * 1_000
+        server.endings += [ending] if ending else []
+        faults = getattr(server, queue)
+        faults += [fault] * 10_000
         done = run(*command)
         assert done.exit_code == 2, done.output
         output = " ".join(done.output.split())
-        assert "the batch batch-0 at http" in output and "No batch found." in output
-        assert f"was not found in {LOST_POLLS} polls" in output
-        assert len(server.lost_polls) == 1_000 - LOST_POLLS
-        server.lost_polls.clear()
-        server.lost_polls += [body] * 2  # found again in time
+        assert "the batch batch-0 at http" in output and words in output
+        assert len(faults) == 10_000 - num_tries
+        faults.clear()
+        faults += [fault] * 2  # fewer than stop the job
         assert run(*command).exit_code == 0
-        assert is_paid_once(server) and set(server.asked.values()) == {1}
+        assert sizes(server) == ([48, 38] if ending else [48]) and is_paid_once(server)
     check(tmp_path / "out")
 
 
@@ -235,7 +218,9 @@ def test_a_server_without_batches_is_refused_in_one_line(source: Path, tmp_path:
             *critic(server, source, tmp_path / "out", *BATCH),
             f"{ENGINE}.endpoints=['{server.url}', '{server.url}']",
         )
-    assert "batch=true: needs one endpoint, but endpoints has 2" in " ".join(done.output.split())
+    assert "batch=true: needs exactly one endpoint, but endpoints has 2" in " ".join(
+        done.output.split()
+    )
 
 
 @pytest.mark.slow
@@ -246,7 +231,7 @@ def test_stopped_at_any_step_each_request_is_paid_once(
     monkeypatch: pytest.MonkeyPatch,
     place: str,
 ) -> None:
-    """A step raises once it is done, and the job ends there."""
+    """The patched step raises after it is done, which ends the job."""
 
     def stop(owner: Any, name: str) -> None:
         step = getattr(owner, name)
@@ -266,7 +251,7 @@ def test_stopped_at_any_step_each_request_is_paid_once(
 
         return stopping
 
-    creating = calls.creating
+    creating = calls.batch_creator
     out, server = tmp_path / "out", batch_server()
     with server, monkeypatch.context() as patch:
         match place:
@@ -275,7 +260,7 @@ def test_stopped_at_any_step_each_request_is_paid_once(
             case "asked" | "noted":
                 stop(Records, {"asked": "note_asked", "noted": "note_batch"}[place])
             case "created":
-                patch.setattr(calls, "creating", stop_after_creation)
+                patch.setattr(calls, "batch_creator", stop_after_creation)
             case "read":
                 stop(Answers, "read")
         command = critic(server, source, out, *BATCH, *ONE_BLOCK)

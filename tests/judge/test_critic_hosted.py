@@ -1,4 +1,4 @@
-"""A critic at a hosted service: a strict server of ours after OpenAI's documented API."""
+"""A critic at a hosted service, which a strict local server of OpenAI's API stands in for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CRITIC = (
     *("block_solutions=2", f"{ENGINE}.api_key_env=HOSTED_KEY"),
 )
 NUM_TOKENS = NUM_THOUGHTS + len(answered("").split(" "))
-"""Of each answer."""
+"""Number of tokens of each answer."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def hosted(server: HostedServer, source: Path, out: Path, *more: str) -> list[st
 
 
 def shown(arguments: list[str], exit_code: int = 0) -> str:
-    """What a command prints, in one line."""
+    """Run a command and return its output in one line."""
     done = run(*arguments)
     assert done.exit_code == exit_code, done.output
     return " ".join(done.output.split())
@@ -46,25 +46,30 @@ def shown(arguments: list[str], exit_code: int = 0) -> str:
 
 def test_a_critic_asks_a_hosted_service(tmp_path: Path) -> None:
     source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
-    told = ("judge.policy.system=Be strict.", f"{ENGINE}.parameters={{reasoning_effort: low}}")
-    with HostedServer(answered) as server:
+    told = (
+        "judge.policy.system=Be strict.",
+        f"{ENGINE}.parameters={{reasoning_effort: low, top_p: null}}",
+    )
+    with HostedServer(answered, fixed=("top_p",)) as server:
         command = hosted(server, source, out, *told)
         num_tokens = 2 * NUM_ROWS * NUM_TOKENS
         said = f"24 solutions judged: an error in 18, unknown 0, {num_tokens} tokens"
         printed = shown(command)
         assert f"The judge is critic. It asks {MODEL}" in printed and said in printed
-        assert len(server.bodies) == 2 * NUM_ROWS + 1  # and one to see that the service can do it
+        assert len(server.bodies) == 2 * NUM_ROWS + 1  # plus a probe of the service
         assert said in shown(command) and len(server.bodies) == 2 * NUM_ROWS + 1
         body = server.bodies[-1]
     assert body.keys() == {
-        *("model", "messages", "max_completion_tokens", "temperature", "top_p"),
-        "reasoning_effort",
+        *("model", "messages", "max_completion_tokens", "temperature", "reasoning_effort"),
     }
     assert [one["role"] for one in body["messages"]] == ["system", "user"]
     assert body["messages"][0]["content"] == "Be strict."
     assert {one.num_tokens for one in check(out).opinions.values()} == {2 * NUM_TOKENS}
     recorded = json.loads((out / "run.json").read_text())["config"]["judge"]["policy"]
-    assert recorded["engine"] == {"model": MODEL, "parameters": [["reasoning_effort", "low"]]}
+    assert recorded["engine"] == {
+        "model": MODEL,
+        "parameters": [["reasoning_effort", "low"], ["top_p", None]],
+    }
     assert not any(KEY.encode() in path.read_bytes() for path in out.rglob("*") if path.is_file())
 
 
@@ -88,7 +93,7 @@ def test_an_answer_that_is_kept_back_is_an_unknown_vote_whose_tokens_are_paid(
     reasons = [opinions[str(number)].reason for number in (1, 2, 3)]
     assert reasons[0] == "the model refuses to answer: I will not."
     assert "content filter" in reasons[1] and "has no text" in reasons[2]
-    assert opinions["1"].num_tokens == 4 * (NUM_THOUGHTS + 1)  # four votes, each asked once
+    assert opinions["1"].num_tokens == 4 * (NUM_THOUGHTS + 1)  # four votes, each requested once
     assert opinions["4"].num_tokens == 2 * NUM_TOKENS
 
 
@@ -96,14 +101,14 @@ Change = Callable[[dict[str, Any]], object]
 
 
 @pytest.fixture(params=["false", "true"])
-def way(request: pytest.FixtureRequest) -> list[str]:
-    """Settings that ask directly, and those that ask in batches."""
+def batch_settings(request: pytest.FixtureRequest) -> list[str]:
+    """Return settings for direct requests, and settings for batches."""
     batch = [f"{ENGINE}.batch_poll_s=0.2"]
     return [f"{ENGINE}.batch={request.param}", f"{ENGINE}.retry_s=5", *batch]
 
 
 def num_paid(server: HostedServer) -> int:
-    """Answers of the server, but for the one at the start."""
+    """Return the number of paid answers of the server, without the probe at the start."""
     return len(server.bodies) - 1 + server.paid.total()
 
 
@@ -129,19 +134,19 @@ def ending(word: str | None) -> Change:
 def test_answers_without_usage_or_a_known_end_are_read_and_that_is_said_once(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    way: list[str],
+    batch_settings: list[str],
     change: Change,
     notice: str,
 ) -> None:
     source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
     with HostedServer(answered) as server:
         server.departure = lambda prompt, answer: change(answer)
-        said = shown(hosted(server, source, out, *way))
+        said = shown(hosted(server, source, out, *batch_settings))
         assert num_paid(server) == 8
     warned = [one.message for one in caplog.records if "policy.engine: answers" in one.message]
     assert len(warned) == bool(notice) and all(notice in one for one in warned)
     is_unknown = "usage" in notice
-    assert ("8 answers have an unknown number of tokens" in said) == is_unknown
+    assert ("The tokens of 8 answers are not counted" in said) == is_unknown
     tokens = {one.num_tokens for one in check(out, 4).opinions.values()}
     assert tokens == {None if is_unknown else 2 * NUM_TOKENS}
 
@@ -159,7 +164,7 @@ def test_a_cut_answer_is_known_by_its_word_or_by_its_tokens(
 
 
 def in_reasoning(name: str) -> Callable[[dict[str, Any]], None]:
-    """Move the text of an answer into a field for thoughts."""
+    """Return a function that moves the text of an answer into a reasoning field."""
 
     def move(answer: dict[str, Any]) -> None:
         message = answer["choices"][0]["message"]
@@ -170,20 +175,24 @@ def in_reasoning(name: str) -> Callable[[dict[str, Any]], None]:
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_an_answer_in_the_field_for_thoughts_is_read_if_a_key_says_so(
-    tmp_path: Path, way: list[str], name: str
+    tmp_path: Path, batch_settings: list[str], name: str
 ) -> None:
     source, move = write(tmp_path / "in.jsonl", 4), in_reasoning(name)
     with HostedServer(answered) as server:
         server.departure = lambda prompt, answer: move(answer)
-        said = shown(hosted(server, source, tmp_path / "none", *way), exit_code=2)
-        assert "are in reasoning_content or reasoning. Set judge.policy.engine." in said
+        said = shown(hosted(server, source, tmp_path / "none", *batch_settings), exit_code=2)
+        assert "is in the field reasoning_content or reasoning. Set judge.policy.engine." in said
         assert "read_reasoning=true" in said and num_paid(server) == 0
-        shown(hosted(server, source, tmp_path / "out", *way, f"{ENGINE}.read_reasoning=true"))
+        shown(
+            hosted(
+                server, source, tmp_path / "out", *batch_settings, f"{ENGINE}.read_reasoning=true"
+            )
+        )
         check(tmp_path / "out", 4)
         server.departure = lambda prompt, answer: "row 1," in prompt and move(answer)
         before = num_paid(server)
-        shown(hosted(server, source, tmp_path / "some", *way))
-        assert num_paid(server) == before + 1 + 2 * 3 + 4  # votes, none of them asked twice
+        shown(hosted(server, source, tmp_path / "some", *batch_settings))
+        assert num_paid(server) == before + 1 + 2 * 3 + 4  # votes, each requested once
     opinion = OpinionRun.read(str(tmp_path / "some")).opinions["2"]
     assert "Set judge.policy.engine.read_reasoning=true" in opinion.reason
 
@@ -199,7 +208,7 @@ def test_an_answer_in_the_field_for_thoughts_is_read_if_a_key_says_so(
     ],
 )
 def test_an_error_with_the_status_of_a_success_is_shown(
-    tmp_path: Path, way: list[str], error: Any, is_asked_again: bool
+    tmp_path: Path, batch_settings: list[str], error: Any, is_asked_again: bool
 ) -> None:
     source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
     broken: set[str] = set()
@@ -212,7 +221,7 @@ def test_an_error_with_the_status_of_a_success_is_shown(
 
     with HostedServer(answered) as server:
         server.departure = breaks
-        shown(hosted(server, source, out, *way))
+        shown(hosted(server, source, out, *batch_settings))
     opinion = OpinionRun.read(str(out)).opinions["2"]
     assert opinion.is_known == is_asked_again
     assert is_asked_again or "The provider broke." in opinion.reason
@@ -235,10 +244,14 @@ def test_an_error_with_the_status_of_a_success_is_shown(
         (
             {},
             [f"{ENGINE}.model=gpt-none"],
-            r"Check .*engine\.model\. Its answer: .*`gpt-none`",
+            r"Check .*engine\.model\. The server's answer: .*`gpt-none`",
         ),
         ({}, [f"{ENGINE}.parameters={{n: 2}}"], "parameters: n is set by mclabel itself"),
-        ({}, ["judge.policy.top_k=5"], r"judge\.policy\.top_k: mean nothing to .*engine=hosted"),
+        *(
+            ({}, [f"{ENGINE}.parameters={{user: {value}}}"], "must contain only JSON values")
+            for value in (".nan", "{1: x}", "{at: !!binary aGk=}", r'"\uD800"')
+        ),  # other values could not be sent or recorded, or would change when read back
+        ({}, ["judge.policy.top_k=5"], r"judge\.policy\.top_k: not supported by .*engine=hosted"),
     ],
 )
 def test_what_a_service_refuses_is_said_with_the_remedy(
@@ -248,14 +261,6 @@ def test_what_a_service_refuses_is_said_with_the_remedy(
     with HostedServer(answered, **server) as running:
         assert re.search(message, shown(hosted(running, source, out, *more), exit_code=2))
         assert len(running.bodies) <= 1
-
-
-def test_null_leaves_a_parameter_out(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
-    with HostedServer(answered, fixed=("temperature", "top_p")) as server:
-        none = f"{ENGINE}.parameters={{temperature: null, top_p: null}}"
-        shown(hosted(server, source, out, none))
-    check(out, 2)
 
 
 @pytest.mark.parametrize("batch", ["false", "true"])
@@ -270,14 +275,14 @@ def test_null_leaves_a_parameter_out(tmp_path: Path) -> None:
 def test_an_account_that_cannot_pay_stops_the_job_at_once(
     tmp_path: Path, error: tuple[int, str], message: str, batch: str
 ) -> None:
-    """Nothing is waited for, and no opinion is written that would be unknown for it."""
+    """The job does not wait, and writes no unknown opinions for the missing credit."""
     source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
     more = (f"{ENGINE}.batch={batch}",)
     with HostedServer(answered) as server:
         command = hosted(server, source, out, *more, f"{ENGINE}.batch_poll_s=0.2")
 
         def ask(prompt: str) -> str:
-            server.errors.append(error)  # the request after this one
+            server.errors.append(error)  # for the next request
             return answered(prompt)
 
         server.answers = ask
@@ -295,15 +300,6 @@ def test_a_job_that_continues_prefixes_refuses_it_before_it_asks(tmp_path: Path,
         value = engine if key == "policy.engine" else [{"model": "m", "engine": engine}]
         changes = [f"{key}={json.dumps(value)}", f"out={tmp_path / 'out'}"]
         said = shown(["label", str(write_config(tmp_path)), *changes], exit_code=2)
-        assert "engine=hosted: only answers whole prompts" in said
-        assert "Choose policy.engine=openai with a server of vLLM" in said
+        assert "engine=hosted: this engine only answers whole prompts" in said
+        assert "Choose policy.engine=openai with a vLLM server" in said
         assert not server.bodies
-
-
-@pytest.mark.parametrize("value", [".nan", "{1: x}", "{at: !!binary aGk=}", r'"\uD800"'])
-def test_parameters_hold_what_json_has(value: str, tmp_path: Path) -> None:
-    """Others could not be sent, or recorded, or would be read back as something else."""
-    source = write(tmp_path / "in.jsonl", 1)
-    with HostedServer(answered) as server:
-        command = hosted(server, source, tmp_path / "out", f"{ENGINE}.parameters={{user: {value}}}")
-        assert "must hold only what JSON has" in shown(command, exit_code=2)

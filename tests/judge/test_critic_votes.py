@@ -1,4 +1,4 @@
-"""Votes of a critic: as few as decide, in any order, and never more than asked for."""
+"""Votes of a critic: as few as are needed to decide, in any order, up to the limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mclabel.judge.critic import Result, Vote, Votes
 
 U = "unknown"
-"""An unknown vote, among first errors."""
+"""An unknown vote in a list of first errors."""
 
 
 def _vote(first_error: int | str | None) -> Vote:
@@ -21,7 +21,7 @@ def _vote(first_error: int | str | None) -> Vote:
 
 
 def _rounds(votes: Votes, answers: list[int | str | None]) -> list[tuple[int, bool]]:
-    """The sizes of the rounds in which answers are asked for, and whether these are retries."""
+    """Return the size of each round of requested votes, and whether the round is a retry."""
     rest, rounds = list(answers), []
     while votes.wanted():
         rounds.append((votes.wanted(), votes.retry))
@@ -87,15 +87,8 @@ def test_rounds_by_hand(
         counts, num_unknown, is_decided, verdict if is_decided else None
     )
     assert list(votes.result().counts) == list(counts)
-    with pytest.raises(ValueError, match="no vote was asked for"):
+    with pytest.raises(ValueError, match="no vote was requested"):
         votes.record(_vote(0))
-
-
-def test_one_vote_is_enough_if_one_is_asked_for() -> None:
-    votes = Votes(least=1, most=1)
-    assert not votes.result().is_decided and votes.result().counts == {}
-    assert _rounds(votes, [None]) == [ONE]
-    assert votes.result() == Result({None: 1}, 0, is_decided=True, first_error=None)
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 3), (4, 3), (-1, -1)])

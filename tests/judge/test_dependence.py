@@ -1,4 +1,4 @@
-"""Judges that repeat each other, or the rollouts, count once: learned on simulated runs."""
+"""Judges that copy each other or the rollouts count once, as learned on simulated runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mclabel.judge.consensus.posterior import Fused, fuse
 from tests.support.opinion_world import World, scripted, simulated
 
 SIZE = 1000
-"""Solutions of a world."""
+"""Number of solutions of a simulated world."""
 
 
 @pytest.fixture(
@@ -34,7 +34,7 @@ def judges(world: World) -> dict[str, Mapping[str, JudgeModel]]:
 
 @pytest.fixture(scope="module")
 def fused(world: World, judges: dict[str, Mapping[str, JudgeModel]]) -> Callable[[str], Fused]:
-    """By the name of the judges, once of each."""
+    """Return a cached function from the name of a set of judges to their fused opinions."""
 
     @cache
     def of(name: str) -> Fused:

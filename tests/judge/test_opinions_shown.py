@@ -1,4 +1,4 @@
-"""What a user sees of a run of opinions: printed, counted, damaged, and refused as labels."""
+"""Runs of opinions for users: printed, counted, damaged, and refused as labels."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_show_prints_votes_and_answers(source: Path, tmp_path: Path) -> None:
     assert "answer 0, " in shown and "Line 1 is " in shown
 
 
-@pytest.mark.parametrize("verb", [["labels"], ["report"], ["view"], ["compact"], ["export"]])
+@pytest.mark.parametrize("verb", [["labels"], ["report"], ["view"], ["export"]])
 def test_what_needs_labels_says_that_a_run_holds_opinions(
     verb: list[str], source: Path, tmp_path: Path
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run("judge", source, "-o", out)
     before = run("show", out)
-    assert "opinions shards" in run("verify", out)
+    assert "blocks of opinions" in run("verify", out)
     (shard,) = (out / "opinions").iterdir()
     shard.write_bytes(shard.read_bytes()[:-9])
     remedy = "Delete it and run the job again, which judges its block again"
@@ -84,7 +84,7 @@ def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
 
 
 def label(folder: Path, *more: str) -> Path:
-    """A run of the scripted policy, whose problems are in a file."""
+    """Label the problems file with the scripted policy, and return the run's folder."""
     out = folder / "labels"
     overrides = scripted_overrides(folder / "problems.jsonl", out, "ray.address=none", *more)
     run("label", write_config(folder), *overrides)
@@ -115,7 +115,7 @@ def test_solutions_that_came_after_the_judge_are_called_not_judged(tmp_path: Pat
     added = len(list(read_labels(Store(str(labels))))) - before
     assert added > 0
     said = run("combine", labels, out, "-o", tmp_path / "combined", "--rule", "same_location")
-    assert f"symbolic: {added:,} of them are not judged" in said and "no opinion" not in said
+    assert f"symbolic: {added:,} solutions are not judged" in said and "no opinion" not in said
     run("judge", labels, "-o", out)
     said = run("combine", labels, out, "-o", tmp_path / "again", "--rule", "same_location")
     assert "not judged" not in said

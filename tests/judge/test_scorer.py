@@ -1,4 +1,4 @@
-"""The judge `scorer`: what it cannot score, and what it takes of its machine."""
+"""The judge `scorer`: what it cannot score, its resources, and problems that are held out."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 from safetensors.torch import load_file, save_file
 
 from mclabel.cli import main
+from mclabel.core.errors import DataError
 from mclabel.judge.base import make_judge
 from mclabel.judge.score import ScorerJudge
 from mclabel.prm.scoring.scorer import Scorer
-from tests.support.labelled import train_tiny_prm
+from mclabel.run.shards.labels import committed_blocks
+from mclabel.run.shards.store import Store
+from tests.support.labelled import arith_rows, train_tiny_prm, write_run
 
 GOOD = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2."}
 LONG = {"problem": "A boy.", "steps": ["1 + 1 = 2 " * 2000]}
@@ -74,3 +78,19 @@ def test_it_takes_the_cores_that_are_reserved_for_it(prm: str, num_cpus: float) 
 
     asyncio.run(run())
     assert taken == [num_cpus]
+
+
+def test_held_out_labels_of_judged_or_learned_problems_are_refused(tmp_path: Path) -> None:
+    """The threshold is chosen on problems that are neither judged nor used to train the PRM."""
+    rows = arith_rows(6)
+    held_out = write_run(tmp_path / "held", rows)
+    settings = SimpleNamespace(held_out=held_out, prm=str(tmp_path / "prm"))
+    first = rows[0].problem
+    ScorerJudge.check_input(settings, lambda: ["another problem?"])
+    with pytest.raises(DataError, match=r"judge\.held_out=.*: 1 of its 3 problems are also judged"):
+        ScorerJudge.check_input(settings, lambda: ["other?", first.text.upper() + " "])
+    (tmp_path / "prm").mkdir()
+    blocks = [sorted(committed_blocks(Store(held_out)))]
+    (tmp_path / "prm" / "train.json").write_text(json.dumps({"blocks": blocks}))
+    with pytest.raises(DataError, match="the PRM was trained on labels of this run"):
+        ScorerJudge.check_input(settings, lambda: ["another problem?"])

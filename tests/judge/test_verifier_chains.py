@@ -1,4 +1,4 @@
-"""A critic's chains are read step by step as a person reads them."""
+"""A critic's chains are split into step verdicts as a person would read them."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def test_what_is_wrong_with_a_chain_is_named(text: str, fault: Fault) -> None:
     ],
 )
 def test_reading_hostile_texts_ends(part: str) -> None:
-    """In time linear in their lengths: quadratic reading of these would take minutes."""
+    """Reading takes linear time; with quadratic time, these texts would take minutes."""
     step_verdicts(part * (200_000 // len(part)), 12)

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
-from mclabel.core.errors import ConfigError, DataError, MclabelError, ShardError
-from mclabel.core.records import Consensus, LabeledSolution, Outcome
+from mclabel.core.errors import ConfigError, DataError, ShardError
+from mclabel.core.records import Consensus, LabeledSolution, Outcome, StepLabel
 from mclabel.judge.base import Answer, prompt_hash
 from mclabel.judge.critic import TEMPLATES
 from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
@@ -81,23 +79,23 @@ def test_the_choice_does_not_depend_on_the_order(tmp_path: Path) -> None:
     assert more.num_rows == 2 * 6
 
 
-LABELS = [
-    ([True, True, True], None, True),
-    ([True, True, True], 1, False),
-    ([True, False, False], 1, True),
-    ([True, False, False], 0, False),
-    ([True, False, False], 2, False),
-    ([True, False, True], 1, True),  # a right answer after an error
-    ([True, None, False], 1, True),  # the error is at one of two steps
-    ([True, None, False], 2, True),
-    ([True, None, False], 0, False),
-    ([True, None, False], None, False),
-    ([None, True, True], 0, False),  # what comes after it is still sound
-    ([None, True, True], None, True),
-]
-
-
-@pytest.mark.parametrize(("hard", "error", "is_believed"), LABELS)
+@pytest.mark.parametrize(
+    ("hard", "error", "is_believed"),
+    [
+        ([True, True, True], None, True),
+        ([True, True, True], 1, False),
+        ([True, False, False], 1, True),
+        ([True, False, False], 0, False),
+        ([True, False, False], 2, False),
+        ([True, False, True], 1, True),  # the outcome is right despite the error
+        ([True, None, False], 1, True),  # the error is at step 1 or step 2
+        ([True, None, False], 2, True),
+        ([True, None, False], 0, False),
+        ([True, None, False], None, False),
+        ([None, True, True], 0, False),  # later steps are sound, so step 0 is too
+        ([None, True, True], None, True),
+    ],
+)
 def test_steps_without_a_label_are_left_out_of_the_comparison(
     hard: list[bool | None], error: int | None, is_believed: bool, tmp_path: Path
 ) -> None:
@@ -117,7 +115,7 @@ def test_steps_without_a_label_are_left_out_of_the_comparison(
 
 
 def test_other_filters(tmp_path: Path) -> None:
-    """By outcome a chain may name any step; without a filter it must only be complete."""
+    """Filtered by outcome, a chain may name any step; without a filter it must only be complete."""
 
     def say(row: LabeledSolution) -> list[Answer]:
         if row.solution.outcome is Outcome.UNGRADED:
@@ -158,9 +156,9 @@ def test_what_is_not_whole_or_there_already_is_left_out(tmp_path: Path) -> None:
     report, written = export(tmp_path, [right, wrong, unkept], say, per_solution=9)
     assert len(written) == 2
     assert report.left_out == {
-        "that are there already": 2,
+        "that repeat another chain of the same solution": 2,
         "truncated": 2,
-        "that could not be had": 2,
+        "whose sampling failed": 2,
         "longer than 4,096 tokens": 2,
         "with no verdicts that can be read": 2,
         "with a thought that never ends": 2,
@@ -169,7 +167,7 @@ def test_what_is_not_whole_or_there_already_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_prompt_of_thinkprm_may_be_written(tmp_path: Path) -> None:
-    """Its chains end with a verdict on the whole; one that has it is left as it is."""
+    """ThinkPRM's chains end with a verdict on the whole solution, which is not added twice."""
     ended = chain(WRONG[0], WRONG[0].first_error) + "\nIs the solution correct? No"
 
     def say(row: LabeledSolution) -> list[Answer]:
@@ -190,42 +188,34 @@ def test_the_prompt_of_thinkprm_may_be_written(tmp_path: Path) -> None:
 
 def test_faults_are_explained(tmp_path: Path) -> None:
     rows = [*RIGHT[:2], *WRONG[:2]]
-    labels = write_run(tmp_path / "labels", rows)
 
     def good(row: LabeledSolution) -> list[Answer]:
         return [answer(row, chain(row, row.first_error))]
 
-    critic = write_critic(tmp_path / "critic", rows, good)
-    number = iter(range(99))
+    def steps(row: LabeledSolution) -> tuple[StepLabel, ...]:
+        return tuple(replace(s, hard=s.hard if s.is_from_outcome else None) for s in row.steps)
 
-    def refused(error: type[MclabelError], match: str, critic: str, labels: str, **choice: Any):
-        out = tmp_path / f"out{next(number)}"
-        with pytest.raises(error, match=match):
-            export_chains(critic, labels, str(out), ChainChoice(**choice))
-        assert not out.exists()
-
+    labels = write_run(tmp_path / "labels", rows)
     other = write_run(tmp_path / "other", arith_rows(4, seed=9))
-    refused(DataError, "has opinions on other solutions", critic, other)
-    outcomes = [
-        replace(r, steps=tuple(replace(s, hard=s.hard if s.is_outcome else None) for s in r.steps))
-        for r in rows
-    ]
-    bare = write_run(tmp_path / "bare", outcomes)
-    refused(DataError, "has a label of no step but the last.*--filter outcome", critic, bare)
-    refused(DataError, "no chains are left.*4 longer than 9 tokens", critic, labels, max_tokens=9)
-    refused(
-        ConfigError, "--prompt lessons: must ask for the form", critic, labels, prompt="lessons"
-    )
+    bare = write_run(tmp_path / "bare", [replace(row, steps=steps(row)) for row in rows])
+    critic = write_critic(tmp_path / "critic", rows, good)
     shown = write_critic(tmp_path / "shown", rows, good, use_reference=True)
-    refused(DataError, "was shown references", shown, labels)
     silent = write_critic(tmp_path / "silent", rows, lambda row: [], template=None)
-    refused(ShardError, "does not say what the critic was asked", silent, labels)
     reworded = asdict(replace(TEMPLATES["step_verdicts"], text="{problem} {steps}"))
     moved = write_critic(tmp_path / "moved", rows, good, template=reworded)
-    refused(ShardError, "in other words than its template gives today", moved, labels)
-    refused(ShardError, "holds no opinions", labels, labels)
-
-
-def invoke(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(main, arguments)
-    return done.exit_code, " ".join(done.output.split())
+    cases: list[tuple[type[Exception], str, str, str, dict[str, Any]]] = [
+        (DataError, "has no opinion on the solutions of", critic, other, {}),
+        (DataError, "only last steps have a label.*--filter outcome", critic, bare, {}),
+        (DataError, "no chains are left.*4 longer than 9 tokens", critic, labels,
+         {"max_tokens": 9}),
+        (ConfigError, "--prompt lessons: must ask for the answer format", critic, labels,
+         {"prompt": "lessons"}),
+        (DataError, "was shown references", shown, labels, {}),
+        (ShardError, "does not contain the critic's prompt", silent, labels, {}),
+        (ShardError, "differs from the prompt that its template gives today", moved, labels, {}),
+        (ShardError, "is not a run of `mclabel judge`", labels, labels, {}),
+    ]  # fmt: skip
+    for error, match, opinions, run, choice in cases:
+        with pytest.raises(error, match=match):
+            export_chains(opinions, run, str(tmp_path / "out"), ChainChoice(**choice))
+        assert not (tmp_path / "out").exists()

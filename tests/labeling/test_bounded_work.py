@@ -1,4 +1,4 @@
-"""What one problem asks for and holds is bounded, whatever its settings and its texts."""
+"""Requests and memory of one problem are bounded, whatever its settings and its texts are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROBLEM = Problem(id="p", text="P [answer 4]", answer="4")
 
 
 class Counting(ScriptedEngine):
-    """Notes how many completions are under way, and refuses to tokenise long texts."""
+    """A scripted engine that records its most live completions and refuses to encode long texts."""
 
     def __init__(self, *, max_context: int | None = None) -> None:
         super().__init__(scripted(max_context=max_context))
@@ -66,7 +66,8 @@ def test_rollouts_are_asked_for_a_bounded_number_at_a_time(monkeypatch: pytest.M
     assert len(found.rollouts) == 100 * (len(solution.steps) - 1)
     monkeypatch.setattr(rollouts, "MAX_RUNNING", 10_000)
     free = Counting()
-    assert label(free, solutions=1, per=100) == found  # in another order, the same
+    # another order of requests, but the same labels
+    assert label(free, solutions=1, per=100) == found
     assert free.most > 50
 
 
@@ -111,7 +112,11 @@ def test_no_text_that_fits_is_refused_by_its_length() -> None:
         ),
         (LabelConfig, "solutions.per_problem=1000000000", "held in memory until its block is"),
         (LabelConfig, "block_problems=1000000000", "a block is held in memory"),
-        (LabelConfig, "estimator={kind: bisect, rollouts: 5000}", "kind=fixed takes more"),
+        (
+            LabelConfig,
+            "estimator={kind: bisect, rollouts: 5000}",
+            "kind=fixed allows more",
+        ),
         (
             LabelConfig,
             "estimator={kind: posterior, every: 17}",

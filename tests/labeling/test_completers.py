@@ -1,4 +1,4 @@
-"""Rollouts by another model than the one that wrote the solutions."""
+"""Rollouts by another model than the author of the solutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import Problem, Rollout, total_counts
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig, LabelSettings
-from mclabel.labeling.estimators import Completer, strongest
+from mclabel.labeling.estimators import Completer, strongest_completer
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import ProblemLabels, RolloutModel, label_problem
@@ -27,7 +27,7 @@ STRONG = "completers=[{model: arith:strong, max_tokens: 200, engine: {kind: hf, 
 
 
 class Shifted(ScriptedEngine):
-    """The scripted policy with another vocabulary: its ids are code points plus a thousand."""
+    """The scripted policy with another vocabulary: its ids are code points plus 1,000."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(ord(char) + 1000 for char in text)
@@ -36,21 +36,24 @@ class Shifted(ScriptedEngine):
         return "".join(chr(number - 1000) for number in ids)
 
 
-class Deaf(Shifted):
-    """Its vocabulary lacks the letter d."""
+class SmallVocabulary(Shifted):
+    """A shifted policy whose vocabulary lacks the letter d."""
 
     def decode(self, ids: Sequence[int]) -> str:
         return super().decode(ids).replace("d", "?")
 
 
-def labelled(
+def label_with_completer(
     completer: ScriptedEngine | None,
     kind: str = "fixed",
     *,
     with_author: bool = False,
     **estimator: int,
 ) -> ProblemLabels:
-    """With the author, that rolls out beside the completer, and costs half of it."""
+    """Label the problem with an optional completer.
+
+    `with_author` adds rollouts by the author, which cost half as much as those of the completer.
+    """
     settings = LabelSettings.model_validate(
         {
             "solutions": {"per_problem": 3},
@@ -63,18 +66,18 @@ def labelled(
         rolling.append(RolloutModel(completer=Completer(), policy=shared.policy))
     if completer is not None:
         rolling.append(RolloutModel(completer=Completer(name="other", cost=2.0), policy=completer))
-    return asyncio.run(label_problem(PROBLEM, replace(shared, rolling=rolling)))
+    return asyncio.run(label_problem(PROBLEM, replace(shared, completers=rolling)))
 
 
 @pytest.mark.parametrize("kind", ["fixed", "bisect", "posterior", "tree"])
 def test_a_completer_of_another_vocabulary_rolls_out_from_the_same_texts(kind: str) -> None:
-    """Its own words differ from the author's tokens; texts, ways and labels are the same."""
-    same, other = (labelled(one(scripted()), kind) for one in (ScriptedEngine, Shifted))
+    """The completer's ids differ from the author's; texts, outcomes and labels are the same."""
+    same, other = (label_with_completer(one(scripted()), kind) for one in (ScriptedEngine, Shifted))
 
     def seen(rollout: Rollout) -> Rollout:
         return rollout if kind != "tree" else replace(rollout, prefix_id="", seed=0)
 
-    if kind != "tree":  # whose grown prefixes are named by tokens, and seeds with them
+    if kind != "tree":  # the prefix ids and seeds of `tree` depend on token ids
         assert [*map(seen, same.rollouts)] == [*map(seen, other.rollouts)]
         assert same.labeled == other.labeled
     assert [row.solution for row in same.labeled] == [row.solution for row in other.labeled]
@@ -82,15 +85,16 @@ def test_a_completer_of_another_vocabulary_rolls_out_from_the_same_texts(kind: s
 
 
 def test_solutions_of_the_author_are_no_rollouts_of_a_completer() -> None:
-    own, other = labelled(None), labelled(ScriptedEngine(scripted()))
+    own, other = label_with_completer(None), label_with_completer(ScriptedEngine(scripted()))
     assert own.labeled[0].siblings.num_rollouts == 3
-    assert other.labeled[0].siblings == own.labeled[0].siblings  # of the policy's value
-    assert other.labeled[0].root_value is None  # `fixed` rolls out no problem alone
+    # sibling counts estimate the policy's own value
+    assert other.labeled[0].siblings == own.labeled[0].siblings
+    assert other.labeled[0].root_value is None  # `fixed` makes no rollouts from the problem alone
     assert [row.solution for row in own.labeled] == [row.solution for row in other.labeled]
 
 
 def test_a_tokenizer_that_cannot_spell_a_step_sets_the_problem_aside() -> None:
-    result = labelled(Deaf(scripted()))
+    result = label_with_completer(SmallVocabulary(scripted()))
     assert result.labeled == []
     assert result.set_aside is not None
     assert result.set_aside.reason == "other_tokens"
@@ -107,7 +111,7 @@ def job(out: Path, *overrides: str) -> LabelConfig:
 
 
 def test_counts_are_kept_by_completer() -> None:
-    both = labelled(ScriptedEngine(scripted()), with_author=True)
+    both = label_with_completer(ScriptedEngine(scripted()), with_author=True)
     for row in both.labeled:
         author, other = row.completers
         assert [one.name for one in row.completers] == ["policy", "other"]
@@ -116,7 +120,9 @@ def test_counts_are_kept_by_completer() -> None:
             assert label.counts == total_counts([a, b])
         assert row.root == total_counts([author.root, other.root])
         assert row.values_of == "other"
-    alone = {row.solution.id: row for row in labelled(ScriptedEngine(scripted())).labeled}
+    alone = {
+        row.solution.id: row for row in label_with_completer(ScriptedEngine(scripted())).labeled
+    }
     for row in both.labeled:
         assert row.completers[1] == replace(alone[row.solution.id].completers[0], cost=2.0)
         same = alone[row.solution.id].steps
@@ -126,7 +132,7 @@ def test_counts_are_kept_by_completer() -> None:
 
 
 def test_the_posterior_asks_both_and_values_are_those_of_the_costlier() -> None:
-    both = labelled(ScriptedEngine(scripted()), "posterior", with_author=True, every=2)
+    both = label_with_completer(ScriptedEngine(scripted()), "posterior", with_author=True, every=2)
     assert {row.values_of for row in both.labeled} == {"other"}
     assert {r.completer for r in both.rollouts} == {"policy", "other"}
 
@@ -143,11 +149,14 @@ def test_a_run_with_a_completer_is_another_run(tmp_path: Path) -> None:
     ("completers", "message"),
     [
         ("[{temperature: 0.5}]", "completers.0.model"),
-        ("[{model: arith:policy, max_tokens: 200, name: x}]", "completers.0: is the policy itself"),
+        (
+            "[{model: arith:policy, max_tokens: 200, name: x}]",
+            "completers.0: describes the policy itself",
+        ),
         ("[{model: a}, {model: a, name: b, cost: 2}]", "completers.1: repeats completers.0"),
         (
             "[{model: a}, {model: x/a}]",
-            "completers.1: has the name 'a', which completers.0 has, too",
+            "completers.1: has the same name 'a' as completers.0",
         ),
         ("[{model: policy, temperature: 0.5}]", "Remove temperature"),
         ("[{model: arith:policy}]", "is reserved for the policy"),
@@ -173,18 +182,20 @@ def test_unusable_completers_are_refused_by_name(
 def test_several_completers_have_a_cost(tmp_path: Path) -> None:
     two = "completers=[{model: policy}, {model: other, engine: scripted}]"
     with pytest.raises(ConfigError, match=r"Set completers\.1\.cost"):
-        PreparedModels.of(job(tmp_path, two))
+        PreparedModels.prepare_all(job(tmp_path, two))
     given = two.replace("policy}", "policy, cost: 3}").replace("scripted", "scripted, cost: 1")
-    models = PreparedModels.of(job(tmp_path, given))
-    assert [one.cost for one in models.rolling] == [3.0, 1.0]
+    models = PreparedModels.prepare_all(job(tmp_path, given))
+    assert [one.cost for one in models.estimator_completers] == [3.0, 1.0]
 
 
 def test_the_costs_of_models_are_their_parameters(tmp_path: Path) -> None:
-    models = PreparedModels.of(job(tmp_path, STRONG.replace("[{", "[{model: policy}, {")))
+    models = PreparedModels.prepare_all(job(tmp_path, STRONG.replace("[{", "[{model: policy}, {")))
     author, strong = (one.settings.cost for one in models.completers)
     assert author == models.author.engine.num_parameters() and author > 1e5
-    assert [one.cost for one in models.rolling] == [1.0, (strong or 0) / author]
-    assert strongest(models.rolling) == 1  # of models as large it is not the author
+    assert [one.cost for one in models.estimator_completers] == [1.0, (strong or 0) / author]
+    assert (
+        strongest_completer(models.estimator_completers) == 1
+    )  # among models of equal size, the strongest is not the author
 
 
 def test_a_file_alone_does_not_trust_the_code_of_a_completer(tmp_path: Path) -> None:

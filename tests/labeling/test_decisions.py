@@ -1,4 +1,4 @@
-"""DecisionBatcher of many problems on one loop: together, as alone, and never lost."""
+"""DecisionBatcher with many problems on one event loop gives the results of separate problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mclabel.run.cpu_executor import CpuExecutor
 from tests.benchmarks.simulation.profiles import simulated_cases
 
 MANY = 1_000
-"""Prefixes, more than any of these problems has."""
+"""A number of prefixes that exceeds the prefixes of every problem here."""
 
 
 def estimators(kind: str, count: int) -> list[CheckedEstimator]:

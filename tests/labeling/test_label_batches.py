@@ -1,4 +1,4 @@
-"""Labelling on an engine that asks in batches."""
+"""Labelling on an engine that sends its requests in batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_fixed_takes_two_batches_and_others_warn(
             done = CliRunner().invoke(main, ["label", str(write_config(tmp_path)), *settings])
             assert done.exit_code == 0, done.output
             assert set(server.paid.values()) == {1}
-            assert len(server.bodies) == 1  # to see that the server can do it
+            assert len(server.bodies) == 1  # a probe of whether the server offers batches
             assert len(server.batches) == 2 or kind != "fixed"
-        warned = f"estimator.kind={kind} asks in rounds" in caplog.text
+        warned = f"estimator.kind={kind} requests rollouts in many rounds" in caplog.text
         assert warned == (kind == "bisect")

@@ -1,4 +1,4 @@
-"""What a problem knows depends on the problems before it, whatever takes long."""
+"""A problem learns from a fixed set of earlier problems, whatever takes long."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PATH = SolutionPath(prefixes=(), outcome=Outcome.RIGHT)
 NUM_PROBLEMS, LAG = 40, 8
 
 
-class Noting:
-    """Knows how many problems it had been taught at its latest fit, one of every five."""
+class RecordingLearner:
+    """A learner that records how many problems its latest fit used; a fit is due every five."""
 
     min_gain = None
 
@@ -41,29 +41,29 @@ class Noting:
         self.knowledge = len(self.taught)
 
 
-def problem_of(number: int, learner: Noting) -> Any:
-    def learned_by(_: object, __: object, *, num_tokens: int) -> None:
+def problem_of(number: int, learner: RecordingLearner) -> Any:
+    def record_evidence(_: object, __: object, *, num_tokens: int) -> None:
         learner.taught.append(number)
 
-    return SimpleNamespace(learned_by=learned_by)
+    return SimpleNamespace(record_evidence=record_evidence)
 
 
 async def run(
-    learner: Noting, delays: Sequence[float], failing: frozenset[int]
+    learner: RecordingLearner, delays: Sequence[float], failing: frozenset[int]
 ) -> tuple[dict[int, int], int]:
-    """Run problems side by side; give what each knew, and the most that were under way at once."""
+    """Run problems concurrently. Return the evidence of each, and the most that ran at once."""
     learning_queue = LearningQueue(learner, CpuExecutor(), fit=learner.fit)  # type: ignore[arg-type]
     known: dict[int, int] = {}
     under_way, most = set[int](), 0
 
-    async def one(number: int) -> None:
+    async def run_problem(number: int) -> None:
         nonlocal most
         ticket = learning_queue.begin()
         try:
             await asyncio.sleep(delays[number])
             if number in failing:
                 return
-            learned = await ticket.learned()
+            learned = await ticket.wait_for_state()
             known[number] = learned.knowledge  # type: ignore[assignment]
             under_way.add(number)
             most = max(most, len(under_way))
@@ -74,7 +74,7 @@ async def run(
         finally:
             await ticket.leave()
 
-    await asyncio.wait_for(asyncio.gather(*map(one, range(len(delays)))), 60)
+    await asyncio.wait_for(asyncio.gather(*map(run_problem, range(len(delays)))), 60)
     return known, most
 
 
@@ -85,7 +85,7 @@ def delays_of(seed: int) -> list[float]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_knows_what_was_learned_a_lag_before(seed: int) -> None:
-    learner = Noting()
+    learner = RecordingLearner()
     known, most = asyncio.run(run(learner, delays_of(seed), frozenset()))
     assert learner.taught == list(range(NUM_PROBLEMS))
     assert known == {n: max(0, n + 1 - LAG) // 5 * 5 for n in range(NUM_PROBLEMS)}
@@ -95,7 +95,7 @@ def test_each_knows_what_was_learned_a_lag_before(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_problems_that_come_to_nothing_hold_up_nobody(seed: int) -> None:
     failing = frozenset(random.Random(seed).sample(range(NUM_PROBLEMS), 30)) | {0, 4}
-    learner = Noting()
+    learner = RecordingLearner()
     known, _ = asyncio.run(run(learner, delays_of(seed), failing))
     rest = [number for number in range(NUM_PROBLEMS) if number not in failing]
     assert learner.taught == rest
@@ -104,7 +104,7 @@ def test_problems_that_come_to_nothing_hold_up_nobody(seed: int) -> None:
 
 def test_a_problem_that_is_cancelled_while_it_teaches_holds_up_nobody() -> None:
     async def cancelled() -> int:
-        learner = Noting()
+        learner = RecordingLearner()
         learning_queue = LearningQueue(learner, CpuExecutor(), fit=learner.fit)  # type: ignore[arg-type]
         first, *others = [learning_queue.begin() for _ in range(LAG + 1)]
         paths = ProblemPaths(paths=[PATH])
@@ -114,13 +114,13 @@ def test_a_problem_that_is_cancelled_while_it_teaches_holds_up_nobody() -> None:
             begun.set()
             time.sleep(0.1)
 
-        slowly: Any = SimpleNamespace(learned_by=slow)
+        slowly: Any = SimpleNamespace(record_evidence=slow)
         task = asyncio.create_task(first.teach(slowly, paths, num_tokens=1))
         await asyncio.to_thread(begun.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        learned = await asyncio.wait_for(others[-1].learned(), 60)
+        learned = await asyncio.wait_for(others[-1].wait_for_state(), 60)
         return learned.knowledge  # type: ignore[return-value]
 
     assert asyncio.run(cancelled()) == 0

@@ -1,4 +1,4 @@
-"""Traces of tens of thousands of tokens: memory and work are linear in their length."""
+"""Traces of tens of thousands of tokens need memory and work that are linear in their length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKENS_PER_STEP = 60
 
 
 def solution(index: int, num_steps: int) -> Solution:
-    """One whose tokens are all other ones than those of solutions of another index."""
+    """Return a solution whose step texts differ from those of every other index."""
     texts = [f"{index}.{number} ".ljust(TOKENS_PER_STEP, "x") for number in range(num_steps)]
     ends = [TOKENS_PER_STEP * (number + 1) for number in range(num_steps)]
     return Solution(
@@ -41,7 +41,7 @@ def solution(index: int, num_steps: int) -> Solution:
 
 
 def peak_bytes(make: Callable[[], Any]) -> int:
-    """The most memory that is in use while something is made, which is kept."""
+    """Return the peak memory in bytes while `make` runs and its result is held."""
     tracemalloc.start()
     kept = make()
     peak = tracemalloc.get_traced_memory()[1]
@@ -55,7 +55,7 @@ def test_memory_of_the_prefixes_is_linear_in_the_length() -> None:
         solutions = [solution(index, num_steps) for index in range(2)]
         return lambda: PrefixTable(PROBLEM, solutions, free_outcomes=True)
 
-    table(5)()  # what is imported and cached once
+    table(5)()  # imports and caches that happen only once
     assert peak_bytes(table(500)) < 15 * peak_bytes(table(50))
 
 
@@ -72,7 +72,7 @@ def test_each_prefix_is_whole_when_it_is_asked_for() -> None:
 
 @pytest.mark.slow
 def test_every_verb_takes_a_trace_of_30_000_tokens(tmp_path: Path) -> None:
-    """None fails; ten times the trace takes about ten times the space, in no file more."""
+    """No verb fails. Ten times the trace takes about ten times the space, in as many files."""
     few, many = tmp_path / "few", tmp_path / "many"
     for folder, num_steps in ((few, 50), (many, 500)):
         write_given(folder, num_steps, TOKENS_PER_STEP)

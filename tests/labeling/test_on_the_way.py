@@ -1,4 +1,4 @@
-"""Answers on the way, and completions that go back on what they continue."""
+"""Intermediate answers, and completions that contradict the prefix that they continue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_goes_back_on_its_prefix(completion: str, prefix: str, is_back: boo
 
 
 def run(folder: Path, *overrides: str) -> Path:
-    """Label solutions by `trace`, with the rollouts of a run by `fixed` on record."""
+    """Label solutions by `trace`, reusing the recorded rollouts of a run by `fixed`."""
     source = write_problems(folder, 12)
     engine = f"policy.engine.kind={AnsweringEngine.__module__}:AnsweringEngine"
     keys = [f"problems.source={source}", "ray.address=none", engine, "seed=3", *overrides]
@@ -57,7 +57,7 @@ def test_a_run_is_labelled_by_all_sources_shown_and_graded_again_alike(tmp_path:
     labels = [label for row in rows for label in row.steps]
     texts = [step.text for row in rows for step in row.solution.steps]
     for text, label in zip(texts, labels, strict=True):
-        states_one = "So the answer is" in text and not label.is_outcome
+        states_one = "So the answer is" in text and not label.is_from_outcome
         assert (label.committed is not None) == states_one
     assert {label.committed for label in labels} == {None, Outcome.RIGHT, Outcome.WRONG}
     told = [label.state for label in labels]

@@ -1,4 +1,4 @@
-"""`--dry-run` reads the inputs and looks at the model; what would stop the job stops it."""
+"""`--dry-run` reads the inputs, inspects the model, and stops where the job would stop."""
 
 from __future__ import annotations
 
@@ -48,9 +48,11 @@ def test_inputs_are_counted_and_the_model_is_looked_at(tmp_path: Path) -> None:
     assert said["left out"].startswith(left_out)
     assert f"{source}, line 7: no answer" in said["left out"]
     assert "WARNING" not in said
-    assert "does not understand 1 of the first 8, such as '\\\\oint_C f'" in said["golds"]
+    assert (
+        "does not understand 1 of the first 8 gold answers, such as '\\\\oint_C f'" in said["golds"]
+    )
     assert "the model's chat template; ends at <|end|>" in said["tokenizer"]
-    assert "the model takes 1,024; 1 of the problems leave no room" in said["longest problem"]
+    assert "context takes 1,024; 1 of the problems leave no room" in said["longest problem"]
     assert said["forecast"].startswith("none yet")
 
 
@@ -88,7 +90,7 @@ def test_an_output_that_cannot_be_written_stops_plan_and_job(tmp_path: Path) -> 
         result = CliRunner().invoke(main, [*job, *more])
         assert result.exit_code == 2, result.output
         refused = "out=/proc/mclabel-run: cannot be written (", "/proc: is not writable"
-        assert any(reason in result.output for reason in refused)  # the latter not of root
+        assert any(reason in result.output for reason in refused)  # root gets the first message
     assert not list(tmp_path.glob(".*.partial"))
 
 

@@ -1,4 +1,4 @@
-"""Labels from the scheduler on a policy whose true values are known."""
+"""Labels from the scheduler on a scripted policy with known true values."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_given_solution_that_the_tokenizer_changes_leaves_the_others() -> None
     (row,) = found.labeled
     assert row.solution.text == kept.text and row.solution.sample_index == 1
     assert found.set_aside is not None and found.set_aside.reason == "not_reproduced"
-    assert "1 of its 2 given solutions (solution 0, from 0)" in found.set_aside.detail
+    assert "1 of its 2 given solutions (index 0, counted from 0)" in found.set_aside.detail
     alone = label(9, Lossy(scripted()), given=(lost,))
     assert alone.labeled == [] and alone.set_aside is not None
     settings = LabelSettings(strict=True)
@@ -148,7 +148,8 @@ def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason(kind: str) -> No
         assert one.reason == "an answer of the server has no choices"
     recorded = [(problem(9), one.text, one.finish_reason) for one in failed]
     (again, *_) = grade_recorded(recorded, lambda items: [])
-    assert again.outcome is Outcome.UNGRADED  # graded again, it is not wrong
+    # grading again does not turn a failed rollout into a wrong one
+    assert again.outcome is Outcome.UNGRADED
 
 
 def test_the_bare_problem_has_rollouts_of_its_own() -> None:

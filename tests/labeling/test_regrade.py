@@ -1,4 +1,4 @@
-"""Grading a run again: the same verdicts give the same labels, others give consistent ones."""
+"""Regrading a run: equal verdicts give equal labels, and changed verdicts consistent labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution, Outcome, Rollout
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from tests.support.exactness import check_exact
@@ -87,7 +86,7 @@ def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
     tmp_path: Path, kind: str
 ) -> None:
     run = label(tmp_path, f"estimator={SETTINGS[kind]}", count=6)
-    # What the policy answers where it errs: its wrong answers become right ones, and in turn.
+    # The new golds are the policy's wrong answers, so wrong answers become right and vice versa.
     golds = write_golds(tmp_path, {"p3": "301", "p4": "402", "p5": r"\boxed{5}", "zz": "1"})
     report = jobs.regrade(str(run), str(tmp_path / "again"), golds=golds)
     assert (report.num_golds, report.num_golds_unknown) == (4, 1)
@@ -128,30 +127,29 @@ def test_a_gold_of_another_problem_is_counted_and_not_used(tmp_path: Path) -> No
     answers = {row.problem.id: row.problem.answer for row in rows(tmp_path / "again")}
     assert [answers[name] for name in ("p3", "p4", "p5")] == ["9", "4", "9"]
     path.write_text(json.dumps({"problem_id": "p3", "answer": "9", "problem": 3}))
-    with pytest.raises(DataError, match="problem must be a text, is a int"):
+    with pytest.raises(DataError, match="problem must be a text, but it is of type int"):
         jobs.regrade(str(run), str(tmp_path / "other"), golds=str(path))
 
 
 def test_an_estimator_that_wants_more_judges_with_what_there_is(tmp_path: Path) -> None:
     run = label(tmp_path, "estimator.kind=first_error", "estimator.rollouts=4")
-    # No answer is right any more: every solution is searched, of which right ones never were.
+    # No answer is right any more, so the estimator now searches the formerly right solutions too,
+    # which have no rollouts.
     golds = write_golds(tmp_path, {f"p{i}": "-7" for i in range(20)})
     report = jobs.regrade(str(run), str(tmp_path / "again"), golds=golds)
     assert report.num_rollouts_missing > 0
     after = rows(tmp_path / "again")
     assert all(row.solution.outcome is not Outcome.RIGHT for row in after)
     unreached = [row for row in after if row.num_missing]
-    for row in unreached:  # where nothing was rolled out, nothing is said
+    for row in unreached:  # steps without rollouts get no label
         for step in row.steps[:-1]:
             if step.counts.num_rollouts == 0 and step.source == "none":
                 assert step.hard is None and step.value is None
-                assert row.first_error is None  # which may be this one
+                assert row.first_error is None  # the unlabelled step may be the first error
     assert any(step.source == "none" for row in unreached for step in row.steps)
 
 
-def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_regrade_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = label(tmp_path, "estimator.kind=bisect", count=20)
     (tmp_path / "whole").mkdir()
     jobs.regrade(str(run), str(tmp_path / "whole"))
@@ -163,7 +161,6 @@ def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
 
     with pytest.raises(KeyboardInterrupt):
         jobs.regrade(str(run), str(tmp_path / "again"), on_progress=stop)
-    compact(Store(str(run)), rows=1000)
     report = jobs.regrade(str(run), str(tmp_path / "again"))
     assert (report.num_blocks_resumed, report.num_solutions) == (2, 48)
     assert rows(tmp_path / "again") == rows(tmp_path / "whole")
@@ -180,7 +177,7 @@ def test_balanced_solutions_keep_what_is_known_of_the_others(tmp_path: Path) -> 
     jobs.regrade(str(run), str(tmp_path / "none"), golds=write_golds(tmp_path, wrong_now))
     for new in rows(tmp_path / "none"):
         old = next(row for row in rows(run) if row.solution.id == new.solution.id)
-        lost = new.problem.id == chosen.problem.id  # of the two that were kept one was right
+        lost = new.problem.id == chosen.problem.id  # one of its two kept solutions was right
         assert new.num_sampled_right == old.num_sampled_right - lost
         assert new.num_sampled == old.num_sampled
 
@@ -192,7 +189,7 @@ def test_what_the_new_run_says_of_itself(tmp_path: Path) -> None:
         ["regrade", str(run), "-o", str(tmp_path / "strict"), "checker.units_optional=false"],
     )
     assert result.exit_code == 0, result.output
-    assert "48 solutions: 0 other outcomes, 0 other first errors" in result.output
+    assert "48 solutions: 0 changed outcomes, 0 changed first errors" in result.output
     config = json.loads((tmp_path / "strict" / "run.json").read_text())["config"]
     assert config["regraded"]["run"] == str(run)
     assert config["checker"]["units_optional"] is False
@@ -217,7 +214,7 @@ def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ShardError, match=r"has no run.json"):
         jobs.regrade(str(tmp_path), again)
     (tmp_path / "golds.jsonl").write_text('{"problem_id": "p0"}\n')
-    with pytest.raises(DataError, match="line 1: needs problem_id and answer"):
+    with pytest.raises(DataError, match="line 1: a row needs problem_id, and answer"):
         jobs.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
     for answer, why in [
         ("NaN", "is NaN"),
@@ -226,5 +223,5 @@ def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
         ('"proof"', "says that there is no"),
     ]:
         (tmp_path / "golds.jsonl").write_text(f'{{"problem_id": "p0", "answer": {answer}}}\n')
-        with pytest.raises(DataError, match=f"line 1: the answer, .* {why}"):
+        with pytest.raises(DataError, match=f"line 1: the corrected gold .* {why}"):
             jobs.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))

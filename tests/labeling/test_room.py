@@ -1,4 +1,4 @@
-"""Prefixes that leave less room than is usually needed from there are not rolled out."""
+"""No rollouts start from prefixes that leave fewer tokens than a completion usually needs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ from tests.support.scripted_jobs import scripted, scripted_overrides, write_prob
 
 PROBLEM = Problem(id="p", text="Problem [answer 7]", answer="7")
 CUT = "gggg"
-ALL = 80
-"""A limit of tokens that cuts all solutions of the scripted policy, between its last line and the
-answer: four lines of 17 characters, and 24 for an answer that is right, 26 for one that is not."""
-SOME = 93
-"""A limit that cuts those of a wrong answer."""
+CUTS_ALL = 80
+"""A token limit that cuts all solutions of the scripted policy between the last line and the
+answer. A solution has four lines of 17 characters, then 24 for a right answer or 26 for a wrong
+one."""
+CUTS_WRONG = 93
+"""A token limit that cuts only the solutions with a wrong answer."""
 
 
 def solution(index: int, steps: Sequence[str], end: FinishReason) -> Solution:
@@ -73,19 +74,19 @@ def needs(*solutions: Solution) -> dict[str, float]:
 def test_the_need_of_a_prefix_by_hand() -> None:
     short = solution(0, ["a", "bb", "c"], "stop")
     long = solution(1, ["a", "d", "eeeee", "f"], "stop")
-    cut = solution(2, [CUT, "h", "i", "jjjj"], "length")  # at ten tokens
-    # Solutions that went through "a" and ended took 3 and 7 from there. After one step the three
-    # took 3, 7 and more than the cut one's limit leaves; after two 1, 6 and more; after three
-    # the last step of the first, 1, that of the second, 1, and more.
+    cut = solution(2, [CUT, "h", "i", "jjjj"], "length")  # cut at ten tokens
+    # Completions after "a" took 3 and 7 tokens. After one step, the three solutions took 3, 7 and
+    # more than the limit leaves to the cut one. After two steps they took 1, 6 and more. After
+    # three, the two whole ones took 1 each and the cut one more.
     expected = {"": 0, "a": 3, "abb": 1, "ad": 6, "adeeeee": 1}
     assert needs(short, long, cut) == expected | {CUT: 7, CUT + "h": 6, CUT + "hi": 1}
-    # Where most were cut, the need is one token more than their limit leaves.
+    # Where most solutions were cut, the need is one token more than the limit leaves.
     most = needs(short, cut, replace(cut, id="3"))
     assert [most["a"], most[CUT], most[CUT + "h"], most[CUT + "hi"]] == [3, 7, 6, 5]
 
 
 class Counting(ScriptedEngine):
-    """Counts what it samples after prefixes."""
+    """A scripted engine that counts its completions of non-empty prefixes."""
 
     num_asked = 0
 
@@ -94,23 +95,24 @@ class Counting(ScriptedEngine):
         return await super().sample(prompt, prefix, **how)
 
 
-def labelled(
+def label_by_estimator(
     kind: str, policy: ScriptedEngine, *given: str, completer: ScriptedEngine | None = None
 ) -> ProblemLabels:
     estimator = {"kind": kind} if kind in ("outcome", "trace") else {"kind": kind, "rollouts": 4}
     shared = on_one_engine(policy, LabelSettings.model_validate({"estimator": estimator}))
     if completer is not None:
         rolling = [RolloutModel(completer=Completer(name="other"), policy=completer)]
-        shared = replace(shared, rolling=rolling)
+        shared = replace(shared, completers=rolling)
     return asyncio.run(label_problem(PROBLEM, shared, given=[GivenSolution(text=t) for t in given]))
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_no_estimator_finds_steps_wrong_for_want_of_room(kind: str) -> None:
-    policy = Counting(scripted(max_tokens=ALL))
+    policy = Counting(scripted(max_tokens=CUTS_ALL))
     lines = "".join(f"Line {i} is sound.\n" for i in range(1, 5))
-    given = f"{lines}The answer is \\boxed{{70}}."  # wrong, and longer than the policy may write
-    for found in labelled(kind, policy), labelled(kind, policy, given):
+    # a wrong answer in a text that exceeds the policy's token limit
+    given = f"{lines}The answer is \\boxed{{70}}."
+    for found in label_by_estimator(kind, policy), label_by_estimator(kind, policy, given):
         assert found.set_aside is None and len(found.labeled) in (1, 4)
         for row in found.labeled:
             assert len(row.steps) == 5 and row.first_error is None and not row.is_decided
@@ -124,8 +126,8 @@ def test_no_estimator_finds_steps_wrong_for_want_of_room(kind: str) -> None:
 
 
 def test_a_completer_that_may_write_more_rolls_out() -> None:
-    policy, other = (Counting(scripted(max_tokens=limit)) for limit in (ALL, 2 * ALL))
-    found = labelled("fixed", policy, completer=other)
+    policy, other = (Counting(scripted(max_tokens=limit)) for limit in (CUTS_ALL, 2 * CUTS_ALL))
+    found = label_by_estimator("fixed", policy, completer=other)
     assert {rollout.finish_reason for rollout in found.rollouts} == {"stop"}
     assert policy.num_asked == 0 and other.num_asked == len(found.rollouts) > 0
 
@@ -139,7 +141,8 @@ def job(
 ) -> Path:
     source = write_problems(folder, 20)
     base = [*scripted_overrides(source, folder / name), "ray.address=none", "block_problems=20"]
-    base += [f"policy.max_tokens={SOME}", f"policy.engine={{kind: scripted, delay_s: {delay_s}}}"]
+    base.append(f"policy.max_tokens={CUTS_WRONG}")
+    base.append(f"policy.engine={{kind: scripted, delay_s: {delay_s}}}")
     jobs.label(load_config(LabelConfig, None, [*base, *changes]), on_state)
     return folder / name
 

@@ -1,4 +1,4 @@
-"""Which sampled solutions are labelled, and what their outcomes may be used for."""
+"""The choice of sampled solutions to label, and the valid uses of their outcomes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def solution(index: int, outcome: Outcome) -> Solution:
 
 
 def draw(outcomes: str, **arguments: int) -> tuple[Sampled, list[int]]:
-    """Sample from a row of outcomes; also the indices that were asked for."""
+    """Sample solutions with a row of outcomes, and return the result and the sampled indices."""
     asked = []
 
     async def sample(index: int) -> Solution:

@@ -1,4 +1,4 @@
-"""Priors learned by one worker serve the next on the same output."""
+"""Priors that one worker has learned serve the next worker on the same output."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def test_a_second_worker_begins_with_what_the_first_learned(tmp_path: Path) -> N
     asyncio.run(run(blocks[2:]))
     rests_on = {row.problem.id: row.priors for row in read_labels(store)}
     assert {rests_on[f"p{i}"] for i in range(20)} == {starting_priors().id}
-    (adopted,) = {rests_on[f"p{i}"] for i in range(20, 30)}  # the last that the first one fitted
+    # the last priors that the first worker fitted
+    (adopted,) = {rests_on[f"p{i}"] for i in range(20, 30)}
     last = Priors.from_json((store.read(f"priors/{adopted}.json") or b"").decode())
     assert last.num_solutions >= 20

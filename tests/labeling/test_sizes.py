@@ -1,4 +1,4 @@
-"""A text that can never fit is refused by its length, before anything tokenises it."""
+"""A text that can never fit is refused by its length, before any tokenizer reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as the source of another: its solutions again, its rollouts taken over and counted once."""
+"""A run as the source of another run, which copies its solutions and counts its rollouts once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from mclabel import jobs
-from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError
 from mclabel.core.records import LabeledSolution, Rollout
@@ -69,8 +67,8 @@ def source(labelled: Path, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def sampled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the completers of all rollouts that were not taken over."""
+def sampling_completers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the completer's name for each rollout that was sampled, not copied."""
     names: list[str] = []
     roll_out = Sampler.roll_out
 
@@ -83,20 +81,16 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("is_merged", [False, True])
 def test_a_completer_is_added_to_a_finished_run(
-    tmp_path: Path, source: str, sampled: list[str], is_merged: bool
+    tmp_path: Path, source: str, sampling_completers: list[str]
 ) -> None:
-    """The labels are those of one job with both, and only the new model samples."""
-    if is_merged:
-        done = CliRunner().invoke(main, ["compact", str(tmp_path / "source")])
-        assert done.exit_code == 0, done.output
+    """The labels equal those of one job with both models, and only the new model samples."""
     before = files(tmp_path / "source")
     added = label(tmp_path, "added", source, BOTH)
     assert files(tmp_path / "source") == before
-    assert set(sampled) == {"other"}
+    assert set(sampling_completers) == {"other"}
     found = rollouts(tmp_path, "added")
-    assert len(sampled) * 2 == len(found)
+    assert len(sampling_completers) * 2 == len(found)
     assert {key: one for key, one in found.items() if key[0] == "policy"} == rollouts(
         tmp_path, "source"
     )
@@ -105,7 +99,7 @@ def test_a_completer_is_added_to_a_finished_run(
 
 
 def test_the_posterior_takes_all_that_is_on_record_and_samples_more(
-    tmp_path: Path, source: str, sampled: list[str]
+    tmp_path: Path, source: str, sampling_completers: list[str]
 ) -> None:
     kind = ("estimator.kind=posterior", "estimator.rollouts=16", "estimator.every=6")
     rows = label(tmp_path, "added", source, BOTH, *kind)
@@ -115,8 +109,8 @@ def test_the_posterior_takes_all_that_is_on_record_and_samples_more(
     assert {key: one.text for key, one in found.items() if key in known} == {
         key: one.text for key, one in known.items()
     }
-    assert {"policy", "other"} == set(sampled)
-    assert len(sampled) == len(found) - len(known)
+    assert {"policy", "other"} == set(sampling_completers)
+    assert len(sampling_completers) == len(found) - len(known)
     by_author = [counts for row in rows for counts in row.completers[0].steps[:-1]]
     assert min(counts.num_rollouts for counts in by_author) >= 4
     regraded = tmp_path / "again"
@@ -157,7 +151,7 @@ def test_a_completer_of_the_same_name_is_the_same_model(tmp_path: Path, source: 
     warmer = BOTH.replace("cost: 2", "cost: 2, temperature: 0.7")
     with pytest.raises(ConfigError, match=r"completers\.other\.temperature: .* there, 0.7 here"):
         label(tmp_path, "refused", again, warmer)
-    cheaper = BOTH.replace("cost: 2", "cost: 3")  # is no part of the model
+    cheaper = BOTH.replace("cost: 2", "cost: 3")  # the cost is not part of a model's identity
     assert label(tmp_path, "cheaper", again, cheaper)
 
 

@@ -1,4 +1,4 @@
-"""A base and labels to train on."""
+"""Fixtures: a base model and labels to train on."""
 
 from __future__ import annotations
 

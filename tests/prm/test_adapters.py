@@ -1,4 +1,4 @@
-"""Other people's PRMs: what their networks are given, decoded, and which number is read."""
+"""Public PRMs: the decoded input of their networks, and the logits that become scores."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SPECIAL = WORDS[:7]
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Words, with line breaks as words of their own."""
+    """Return a tokenizer of whole words, with line breaks as separate words."""
     core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -60,7 +60,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def network(form: str) -> PreTrainedModel:
-    """A random network of the right kind."""
+    """Return a random network of the class that the format needs."""
     torch.manual_seed(0)
     sizes = {
         "vocab_size": len(WORDS),
@@ -81,7 +81,7 @@ def network(form: str) -> PreTrainedModel:
 
 @pytest.fixture(params=OTHERS)
 def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """A checkpoint of each format."""
+    """Yield the format and the folder of a checkpoint, for each format."""
     network(request.param).save_pretrained(tmp_path / "prm")
     tokenizer().save_pretrained(tmp_path / "prm")
     return request.param, str(tmp_path / "prm")
@@ -89,7 +89,7 @@ def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 
 @pytest.fixture(params=OTHERS)
 def prm(request: pytest.FixtureRequest) -> tuple[str, AdaptedPRM]:
-    """A PRM of each format."""
+    """Yield the format and a PRM, for each format."""
     kind = getattr(adapters, FORMATS[request.param].partition(":")[2])
     return request.param, kind(network(request.param), tokenizer())
 
@@ -100,7 +100,7 @@ def test_texts_that_hold_the_marks_are_refused(prm: tuple[str, AdaptedPRM]) -> N
         adapted.score(["q1"], [[]])
     mark = {"math-shepherd": "ки", "qwen": "<extra_0>"}.get(form)
     if mark is not None:
-        with pytest.raises(DataError, match="holds the mark itself"):
+        with pytest.raises(DataError, match="contains the mark"):
             adapted.score(["q1"], [["a", f"b {mark} c"]])
 
 
@@ -135,21 +135,24 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
     assert list(OpinionRun.read(str(out)).num_steps.values()) == [len(scores)]
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"format=qwen: .*holds no config\.json"):
-        load_prm(tmp_path, format="qwen")
-
-
-def test_a_server_of_another_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"serves PRMs of format=mclabel, not trl"):
-        load_prm(tmp_path, format="trl", url="http://localhost:1")
-
-
-def test_a_wrong_setting_is_told_in_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"load_prm: format: .*bogus"):
-        load_prm("nowhere", format="bogus")
-    with pytest.raises(ConfigError, match="load_prm: shape: "):
-        load_prm("nowhere", shape="trl")
+@pytest.mark.parametrize(
+    ("keys", "error", "said"),
+    [
+        ({"format": "qwen"}, EngineError, r"format=qwen: .*holds no config\.json"),
+        (
+            {"format": "trl", "url": "http://localhost:1"},
+            ConfigError,
+            r"serves PRMs of format=mclabel, not trl",
+        ),
+        ({"format": "bogus"}, ConfigError, r"load_prm: format: .*bogus"),
+        ({"shape": "trl"}, ConfigError, "load_prm: shape: "),
+    ],
+)
+def test_a_folder_without_a_model_is_refused(
+    tmp_path: Path, keys: dict[str, str], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        load_prm(tmp_path, **keys)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

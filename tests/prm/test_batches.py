@@ -1,4 +1,4 @@
-"""Batches of solutions: a bad answer of a server fails the solution that it is for, alone."""
+"""Batches of solutions: an unusable answer of a server fails only its own solution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_bad_answer_leaves_the_others_of_its_batch() -> None:
 
     async def run() -> list[list[float] | BaseException]:
         batches = ScoreBatches(score, max_tokens=100)
-        batches.num_coming = 1  # until all wait
+        batches.num_coming = 1  # holds the batch back until all solutions are queued
         asked = [asyncio.create_task(batches.score(one)) for one in solutions]
         await asyncio.sleep(0)
         batches.num_coming = 0

@@ -1,4 +1,4 @@
-"""Positions, step texts and labels agree, whatever the tokenizer."""
+"""Positions, step texts and labels agree for every tokenizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEP_ID = TEXT.token_id("<|step|>")
 
 
 def steps_of(encoded: EncodedSolution, step_id: int | None) -> list[str]:
-    """Texts of the steps as positions cut them."""
+    """Return the texts of the steps between an encoding's positions."""
     texts, start = [], encoded.num_prompt
     for position in encoded.positions:
         end = position + 1
@@ -61,7 +61,7 @@ def test_what_cannot_be_encoded_is_refused() -> None:
         encoder.text("Ada has 3 apples.", "She has 3 apples.\n" * 20)
     with pytest.raises(DataError, match="no steps"):
         encoder.text("Ada has 3 apples.", "")
-    # the token written as text is text, not the reserved token
+    # the step token inside a text is encoded as text, not as the reserved token
     assert STEP_ID not in encoder.text("Ada", "a <|step|> b").ids[:-1]
     row = arith_rows(1)[0]
     assert STEP_ID is not None

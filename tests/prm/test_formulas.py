@@ -1,4 +1,4 @@
-"""Losses, likelihood features and aggregations against literals computed by hand."""
+"""Losses, likelihood features and aggregations compared with literals computed by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAN = float("nan")
 
 
 def batch() -> StepBatch:
-    """Two solutions: steps of 2 and 1 tokens after 2 of prompt, and one step of 1 after 1."""
+    """Return two solutions: steps of 2 and 1 tokens after a prompt of 2, and of 1 after 1."""
     return make_batch(
         [
             EncodedSolution(ids=(1, 2, 3, 4, 5), num_prompt=2, positions=(3, 4)),
@@ -78,7 +78,7 @@ def test_without_labels_the_loss_and_its_gradient_are_zero() -> None:
 
 def test_token_logprobs_are_those_of_the_next_token() -> None:
     made = batch()
-    # The hidden state at a position is its index; logits favour token = index + 2 by ln 7.
+    # The hidden state at a position is its index. The logits favour token = index + 2 by ln 7.
     hidden = torch.arange(5.0)[None, :, None].expand(2, 5, 1)
 
     class Head(nn.Module):
@@ -96,9 +96,10 @@ def test_token_logprobs_are_those_of_the_next_token() -> None:
 def test_likelihood_features_are_minima_and_sums_of_step_and_prefix() -> None:
     logprobs = torch.tensor([[0, 0, -1.0, -3.0, -2.0], [0, -99.0, 0, 0, 0]])
     features = likelihood_features(logprobs, batch())
-    # step minimum, step sum, prefix minimum, prefix sum
+    # columns: step minimum, step sum, prefix minimum, prefix sum
     assert features[0].tolist() == [[-3, -4, -3, -4], [-2, -2, -3, -6]]
-    assert features[1].tolist() == [[-10, -10, -10, -10], [0, 0, 0, 0]]  # clamped, not there
+    # one step is clamped, and the other does not exist
+    assert features[1].tolist() == [[-10, -10, -10, -10], [0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Prefixes that share tokens score as full passes do: in steps that grow, and as one tree."""
+"""Prefixes that share tokens get the scores of full passes, step by step and as one tree."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def prm_of(
     torch.manual_seed(0)
     settings = {"base": base or str(bundled_model("strong")), **settings}
     model = start_step_model(ModelSettings(**settings), has_neutral=has_neutral).eval()
-    for parameter in model.parts()[1]:
+    for parameter in model.body_and_head_parameters()[1]:
         if parameter.dim() == 2 and parameter.shape[0] <= 3:
             nn.init.normal_(parameter, std=0.3 if parameter.shape[1] == NUM_FEATURES else 0.05)
     step_id = None if step_token is None else text.token_id(step_token)
@@ -86,7 +86,7 @@ def prm_of(
 
 
 def grow(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[ScoredPrefix]:
-    """All prefixes of a random tree over several problems."""
+    """Return all prefixes of a random tree over several problems."""
     of = {prm.begin(row.problem.text): row.problem.id for row in ROWS}
     for _ in range(rounds):
         asked = []
@@ -112,8 +112,8 @@ def assert_as_full(prm: PRM, nodes: list[ScoredPrefix], tolerance: float = 1e-5)
     for one, scores in zip(grown, full, strict=True):
         assert one.scores == pytest.approx(scores, abs=tolerance)
         assert one.num_tokens == len(one.encoded.ids)
-    flat = torch.tensor([score for scores in full for score in scores])
-    assert flat.std() > 1e-3  # or any model would do
+    # otherwise any model would pass
+    assert torch.tensor([score for scores in full for score in scores]).std() > 1e-3
 
 
 @pytest.mark.parametrize("step_token", [None, STEP_TOKEN])
@@ -129,18 +129,18 @@ def test_a_tree_scores_as_full_passes_do(
 
 
 def test_with_little_memory_a_tree_scores_the_same(text: PolicyText) -> None:
-    """What is dropped is computed again where it is continued, and counted for who continues it."""
+    """Dropped states are computed again for a continuation, whose requester they are charged to."""
     prm = prm_of(text, **HEADS["likelihood and states"])
     loose = IncrementalPRM(prm)
     [one] = loose.extend([(loose.begin(ROWS[0].problem.text), [ROWS[0].solution.ids[:4]])])
     assert isinstance(one, ScoredPrefix)
     sizes = {}
     for share in (inf, 20, 1, 0):
-        tight = IncrementalPRM(prm, max_bytes=share * one._kept.num_bytes)
+        tight = IncrementalPRM(prm, max_bytes=share * one._kept_states.num_bytes)
         nodes = grow(tight, random.Random(1), rounds=4)
         assert_as_full(prm, nodes)
-        kept = sum(node._kept.num_bytes for node in nodes if node._computed is not None)
-        assert kept <= share * one._kept.num_bytes
+        kept = sum(node._kept_states.num_bytes for node in nodes if node._computed is not None)
+        assert kept <= share * one._kept_states.num_bytes
         sizes[share] = tight.num_computed
         before = tight.num_computed, tight.num_cached
         leaf = max(nodes, key=lambda node: len(node.scores))
@@ -187,7 +187,7 @@ def test_every_token_is_computed_once(text: PolicyText) -> None:
     assert one is again and one is not other
     prompt, both = root.num_tokens, len(first) + len(second)
     assert prm.num_computed == prompt + len(first) + both
-    assert prm.num_cached == prompt  # of two solutions that begin with it
+    assert prm.num_cached == prompt  # the two solutions share the prompt
     assert isinstance(one, ScoredPrefix)
     before = prm.num_computed, prm.num_cached
     prm.extend([(one, [second])])
@@ -214,10 +214,8 @@ def test_what_the_encoder_refuses_is_refused_alone(text: PolicyText) -> None:
     room = len(text.prompt_ids(PROBLEMS[0])) + len(text.encode(LINES[1])) + 1
     prm = prm_of(text, head="token", step_token=STEP_TOKEN, max_tokens=room)
     incremental, root_ids = IncrementalPRM(prm), text.encode(LINES[1])
-    mark = text.token_id(STEP_TOKEN)
-    assert mark is not None
+    mark = text.token_id(STEP_TOKEN) or 0
     root = incremental.begin(PROBLEMS[0])
-    too_long = incremental.begin(PROBLEMS[1] * 20)
     fits, long, marked, empty, none, prompt = incremental.extend(
         [
             (root, [root_ids]),
@@ -225,33 +223,37 @@ def test_what_the_encoder_refuses_is_refused_alone(text: PolicyText) -> None:
             (root, [[*root_ids[:-2], mark]]),
             (root, [root_ids[:3], []]),
             (root, []),
-            (too_long, [root_ids]),
+            (incremental.begin(PROBLEMS[1] * 20), [root_ids]),
         ]
     )
     assert isinstance(fits, ScoredPrefix) and fits.num_tokens == room
-    for refused in (long, prompt):
-        assert isinstance(refused, TooLongError)
     with pytest.raises(TooLongError) as full:
         prm.encode(PROBLEMS[0], [LINES[1], LINES[0][:1]])
-    assert f"more than max_tokens={room}" in str(long) and f"max_tokens={room}" in str(full.value)
-    assert isinstance(marked, DataError) and "contains the step token" in str(marked)
-    assert isinstance(empty, DataError) and "a step without tokens" in str(empty)
-    assert isinstance(none, DataError) and "no steps" in str(none)
+    for refused, kind, said in (
+        (long, TooLongError, f"more than max_tokens={room}"),
+        (prompt, TooLongError, f"max_tokens={room}"),
+        (full.value, TooLongError, f"max_tokens={room}"),
+        (marked, DataError, "contains the step token"),
+        (empty, DataError, "a step without tokens"),
+        (none, DataError, "no steps"),
+    ):
+        assert isinstance(refused, kind) and said in str(refused)
     assert incremental.num_computed == room
     [later] = incremental.extend([(fits, [root_ids[:1]])])
     assert isinstance(later, TooLongError)
 
 
-@pytest.mark.parametrize("threads", [2])
-def test_what_is_dropped_is_freed_at_once(text: PolicyText, threads: int) -> None:
+def test_what_is_dropped_is_freed_at_once(text: PolicyText) -> None:
     settings = HEADS["likelihood and states"]
-    prm = IncrementalPRM(prm_of(text, step_token=STEP_TOKEN, threads=threads, **settings))
+    prm = IncrementalPRM(prm_of(text, step_token=STEP_TOKEN, threads=2, **settings))
     gc.collect()
-    gc.disable()  # what rests on it would pile up
+    gc.disable()  # states that only the cycle collector frees would accumulate
     try:
         nodes = grow(prm, random.Random(3), rounds=2)
         prm.extend([(nodes[-1], [[text.token_id(STEP_TOKEN) or 0]])])
-        tensors = [weakref.ref(one._kept.cache) for one in nodes if one._computed is not None]
+        tensors = [
+            weakref.ref(one._kept_states.cache) for one in nodes if one._computed is not None
+        ]
         problem = weakref.ref(nodes[0])
         leaf = nodes[-1]
         path = len(leaf._path())
@@ -300,7 +302,7 @@ def test_which_architectures_are_computed_from_a_cache(
 ) -> None:
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(config).eval()
-    assert (CachedBody.of(network) is not None) is takes
+    assert (CachedBody.from_network(network) is not None) is takes
 
 
 def test_what_cannot_be_computed_so_is_refused(text: PolicyText) -> None:
@@ -339,11 +341,10 @@ def test_trees_are_bounded_and_used_only_where_they_save() -> None:
 def test_solutions_that_begin_alike_score_as_they_do_alone(head: str) -> None:
     torch.manual_seed(0)
     rng = random.Random(0)
-    lines = ["One of them.\n", "Two of them are 2 = 1 + 1.\n", "Then there are 3.\n", "Four.\n"]
-    solutions = ["".join(rng.choice(lines) for _ in range(rng.randrange(1, 9))) for _ in range(60)]
+    solutions = ["".join(rng.choice(LINES) for _ in range(rng.randrange(1, 9))) for _ in range(60)]
     problems = [rng.choice(["How many?", "How many are there in all?"]) for _ in solutions]
     model = start_step_model(ModelSettings(base=str(bundled_model("strong")), head=head)).eval()
-    nn.init.normal_(model.parts()[1][0], std=0.1)
+    nn.init.normal_(model.body_and_head_parameters()[1][0], std=0.1)
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
     encoded = [encoder.text(p, s) for p, s in zip(problems, solutions, strict=True)]
     distinct = sorted(set(encoded), key=lambda one: one.ids)

@@ -1,4 +1,4 @@
-"""Labels that are all the same are refused before anything is trained, for every target."""
+"""Labels that are all equal are refused before training, for every target."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mclabel.cli import main
 from mclabel.core.records import Counts, LabeledSolution, Outcome
 from mclabel.prm.examples.targets import TARGETS
+from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows, write_run
 
 
-def alike(rows: list[LabeledSolution], *, sound: bool) -> list[LabeledSolution]:
-    """The same solutions, every label of which says the same."""
+def with_equal_labels(rows: list[LabeledSolution], *, sound: bool) -> list[LabeledSolution]:
+    """Return the same solutions with all labels sound, or all wrong."""
     value = float(sound)
 
     def outcomes(counts: Counts) -> Counts:
-        all_of_them = counts.num_rollouts
-        right, wrong = (all_of_them, 0) if sound else (0, all_of_them)
-        return Counts(num_right=right, num_wrong=wrong, num_tokens=counts.num_tokens)
+        given = {"num_right" if sound else "num_wrong": counts.num_rollouts}
+        return Counts(**given, num_tokens=counts.num_tokens)
 
     return [
         replace(
@@ -47,40 +45,31 @@ def alike(rows: list[LabeledSolution], *, sound: bool) -> list[LabeledSolution]:
     ]
 
 
-def train(run: str, out: Path, base: str, *overrides: str) -> tuple[int, str]:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(
-        main,
-        [
-            *("train", "/dev/null", f"out={out}", f"labels=[{run}]", f"base={base}"),
-            *("max_steps=1", "validation=0", "batch_size=4", *overrides),
-        ],
-    )
-    assert "Traceback" not in result.output
-    return result.exit_code, " ".join(result.output.split())
+def train(run: str, out: Path, base: str, *overrides: str) -> str:
+    command = ["train", "/dev/null", f"out={out}", f"labels=[{run}]", f"base={base}"]
+    command += ["max_steps=1", "validation=0", "batch_size=4", *overrides]
+    return " ".join(run_verb(command, code=2).output.split())
 
 
 @pytest.mark.parametrize("sound", [False, True], ids=["wrong", "sound"])
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "exact"])
 def test_one_class_is_refused(target: str, sound: bool, base: str, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", alike(arith_rows(12), sound=sound))
-    code, said = train(run, tmp_path / "prm", base, f"target={target}")
-    assert code == 2
-    assert f"{target} labels to train on are" in said and "At least 1 must differ" in said
-    if target != "advantage":
-        assert ("harder problems" if sound else "easier problems") in said
+    run = write_run(tmp_path / "run", with_equal_labels(arith_rows(12), sound=sound))
+    for more in ([], ["--preflight"]):
+        said = train(run, tmp_path / "prm", base, f"target={target}", *more)
+        assert f"{target} labels to train on are" in said and "At least 1 must differ" in said
+        if target != "advantage":
+            assert ("harder problems" if sound else "easier problems") in said
     assert not (tmp_path / "prm").exists()
-    code, said = train(run, tmp_path / "prm", base, f"target={target}", "--preflight")
-    assert code == 2 and "At least 1 must differ" in said
 
 
 def test_a_handful_among_thousands_is_refused(base: str, tmp_path: Path) -> None:
-    """As in the run of the complaint, with one sound step of 2,127."""
-    rows = alike(arith_rows(240), sound=False)
+    """A reported run had only one sound step among 2,127."""
+    rows = with_equal_labels(arith_rows(240), sound=False)
     first = rows[0]
     rows[0] = replace(first, steps=(replace(first.steps[0], hard=True), *first.steps[1:]))
     count = sum(len(row.steps) for row in rows)
     assert 1000 < count < 2000
-    code, said = train(write_run(tmp_path / "run", rows), tmp_path / "prm", base)
-    assert code == 2
+    said = train(write_run(tmp_path / "run", rows), tmp_path / "prm", base)
     assert f"{count - 1:,} of {count:,} hard labels to train on are 0" in said
     assert "At least 2 must differ" in said and "policy.max_tokens" in said

@@ -1,4 +1,4 @@
-"""What is written beside scores: which PRM gave them, and whether its code was trusted."""
+"""Provenance of scores: the PRM that gave them, and whether its code was trusted."""
 
 from __future__ import annotations
 

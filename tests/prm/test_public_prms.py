@@ -1,7 +1,7 @@
-"""Replicas of public PRMs with random weights, beside a scoring written from their authors' pages.
+"""Random-weight replicas of public PRMs, compared with the scoring on their authors' pages.
 
-The tokenizers are of the kinds of the originals: byte-level BPE for Llama 3 and Qwen 2, BPE with a
-mark for spaces for Mistral.
+The tokenizers are of the same kinds as the originals: byte-level BPE for Llama 3 and Qwen 2, and
+BPE with a mark for spaces for Mistral.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TEXTS = [PROBLEM, *STEPS, *NUMBERED, QWEN_SYSTEM, "user assistant system", "+ -"
 def byte_level(
     special: Sequence[str], template: str | None
 ) -> transformers.PreTrainedTokenizerFast:
-    """A tokenizer as Llama 3 and Qwen 2 have it; the first special token begins texts."""
+    """Return a tokenizer as in Llama 3 and Qwen 2; the first special token begins texts."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
@@ -52,7 +52,7 @@ def byte_level(
 
 
 def mistral() -> transformers.PreTrainedTokenizerFast:
-    """A tokenizer that puts a space before every text, and marks spaces."""
+    """Return a tokenizer that puts a space before every text and marks spaces."""
     core = Tokenizer(models.BPE(unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(prepend_scheme="first"), pre_tokenizers.Split("\n", "isolated")]
@@ -68,7 +68,7 @@ def mistral() -> transformers.PreTrainedTokenizerFast:
 def saved(
     folder: Path, tokenizer: transformers.PreTrainedTokenizerFast, kind: str, labels: int = 2
 ) -> str:
-    """A checkpoint with random weights."""
+    """Save a checkpoint with random weights and return its path."""
     torch.manual_seed(0)
     sizes = {
         **{"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 2},
@@ -88,7 +88,7 @@ def saved(
 
 
 def logits(prm: Scorer, ids: Sequence[int]) -> torch.Tensor:
-    """Of every position."""
+    """Return the logits of every position."""
     with torch.no_grad():
         found: torch.Tensor = prm.network(input_ids=torch.tensor([list(ids)])).logits[0]  # type: ignore[attr-defined]
     return found
@@ -97,12 +97,10 @@ def logits(prm: Scorer, ids: Sequence[int]) -> torch.Tensor:
 def shepherd_by_its_card(
     prm: Scorer, tokenizer: transformers.PreTrainedTokenizerFast
 ) -> list[float]:
-    """Question, a space, steps with " ки" at their ends; softmax over the two tokens at tags."""
-    output = "\n".join(f"{step} ки" for step in NUMBERED)
-    good_bad = tokenizer.encode("+ -")
+    """Score as the model card does: softmax over two tokens at each " ки" after a step."""
+    ids = tokenizer.encode(" ".join([PROBLEM, "\n".join(f"{step} ки" for step in NUMBERED)]))
+    scores = logits(prm, ids)[:, tokenizer.encode("+ -")].softmax(-1)[:, 0]
     tag = tokenizer.encode("ки")[-1]
-    ids = tokenizer.encode(f"{PROBLEM} {output}")
-    scores = logits(prm, ids)[:, good_bad].softmax(-1)[:, 0]
     return [float(score) for score, one in zip(scores, ids, strict=True) if one == tag]
 
 
@@ -138,7 +136,8 @@ def test_rlhflow(tmp_path: Path, steps: list[str]) -> None:
 def test_qwen(tmp_path: Path) -> None:
     made = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], CHATML)
     prm = load_prm(saved(tmp_path, made, "qwen"), format="qwen")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)  # of the class that is Qwen's
+    # AutoTokenizer returns Qwen's own class
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     turns = [
         {"role": "system", "content": QWEN_SYSTEM},
         {"role": "user", "content": PROBLEM},
@@ -153,7 +152,7 @@ def test_qwen(tmp_path: Path) -> None:
     lines = load_prm(str(tmp_path), format="qwen", layout={"split": "line"})
     assert len(lines.score([PROBLEM], ["\n\n".join(STEPS)])[0]) == 4
     marked = prm.score([PROBLEM], [["It is <extra_0>.", "7<|im_end|>"]])
-    assert len(marked[0]) == 2  # marks in a text are text
+    assert len(marked[0]) == 2  # marks inside a step's text are text
 
 
 @pytest.mark.parametrize("separator", [None, "\n\n"])
@@ -186,5 +185,5 @@ def test_what_cannot_be_read_so_is_refused(tmp_path: Path) -> None:
             load_prm(folder, format="trl")
     chosen = load_prm(folder, format="trl", layout={"classes": ["LABEL_2", "LABEL_0"]})
     assert len(chosen.score([PROBLEM], [STEPS])[0]) == 3
-    with pytest.raises(ConfigError, match="layout: says how a PRM of another format reads"):
+    with pytest.raises(ConfigError, match="layout: is for PRMs of other formats"):
         load_prm(lm, layout={"numbering": True})

@@ -1,4 +1,4 @@
-"""What is read once of a frozen body serves all heads on it, and the model's own likelihood."""
+"""One pass over a frozen body serves all its heads and the model's own likelihood."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def head_on(base: str, seed: int, *, sees_states: bool = False) -> LikelihoodHea
     torch.manual_seed(seed)
     model = start_step_model(ModelSettings(base=base, head="likelihood", states=sees_states)).eval()
     assert isinstance(model, LikelihoodHead)
-    for weight in model.parts()[1]:
+    for weight in model.body_and_head_parameters()[1]:
         nn.init.normal_(weight, std=0.3)
     return model
 
@@ -68,11 +68,9 @@ def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path:
 
     def score(name: str, model: LikelihoodHead) -> list[list[float]]:
         prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
-
-        def on_progress(done: int, total: int) -> None:
-            passed.append(f"{name} {total}")
-
-        return cache.scores(prm, tmp_path, encoded, on_progress)
+        return cache.scores(
+            prm, tmp_path, encoded, lambda done, total: passed.append(f"{name} {total}")
+        )
 
     model, other = head_on(base, 1), head_on(base, 2)
     model.network.save_pretrained(tmp_path / "copy")

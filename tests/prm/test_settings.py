@@ -1,4 +1,4 @@
-"""Settings of training: each stands once, all faults are named at once, and identity may grow."""
+"""Training settings: no duplicates, all errors in one message, and ids that stay stable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def test_five_faults_are_named_at_once_and_nothing_is_read(tmp_path: Path) -> No
             "step_token=<|x|>", "target=neutral", "shard=true",
             "batch_size=0", "epoch=2",
         )  # fmt: skip
-    message = str(caught.value)
     for fault in (
         "batch_size=0: must be at least",
         "epoch: unknown key; did you mean epochs?",
@@ -36,8 +35,8 @@ def test_five_faults_are_named_at_once_and_nothing_is_read(tmp_path: Path) -> No
         "step_token='<|x|>': head=likelihood scores each step at its last token",
         "shard=true: shards a trained base over several workers, but workers=1",
     ):
-        assert fault in message
-    assert "no such" not in message
+        assert fault in str(caught.value)
+    assert "no such" not in str(caught.value)
     assert not (tmp_path / "prm").exists()
 
 
@@ -65,7 +64,7 @@ def test_settings_that_contradict_one_another(overrides: list[str], fault: str) 
 
 
 def test_the_identity_of_a_training() -> None:
-    """Golden: what decides about the weights, left out where it is at its default."""
+    """The golden identity holds all settings that affect the weights, except those at defaults."""
     config = load_config(
         TrainConfig,
         None,
@@ -77,12 +76,12 @@ def test_the_identity_of_a_training() -> None:
 
 
 def half(row: LabeledSolution) -> tuple[float | None, ...]:
-    """A target of one's own: every other step, by its number."""
+    """Return custom targets: for every other step, a tenth of its index."""
     return tuple(None if number % 2 else number / 10 for number in range(len(row.steps)))
 
 
 def beyond(row: LabeledSolution) -> tuple[float | None, ...]:
-    """A target that is none."""
+    """Return invalid targets, which exceed 1."""
     return (2.0,) * len(row.steps)
 
 

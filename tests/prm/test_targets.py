@@ -1,4 +1,4 @@
-"""Targets and weights against literals, and what becomes of solutions that cannot be trained on."""
+"""Targets and weights compared with literals, and solutions that cannot be used for training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Counts, LabeledSolution, Outcome, StepLabel
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.prm.examples.build import ExampleSettings, make_examples
-from mclabel.prm.examples.encode import Example, PackedExamples, StepEncoder
+from mclabel.prm.examples.encode import PackedExamples, StepEncoder
 from mclabel.prm.examples.targets import step_targets, step_weights
 from mclabel.prm.training.items import LengthGroupedSampler
 from mclabel.prm.training.preflight import preflight
@@ -36,7 +36,7 @@ def label(right: int, trials: int, *, source: str = "fixed", **changes: object) 
 
 @pytest.fixture
 def row() -> LabeledSolution:
-    """Values .5, .25, 0 and a wrong outcome, from a problem alone worth .5."""
+    """Return a solution with values .5, .25, 0 and a wrong outcome; its problem's value is .5."""
     some = next(r for r in arith_rows(20) if len(r.steps) >= 4)
     steps = (
         label(4, 8),
@@ -147,7 +147,7 @@ def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
         assert ids == full.ids[: len(ids)] and len(ids) <= lengths[9]
         assert example.encoded.positions == full.positions[: len(example.targets)]
         assert example.targets == step_targets(row, "hard")[: len(example.targets)]
-    # an ORM's only label is at the end that is cut off
+    # an ORM's only label is at the end, which is cut off
     orm = make_examples(
         rows, encoder, ExampleSettings(target="outcome", validation=0.0, too_long="cut")
     )
@@ -156,20 +156,19 @@ def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
 
 def test_problems_of_an_evaluation_set_are_not_trained_on(tmp_path: Path) -> None:
     rows = arith_rows(12)
-    leaked = rows[0].problem.text
     assert leak_key("  Two\tapples, ½? ") == leak_key("two apples ½")
     assert leak_key("1 + 2") != leak_key("1 - 2")
     run = write_run(tmp_path / "eval", rows[:2])
     file = tmp_path / "eval.jsonl"
     file.write_text('{"question": "' + rows[2].problem.text.upper() + '"}\n')
-    encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
     keys = leak_keys([run, str(file)])
-    assert leak_key(leaked) in keys and len(keys) == 2
+    assert leak_key(rows[0].problem.text) in keys and len(keys) == 2
+    encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
     settings = ExampleSettings(validation=0.0, evaluation=[run, str(file)])
     found = make_examples(rows, encoder, settings)
     assert found.num_leaked == 4 and len(found.train) == 8
+    every = write_run(tmp_path / "every", rows)
     with pytest.raises(DataError, match="12 are in an evaluation set"):
-        every = write_run(tmp_path / "every", rows)
         make_examples(rows, encoder, ExampleSettings(evaluation=[every]))
 
 
@@ -178,15 +177,13 @@ def test_preflight_aligns_tokens_and_labels() -> None:
     rows = arith_rows(12)
     examples = make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0))
     found = preflight(examples, target="hard", step_id=STEP, decode=TEXT.decode)
-    targets = [t for r in rows for t in step_targets(r, "hard")]
-    assert found.num_labels == found.num_steps == len(targets)
-    assert found.num_sound == targets.count(1.0)
-    assert found.mean_target == pytest.approx(sum(t or 0 for t in targets) / len(targets))
+    targets = [t or 0 for r in rows for t in step_targets(r, "hard")]
+    counts = (found.num_labels, found.num_steps, found.num_sound)
+    assert counts == (len(targets), len(targets), targets.count(1.0))
+    assert found.mean_target == pytest.approx(sum(targets) / len(targets))
     lines = list(found.lines(examples=True))
-    first = rows[0]
-    shown = lines[0].splitlines()
-    assert len(shown) == 2 + len(first.steps)
-    for line, target in zip(shown[2:], step_targets(first, "hard"), strict=True):
+    shown = lines[0].splitlines()[2:]
+    for line, target in zip(shown, step_targets(rows[0], "hard"), strict=True):
         assert line.endswith(f"'<|step|>'  <- {target:.2f}")
     assert any("12 solutions to train on" in line for line in lines)
 
@@ -195,21 +192,16 @@ def test_preflight_refuses_what_does_not_match() -> None:
     encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=512)
     examples = make_examples(arith_rows(4), encoder, ExampleSettings(target="hard", validation=0.0))
     good = examples.train[0]
-
-    def check(*broken: Example) -> None:
-        examples.train = PackedExamples(broken)
-        preflight(examples, target="hard", step_id=STEP, decode=TEXT.decode)
-
-    check(good)
-    nothing = (None,) * len(good.targets)
-    with pytest.raises(DataError, match="no step has a hard label"):
-        check(replace(good, targets=nothing))
-    moved = replace(good.encoded, positions=tuple(p - 1 for p in good.encoded.positions))
-    with pytest.raises(DataError, match="step tokens at"):
-        check(replace(good, encoded=moved))
-    falling = replace(good.encoded, positions=good.encoded.positions[::-1])
-    with pytest.raises(DataError, match="do not rise"):
-        check(replace(good, encoded=falling))
+    places = good.encoded.positions
+    for positions, targets, message in (
+        (places, (None,) * len(good.targets), "no step has a hard label"),
+        (tuple(p - 1 for p in places), good.targets, "step tokens at"),
+        (places[::-1], good.targets, "must be greater than the one before"),
+    ):
+        encoded = replace(good.encoded, positions=positions)
+        examples.train = PackedExamples([replace(good, encoded=encoded, targets=targets)])
+        with pytest.raises(DataError, match=message):
+            preflight(examples, target="hard", step_id=STEP, decode=TEXT.decode)
 
 
 def test_solutions_of_similar_length_are_in_one_batch_and_epochs_differ() -> None:

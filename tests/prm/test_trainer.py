@@ -1,4 +1,4 @@
-"""The trainer's ways: one optimizer step however it is cut, adapters, early stopping, logs."""
+"""The trainer: equal optimizer steps for all batch splits, adapters, early stopping, logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from mclabel.prm.model.heads import prepare_step_token
 from mclabel.prm.model.network import add_adapters, start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.score import PRM
-from mclabel.prm.training.items import Item, balance, collate, cut, longest_first, num_pieces
+from mclabel.prm.training.items import (
+    Item,
+    class_balance_factors,
+    collate,
+    cut_batch,
+    longest_first,
+    num_pieces,
+)
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
 from tests.prm.test_train import train
@@ -65,7 +72,7 @@ def test_pieces_hold_no_more_than_they_may() -> None:
     bounds = (1600, 1599, 800, 400, 399, 1)
     assert [num_pieces(whole, rows, n) for n in bounds] == [1, 2, 2, 4, 8, 8]
     for number in range(1, 10):
-        pieces = cut(whole, rows, number)
+        pieces = cut_batch(whole, rows, number)
         assert len(pieces) == number
         real = [piece for piece in pieces if piece["weights"].any()]
         assert len(real) == min(number, len(rows))
@@ -87,33 +94,26 @@ def test_pieces_hold_no_more_than_they_may() -> None:
 def test_every_way_trains_and_scores(
     base: str, labels: str, tmp_path: Path, changes: list[str]
 ) -> None:
-    report = train(
-        tmp_path / "prm",
-        f"labels=[{labels}]",
-        f"base={base}",
-        "max_steps=1",
-        "batch_size=4",
-        *changes,
-    )
-    assert report.validation["loss"] is not None
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=1", "batch_size=4"]
+    assert train(tmp_path / "prm", *common, *changes).validation["loss"] is not None
     rows = arith_rows(3)
     prm = PRM.load(tmp_path / "prm")
     scores = prm.score([r.problem.text for r in rows], [r.solution.text for r in rows])
     assert [len(s) for s in scores] == [len(r.steps) for r in rows]
+    assert all(0 <= score <= 1 for one in scores for score in one)
     assert prm.manifest.kind == ("orm" if "target=outcome_steps" in changes else "prm")
 
 
 def test_balance_gives_both_sides_half() -> None:
-    encoded = EncodedSolution(ids=(1, 2, 3, 4, 5), num_prompt=1, positions=(1, 2, 3, 4))
     example = Example(
         problem_id="p",
-        encoded=encoded,
+        encoded=EncodedSolution(ids=(1, 2, 3, 4, 5), num_prompt=1, positions=(1, 2, 3, 4)),
         targets=(1.0, 1.0, None, 0.0),
         weights=(2.0, 1.0, 9.0, 1.0),
         right=None,
     )
-    # 3 of 4 are sound: wrong steps count 4 / (2 * 1), sound ones 4 / (2 * 3)
-    factors = balance(PackedExamples([example]))
+    # 3 of 4 labels are sound: wrong steps weigh 4 / (2 * 1), sound ones 4 / (2 * 3)
+    factors = class_balance_factors(PackedExamples([example]))
     assert factors == (2.0, pytest.approx(2 / 3))
     weights = collate([Item(example, None, factors)])["weights"][0]
     assert weights[[0, 1, 3]].tolist() == pytest.approx([4 / 3, 2 / 3, 2.0])
@@ -128,7 +128,7 @@ def test_adapters_alone_are_trained_and_then_merged(base: str, labels: str, tmp_
     model = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
     fresh = AutoModelForTokenClassification.from_pretrained(base, num_labels=2)
     ours, theirs = model.model.state_dict(), fresh.model.state_dict()
-    assert ours.keys() == theirs.keys()  # a plain checkpoint
+    assert ours.keys() == theirs.keys()  # a plain checkpoint without adapters
     changed = {name for name in ours if not torch.equal(ours[name], theirs[name])}
     assert changed and all("proj" in name for name in changed)
 
@@ -149,7 +149,7 @@ def test_a_missing_package_is_named_before_anything_is_written(
     key: str,
     fault: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, module, None)  # as if the module were not installed
     with pytest.raises(ConfigError, match=fault):
         train(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", key)
     assert not (tmp_path / "prm").exists()
@@ -191,7 +191,7 @@ def test_tensorboard_is_written(base: str, labels: str, tmp_path: Path) -> None:
 def test_a_run_goes_on_with_the_blocks_it_began_with(
     base: str, labels: str, tmp_path: Path
 ) -> None:
-    """Labelling may still be under way."""
+    """More blocks may be labelled while the training runs."""
     rows = arith_rows(60)
     run = write_run(tmp_path / "labels", rows[:30])
     common = [f"labels=[{run}]", f"base={base}", "max_steps=2"]
@@ -217,24 +217,23 @@ def test_a_step_token_that_was_never_trained_gets_the_mean(base: str) -> None:
 
 def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> None:
     common = [f"labels=[{labels}]", f"base={base}", "max_steps=2", "step_token=<|new|>"]
-    with pytest.raises(ConfigError, match="not a token of this model"):
-        train(tmp_path / "none", *common)
     train(tmp_path / "prm", *common, "add_step_token=true")
+    prm = PRM.load(tmp_path / "prm")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "prm/model")
-    network = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
     identity = tokenizer.convert_tokens_to_ids("<|new|>")
+    network = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
     assert identity < network.get_input_embeddings().weight.shape[0]
     row = arith_rows(1)[0]
-    prm = PRM.load(tmp_path / "prm")
     assert prm.encoder.labeled(row).ids.count(identity) == len(row.steps)
 
 
 def train_in_two(out: Path, *overrides: str, by_ray: bool = False) -> TrainReport:
-    """Train in two workers that Ray starts, or that are forked: the same group either way."""
+    """Train in two workers, started by Ray or forked; both ways form the same group."""
     if by_ray:
         return train(out, *overrides, "workers=2", "ray.num_cpus=1")
     train_in_group([f"out={out}", *overrides, "workers=2"], out.parent)
-    return train(out, *overrides, "workers=2")  # has ended, and reports
+    # the training has already ended, so this only reports
+    return train(out, *overrides, "workers=2")
 
 
 @pytest.mark.slow
@@ -270,7 +269,7 @@ def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
     for folder in (tmp_path / "split/checkpoints").glob("checkpoint-*"):
         if folder.name != "checkpoint-7":
             shutil.rmtree(folder)
-    if by_ray:  # each goes on in the other way
+    if by_ray:  # each training continues with the other way of starting workers
         train(tmp_path / "split", *common)
     else:
         train_in_two(tmp_path / "split", *common, "shard=true")

@@ -1,4 +1,4 @@
-"""Our export in TRL's own trainer, and its model behind our scoring."""
+"""Exported labels in TRL's own trainer, and the trained model in mclabel's scoring."""
 
 from __future__ import annotations
 

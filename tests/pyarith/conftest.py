@@ -1,4 +1,4 @@
-"""Problems that the tests of functions share."""
+"""Problems that the tests of pyarith share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interpreter agrees with Python on programs of the domain, and is bounded on any other."""
+"""The interpreter agrees with Python on the domain's programs and is bounded on all others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mclabel.domains.pyarith.solutions import write
 
 
 def python(text: str, inputs: list[list[int]]) -> tuple[int, ...]:
-    """By Python itself; only for texts that are written here."""
+    """Return the results of Python itself, which is safe only for texts in this file."""
     names: dict[str, Any] = {}
     exec(text, names)
     return tuple(names["solve"](*one) for one in inputs)

@@ -1,4 +1,4 @@
-"""The bundled policy writes functions, errs on purpose, and reads arith's text as arith's does."""
+"""The bundled policy writes functions, errs deliberately, and reads the same text as arith's."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def test_it_errs_by_misconception_and_not_always() -> None:
         Judge(Function.from_json(p.meta["function"])).verify(text.splitlines(True))[-1]
         for text, p in zip(texts, problems, strict=True)
     ]
-    # A wrong answer comes of a wrong step, and a solution without one passes, unless it was cut.
+    # A wrong answer follows from a wrong step. A solution without a wrong step passes, unless it
+    # was truncated.
     agree = [(t is StepTruth.RIGHT) == ok for t, ok in zip(truths, right, strict=True)]
     assert sum(agree) / len(agree) > 0.9
     kinds = Counter(truths)

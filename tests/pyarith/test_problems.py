@@ -1,4 +1,4 @@
-"""Problems of pyarith: their tests and splits, and the truth of their lines."""
+"""Problems of pyarith: their tests, their splits, and the truth of their lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_references_pass_the_hidden_tests(problems: list[Problem]) -> None:
 def test_nothing_else_of_the_story_passes_them(problems: list[Problem]) -> None:
     for problem in problems:
         function, gold = function_of(problem), problem.gold
-        assert len(set(gold["outputs"])) > 1  # no constant
+        assert len(set(gold["outputs"])) > 1  # the function is not constant
         columns = list(zip(*gold["inputs"], strict=True))
         values = [function.values(inputs) or [] for inputs in gold["inputs"]]
         nodes = list(zip(*values, strict=True))
@@ -66,7 +66,7 @@ def steps(text: str) -> list[str]:
 
 
 def first_affected(function: Function, written: Written) -> int:
-    """The first line that states a node which is misread, or which rests on one."""
+    """Return the first line that states a misread node, or a node that depends on one."""
     wrong: set[int] = set()
     for index in function.needed():
         if index in written.misread or wrong & set(function.nodes[index].needs):
@@ -100,7 +100,8 @@ def test_misreadings_are_found_where_they_are(problems: list[Problem]) -> None:
     assert misread > 24
 
 
-# Ada fills p boxes with q pens each. Ada gives r pens away, and half of the rest is left.
+# Ada fills p boxes with q pens each. Ada gives r pens away, and half of the remaining pens are
+# left.
 NODES = (
     {"op": "*", "left": "p", "right": "q", "variable": "boxes", "event": "start"},
     {"op": "-", "left": "#0", "right": "r", "variable": "ada", "event": "give"},
@@ -152,7 +153,7 @@ def test_equivalent_forms_are_right(body: str, meta: dict[str, str]) -> None:
 def test_wrong_statements_are_found(body: str, error: int, meta: dict[str, str]) -> None:
     text = steps(HEAD + body)
     assert true_first_error(meta, text) == error
-    # What follows decides nothing about a step.
+    # Later lines do not change the verdict on a step.
     assert true_first_error(meta, text[:error]) is None
     assert true_first_error(meta, text[: error + 1]) == error
 

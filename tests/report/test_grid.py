@@ -1,10 +1,12 @@
-"""Tables as Markdown and in the terminal, JSON, and colours that hold on any page."""
+"""Tables as Markdown and in the terminal, JSON, and colours that are legible on any page."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 
+import pytest
 from rich.console import Console
 
 from mclabel.core.stats.bootstrap import NOTHING, Estimate
@@ -43,19 +45,29 @@ def test_wide_tables_fit_the_terminal() -> None:
     assert {"measure 0 0.66 [.60, .72]", "measure 11 0.66 [.60, .72]"} <= set(drawn(12))
 
 
-def test_estimates_as_text() -> None:
-    assert estimate_text(Estimate(value=0.664, low=0.6, high=1.0)) == "0.66 [.60, 1.00]"
-    assert estimate_text(Estimate(value=-0.1, low=-0.25, high=0.05)) == "-0.10 [-.25, .05]"
-    assert estimate_text(Estimate(value=10.0, low=10.06, high=20.0)) == "10.00 [10.06, 20.00]"
-    assert number_text(Estimate(value=1495.4, low=1203, high=1801)) == "1,495 [1,203, 1,801]"
-    assert estimate_text(NOTHING) == estimate_text(None) == number_text(NOTHING) == "-"
+@pytest.mark.parametrize(
+    ("show", "estimate", "text"),
+    [
+        (estimate_text, Estimate(value=0.664, low=0.6, high=1.0), "0.66 [.60, 1.00]"),
+        (estimate_text, Estimate(value=-0.1, low=-0.25, high=0.05), "-0.10 [-.25, .05]"),
+        (estimate_text, Estimate(value=10.0, low=10.06, high=20.0), "10.00 [10.06, 20.00]"),
+        (estimate_text, NOTHING, "-"),
+        (estimate_text, None, "-"),
+        (number_text, Estimate(value=1495.4, low=1203, high=1801), "1,495 [1,203, 1,801]"),
+        (number_text, NOTHING, "-"),
+    ],
+)
+def test_estimates_as_text(
+    show: Callable[[Estimate | None], str], estimate: Estimate | None, text: str
+) -> None:
+    assert show(estimate) == text
 
 
 def test_json_keeps_what_figures_mean() -> None:
-    text = json_text({"b": [0.1 + 0.2, None, 3, True], "a": Estimate(value=1e-12, low=0, high=2.0)})
+    estimate = Estimate(value=1e-12, low=0, high=2.0)
+    text = json_text({"b": [0.1 + 0.2, None, 3, True, float("nan"), float("-inf")], "a": estimate})
     assert json.loads(text) == {
-        "b": [0.3, None, 3, True],
+        "b": [0.3, None, 3, True, None, None],
         "a": {"value": 1e-12, "low": 0, "high": 2.0},
     }
     assert text.endswith("}\n")
-    assert json.loads(json_text([float("nan"), float("-inf")])) == [None, None]

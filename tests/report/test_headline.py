@@ -1,20 +1,22 @@
-"""The head of the report: its figures, the solution it shows, and runs that lack parts."""
+"""The head of the report: its figures, its example solution, and runs that lack parts."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.report.page.choices import main_choice
-from mclabel.report.page.example import MAX_SHOWN, Example, more_telling
+from mclabel.report.page.example import MAX_SHOWN, Example, higher_ranked
 from mclabel.report.page.facts import GatheredRun
 from mclabel.report.page.html import (
     amount,
@@ -37,7 +39,7 @@ from tests.support.shown import (
 
 
 def head(tmp_path: Path, *runs: str) -> str:
-    """The words of the head, in one line."""
+    """Return the text of the report's head, in one line."""
     page = report_page(runs, str(tmp_path / "report.html")).read_text(encoding="utf-8")
     section = re.search(r'<section id="headline">(.*?)</section>', page, flags=re.DOTALL)
     assert section is not None and page.index('id="headline"') < page.index("<table")
@@ -47,47 +49,54 @@ def head(tmp_path: Path, *runs: str) -> str:
 
 def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
     told = head(tmp_path, plain_run(tmp_path / "run"), evaluation(tmp_path / "best", **SCORED))
-    assert "3 solutions to 3 problems, in 7 steps end right 33% 0 to 96%" in told
-    assert "labelled with an error 67%" in told
-    assert "160 tokens in 16 rollouts tokens a solution 53 time not recorded" in told
-    assert "How good the labels are Not known" in told and "mclabel eval labels" in told
-    assert "What the PRM brings +15 points over majority vote (+10 to +20)" in told
-    assert "over the best likelihood no clear difference -3 to +7 points" in told
-    assert "prm:last 60% 55 to 65%" in told and "some sample is right 80%" in told
-    assert "Shares of 300 problems solved by choosing one of 4 samples." in told
-    assert "One solution, step by step" in told and "Choosing among samples" in told
+    for words in (
+        "3 solutions to 3 problems, in 7 steps end right 33% 0 to 96%",
+        "labelled with an error 67%",
+        "160 tokens in 16 rollouts tokens per solution 53 time not recorded",
+        "Quality of the labels Not known",
+        "mclabel eval labels",
+        "Gain from the PRM +15 points over majority vote (+10 to +20)",
+        "over the best likelihood no clear difference -3 to +7 points",
+        "prm:last 60% 55 to 65%",
+        "some sample is right 80%",
+        "Share of 300 problems that are solved if each method chooses one of 4 samples.",
+        "One solution, step by step",
+        "Choosing among samples",
+    ):
+        assert words in told
 
 
 def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: Path) -> None:
-    report = json.loads(
-        (Path(evaluation(tmp_path / "best", **SCORED)) / "best_of_n.json").read_text()
-    )
-    choice = main_choice(report["result"])
-    assert (choice["scorer"], choice["likelihood"]) == ("prm:last", "likelihood:b:sum")
-    assert choice["methods"] == ["prm:last", "likelihood:b:sum", "majority", "random"]
+    best = Path(evaluation(tmp_path / "best", **SCORED)) / "best_of_n.json"
+    choice = main_choice(json.loads(best.read_text())["result"])
+    assert {name: choice[name] for name in ("scorer", "likelihood", "methods")} == {
+        "scorer": "prm:last",
+        "likelihood": "likelihood:b:sum",
+        "methods": ["prm:last", "likelihood:b:sum", "majority", "random"],
+    }
 
 
 @pytest.mark.parametrize(
     ("accuracy", "words"),
     [
         ({}, "45% solved by majority vote (40 to 50%); no scorer took part"),
-        ({"orm": 0.3}, "What the scorer brings -15 points over majority vote (-20 to -10): worse"),
+        ({"orm": 0.3}, "Gain from the scorer -15 points over majority vote (-20 to -10): worse"),
     ],
 )
 def test_evaluations_alone(tmp_path: Path, accuracy: dict[str, float], words: str) -> None:
     told = head(tmp_path, evaluation(tmp_path / "best", num_problems=12, **accuracy))
-    assert words in told and "Under 20 problems: the intervals are too narrow." in told
-    assert "What was labelled" not in told and "step by step" not in told
+    assert words in told and "With fewer than 20 problems, the intervals are too narrow." in told
+    assert "Labelled solutions" not in told and "step by step" not in told
 
 
 def test_several_runs_are_compared(tmp_path: Path) -> None:
     rows = [solution(n, ["a\n", "b\n", "c"], [4, 4, 4]) for n in range(4)]
     runs = [plain_run(tmp_path / "one"), write_run(tmp_path / "two", rows, None)]
     told = head(tmp_path, *runs)
-    assert "The runs in short, 95% intervals" in told and "What was labelled" not in told
+    assert "Summary of the runs, with 95% intervals" in told and "Labelled solutions" not in told
     assert re.search(r"one 3 33% .* two 4 100% 40 to 100% 0% 0 to 60% 80 - -", told)
     both = head(tmp_path, *(evaluation(tmp_path / n, **SCORED) for n in ("a", "b")))
-    assert "What the PRM brings: a" in both and "What the PRM brings: b" in both
+    assert "Gain from the PRM: a" in both and "Gain from the PRM: b" in both
 
 
 def test_outcomes_that_decided_which_solutions_are_kept_are_no_draws(tmp_path: Path) -> None:
@@ -99,7 +108,7 @@ def test_outcomes_that_decided_which_solutions_are_kept_are_no_draws(tmp_path: P
 
 
 def wrong(number: int, good: list[int]) -> LabeledSolution:
-    """Steps with so many of 4 rollouts right."""
+    """Return a wrong solution; `good` holds the number of right rollouts of 4 per step."""
     return solution(number, [f"step {i}\n" for i in range(len(good))], good, outcome=Outcome.WRONG)
 
 
@@ -112,63 +121,80 @@ CASES = {
     "error at the start": Example(row=wrong(0, [0, 0, 0]), has_truth=True, truth=0),
     "right": Example(row=solution(0, ["a", "b"], [4, 4]), has_truth=True, truth=None),
 }
-"""The most telling first."""
+"""Candidates for the example solution, best first."""
 
 
 def test_the_solution_shown_does_not_depend_on_the_order() -> None:
     for names in itertools.permutations(CASES):
         best: Example | None = None
         for name in names:
-            best = more_telling(best, CASES[name])
+            best = higher_ranked(best, CASES[name])
         assert best is CASES["large fall"]
     order = sorted(CASES.values(), key=lambda e: (e.rank, -int(e.row.solution.id[-1])))
     assert list(reversed(order)) == list(CASES.values())
 
 
-def words(example: Example) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", example_markup(example)))
-
-
 def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
-    told = words(CASES["large fall"])
-    assert "4 of 4 right · 95% 0.40 to 1.00" in told and "first error, also in truth" in told
-    assert "it falls from 1.00 to 0.00 at step 2" in told and "as a clear case" in told
-    assert "labelled where it truly is" in told
-    assert "first error in truth" in words(CASES["elsewhere in truth"])
-    assert "labelled where it truly is" not in words(CASES["elsewhere in truth"])
-    assert "No wrong solution has its first error" in words(CASES["right"])
+    markup, elsewhere, right = (
+        example_markup(CASES[name]) for name in ("large fall", "elsewhere in truth", "right")
+    )
+    told = unescape(re.sub(r"<[^>]+>", " ", markup))
+    assert 'title="4 of 4 right · 95% 0.40 to 1.00"' in markup
+    for words in (
+        "4 of 4 right",
+        "labelled and true first error",
+        "it falls from 1.00 to 0.00 at step 2",
+        "as a clear case",
+        "is labelled correctly",
+    ):
+        assert words in told
+    assert "true first error" in elsewhere and "is labelled correctly" not in elsewhere
+    assert "No wrong solution has its first error" in right
 
 
 def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
     row = wrong(0, [4] * 30 + [0] * 10)
     markup = example_markup(Example(row=row, has_truth=False, truth=None))
     assert markup.count("<li ") == MAX_SHOWN
-    assert "Steps 22 to 35 of 40 are shown." in markup and 'start="22"' in markup
+    assert "Steps 10 to 39 of 40 are shown." in markup and 'start="10"' in markup
 
 
-def of(value: float, low: float, high: float) -> Estimate:
-    return Estimate(value=value, low=low, high=high)
-
-
-def test_figures_are_worded() -> None:
-    assert (percent(of(0.614, 0.5, 0.7)), percent_range(of(0.614, 0.5, 0.7))) == (
-        "61%",
-        "50 to 70%",
-    )
-    assert percent_range(of(0.614, 0.605, 0.62)) == "60.5 to 62.0%"
-    assert points(of(0.002, -0.003, 0.008)) == "+0.2 points"
-    assert points_range(of(0.002, -0.003, 0.008)) == "-0.3 to +0.8"
-    assert points(of(-0.0001, -0.2, 0.2)) == "0 points"
-    assert points(of(-0.012, -0.2, -0.001)) == "-1 point"
-    assert percent(Estimate(value=None, low=None, high=None)) == "-"
-    shown = [amount(n) for n in (9_999, 12_345, 52_700, 1_260_000, 3e9, 5e13)]
-    assert shown == [
-        "9,999",
-        "12 thousand",
-        "53 thousand",
-        "1.3 million",
-        "3.0 billion",
-        "50 trillion",
-    ]
-    spans = [duration(s) for s in (0.4, 28, 125, 3600, 12_000, 187_200)]
-    assert spans == ["0 s", "28 s", "2 min 5 s", "1 h", "3 h 20 min", "2 d 4 h"]
+@pytest.mark.parametrize(
+    ("show", "figures", "shown"),
+    [
+        (percent, (0.614, 0.5, 0.7), "61%"),
+        (percent, (None, None, None), "-"),
+        (percent_range, (0.614, 0.5, 0.7), "50 to 70%"),
+        (percent_range, (0.614, 0.605, 0.62), "60.5 to 62.0%"),
+        (points, (0.002, -0.003, 0.008), "+0.2 points"),
+        (points_range, (0.002, -0.003, 0.008), "-0.3 to +0.8"),
+        (points, (-0.0001, -0.2, 0.2), "0 points"),
+        (points, (-0.012, -0.2, -0.001), "-1 point"),
+        *(
+            (amount, number, words)
+            for number, words in {
+                9_999: "9,999",
+                12_345: "12 thousand",
+                52_700: "53 thousand",
+                1_260_000: "1.3 million",
+                3e9: "3.0 billion",
+                5e13: "50 trillion",
+            }.items()
+        ),
+        *(
+            (duration, seconds, words)
+            for seconds, words in {
+                0.4: "0 s",
+                28: "28 s",
+                125: "2 min 5 s",
+                3600: "1 h",
+                12_000: "3 h 20 min",
+                187_200: "2 d 4 h",
+            }.items()
+        ),
+    ],
+)
+def test_figures_are_worded(show: Callable[[Any], str], figures: Any, shown: str) -> None:
+    if isinstance(figures, tuple):
+        figures = Estimate(**dict(zip(("value", "low", "high"), figures, strict=True)))
+    assert show(figures) == shown

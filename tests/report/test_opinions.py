@@ -1,4 +1,4 @@
-"""Opinions and places where labels are looked at: in the terminal, by the viewer, in the report."""
+"""Opinions and the places that they mark: in the terminal, in the viewer, in the report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -39,20 +39,14 @@ def wrong(number: int = 1) -> LabeledSolution:
     return solution(number, STEPS, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
 
 
-def printed(row: LabeledSolution, *, styled: bool = False) -> str:
+def printed(row: LabeledSolution) -> str:
     file = io.StringIO()
-    colors: Literal["standard"] | None = "standard" if styled else None
-    console = Console(file=file, width=120, force_terminal=styled, color_system=colors)
-    show_solution(console, row)
+    show_solution(Console(file=file, width=120, color_system=None), row)
     return file.getvalue()
 
 
 def example_page(row: LabeledSolution) -> str:
     return example_markup(Example(row=row, has_truth=False, truth=None))
-
-
-def marks(markup: str) -> list[str]:
-    return [unescape(found) for found in re.findall(r"<mark[^>]*>(.*?)</mark>", markup, re.DOTALL)]
 
 
 def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
@@ -114,11 +108,13 @@ def test_places_lie_in_their_step_whatever_was_recorded() -> None:
         Flag(step=-1, start=0, end=1, reason="no such step"),
     ]
     consensus = combined(wrong(), *flags).consensus
-    found = places_by_step(consensus, [Step(text="abcd", end=1)])
-    assert [(p.start, p.end) for p in found[0]] == [(0, 2), (2, 4), (4, 4)] and len(found) == 1
-    told = [place.words for place in found[0]]
-    assert told[:2] == ["symbolic, “ab”: before", "symbolic, “cd”: behind it"]
-    assert told[2] == f"symbolic: {'r' * (MAX_REASON - 1)}…"
+    assert places_by_step(consensus, [Step(text="abcd", end=1)]) == {
+        0: [
+            Place(start=0, end=2, words="symbolic, “ab”: before"),
+            Place(start=2, end=4, words="symbolic, “cd”: behind it"),
+            Place(start=4, end=4, words=f"symbolic: {'r' * (MAX_REASON - 1)}…"),
+        ]
+    }
 
 
 def test_the_terminal_names_opinions_and_reasons() -> None:
@@ -129,7 +125,7 @@ def test_the_terminal_names_opinions_and_reasons() -> None:
         "prm: no error"
     )
     step = next(number for number, line in enumerate(lines) if "2 + 2 = 5, so" in line)
-    assert lines[step].split("2 + 2")[0].split()[-1] == "1"  # opinions name it by this index
+    assert lines[step].split("2 + 2")[0].split()[-1] == "1"  # opinions name the step by this index
     assert [line.strip() for line in lines[step + 1 : step + 3]] == [
         "symbolic, “2 + 2 = 5”: 2 + 2 is 4",
         "symbolic, “5.”: follows from it",
@@ -141,7 +137,7 @@ def test_hostile_reasons_and_names_are_text_in_the_terminal() -> None:
     flag = replace(START, reason=HOSTILE)
     row = combined(wrong(), flag, source="[bold]<b>judge\x07\nsame_location: kept")
     shown = printed(row)
-    assert "\x1b" not in shown and "\x07" not in shown and "\u202e" not in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
     assert "<script>window.executed=1</script> [red]x[/red] \\x1b[31m forged: line" in shown
     assert "[bold]<b>judge\\x07 same_location" in shown
     assert sum(line.startswith(("same_location", "forged")) for line in shown.splitlines()) == 1
@@ -160,7 +156,7 @@ def test_hostile_reasons_and_names_are_text_in_the_terminal() -> None:
 )
 def test_the_report_marks_places_in_its_example(flags: tuple[Flag, ...], marked: list[str]) -> None:
     markup = example_page(combined(wrong(), *flags))
-    assert marks(markup) == marked
+    assert re.findall(r"<mark[^>]*>(.*?)</mark>", unescape(markup), re.DOTALL) == marked
     reasons = re.findall(r"<li>(.*?)</li>", markup.split('class="reasons"')[1].split("</ul>")[0])
     assert len(reasons) == len(flags) and all(flag.reason in markup for flag in flags)
     words = " ".join(re.sub(r"<[^>]+>", " ", markup).split())

@@ -11,9 +11,10 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from mclabel.core.records import Flag, LabeledSolution, Outcome
 from tests.support.browser import (
     chromium,
-    complaints,
     count_violations,
     ids,
+    logged_problems,
+    open_page,
     texts,
     until,
     violations,
@@ -58,20 +59,14 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
 def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
     with chromium() as browser:
         count_violations(browser)
-        browser.get(viewer.address)
-        until(lambda: len(ids(browser)) == 6, "the list")
+        open_page(browser, viewer.address, "#list a", 6)
         yield browser
-        assert complaints(browser) == [] and violations(browser) == []
+        assert logged_problems(browser) == [] and violations(browser) == []
         assert browser.execute_script("return window.executed") is None
 
 
-def opened(browser: WebDriver, viewer: ViewerProcess, number: int, more: str = "") -> None:
-    browser.get(f"{viewer.origin}/?id=solution-{number}{more}")
-    until(lambda: texts(browser, ".steps li"), f"solution {number}")
-
-
 def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerProcess) -> None:
-    opened(page, viewer, 0)
+    open_page(page, f"{viewer.origin}/?id=solution-0", ".steps li")
     facts = dict(
         zip(
             texts(page, ".solution-head dt"),
@@ -91,9 +86,9 @@ def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerPr
 
 def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: ViewerProcess) -> None:
     options = "[name=mark] option"
-    assert texts(page, options) == ["everything", "not kept: opinions disagree (1)"]
+    assert texts(page, options) == ["all solutions", "not kept: opinions disagree (1)"]
     assert page.find_element("css selector", "[name=mark]").is_displayed()
-    opened(page, viewer, 1, "&mark=unkept")
+    open_page(page, f"{viewer.origin}/?id=solution-1&mark=unkept", ".steps li")
     until(lambda: ids(page) == ["solution-1"], "the filter")
     assert "not kept" in texts(page, "#list .chip")
     assert "not kept" in texts(page, ".solution-head dd .chip")
@@ -104,14 +99,14 @@ def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: Viewe
 
 
 def test_places_are_counted_in_characters(page: WebDriver, viewer: ViewerProcess) -> None:
-    opened(page, viewer, 3)
-    assert texts(page, ".step mark") == ["2"]  # the other one lies behind the text
-    opened(page, viewer, 3, "&raw=1")
+    open_page(page, f"{viewer.origin}/?id=solution-3", ".steps li")
+    assert texts(page, ".step mark") == ["2"]  # the other marked place lies beyond the text
+    open_page(page, f"{viewer.origin}/?id=solution-3&raw=1", ".steps li")
     assert texts(page, ".step:nth-child(2) .prose") == ["😀😀 2 \\u202e+ 2 = 5"]
 
 
 def test_reasons_and_names_are_text(page: WebDriver, viewer: ViewerProcess) -> None:
-    opened(page, viewer, 4)
+    open_page(page, f"{viewer.origin}/?id=solution-4", ".steps li")
     assert texts(page, ".step mark") == ["<b>5</b>"]
     (reason,) = texts(page, ".reasons li")
     assert reason == "<i>judge</i>, “<b>5</b>”: " + HOSTILE.replace("\x1b", "\\u001b").replace(

@@ -1,31 +1,38 @@
-"""The report and the viewer in a real browser: they work, nothing executes, everybody can read."""
+"""The report and the viewer in a real browser: they work, execute no text, and are accessible."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 
+from mclabel.data.exchange.job import import_file
 from tests.support.browser import (
+    accessibility_violations,
     chromium,
     click,
-    complaints,
     count_violations,
     ids,
+    logged_problems,
+    open_page,
     press,
-    serious,
     texts,
     until,
     violations,
 )
 from tests.support.shown import (
+    CONFIG,
     HOSTILE,
     hostile_run,
     plain_run,
     report_page,
+    solution,
+    write_run,
 )
 from tests.support.viewer_process import ViewerProcess
 
@@ -35,7 +42,7 @@ INKS = """
 const texts = [...document.querySelectorAll(".plot svg text")];
 return [...new Set(texts.map((text) => getComputedStyle(text).fill))];
 """
-"""Of the plots' texts."""
+"""A script that returns the colours of the texts in plots."""
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +56,9 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
 @pytest.fixture
 def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
     with chromium() as browser:
-        browser.get(viewer.address)
-        until(lambda: len(ids(browser)) == 3, "the list")
+        open_page(browser, viewer.address, "#list a", 3)
         yield browser
-        assert complaints(browser) == []
+        assert logged_problems(browser) == []
 
 
 def test_a_report_opens_from_disk_without_network(tmp_path: Path) -> None:
@@ -60,14 +66,14 @@ def test_a_report_opens_from_disk_without_network(tmp_path: Path) -> None:
     with chromium(offline=True) as browser:
         count_violations(browser)
         browser.get(report.as_uri())
-        assert len(browser.find_elements("css selector", ".plot svg")) == 4
+        assert len(browser.find_elements("css selector", ".plot svg")) == 3
         assert browser.execute_script("return performance.getEntriesByType('resource')") == []
-        assert complaints(browser) == [] and violations(browser) == []
+        assert logged_problems(browser) == [] and violations(browser) == []
         for dark in ("light", "dark"):
             click(browser, "#theme")
             root = browser.find_element("css selector", "html")
             assert root.get_attribute("data-theme") == dark
-            assert serious(browser) == []
+            assert accessibility_violations(browser) == []
 
 
 def test_plots_need_no_scripts_and_are_printed_on_light_paper(tmp_path: Path) -> None:
@@ -79,7 +85,7 @@ def test_plots_need_no_scripts_and_are_printed_on_light_paper(tmp_path: Path) ->
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
         assert browser.execute_script(INKS) == ["rgb(29, 31, 35)"]
         shown = browser.find_elements("css selector", ".plot svg")
-        assert [plot.is_displayed() for plot in shown] == [True] * 4
+        assert [plot.is_displayed() for plot in shown] == [True] * 3
 
 
 def test_a_step_opens_its_rollouts_and_says_why(page: WebDriver) -> None:
@@ -87,14 +93,15 @@ def test_a_step_opens_its_rollouts_and_says_why(page: WebDriver) -> None:
     click(page, ".step[data-step='0'] .open")
     until(lambda: len(texts(page, ".rollout-list li")) == 4, "rollouts")
     rows = lambda: [row.text for row in page.find_elements("css selector", ".rollouts tbody tr")]  # noqa: E731
-    until(lambda: "differs from the gold" in " ".join(rows()), "the grades")
+    until(lambda: "differs from the gold answer" in " ".join(rows()), "the grades")
     assert rows() == [
-        "3 3 right equals the gold, as text",
-        "4 1 wrong differs from the gold, as exact numbers",
+        "3 3 right equals the gold answer, as text",
+        "4 1 wrong differs from the gold answer, as exact numbers",
     ]
-    assert "3 of 4 right, 1 wrong" in texts(page, ".measures")[0]
+    assert texts(page, ".tally") == ["3 of 4 right", "0 of 4 right", "outcome"]
+    assert "3 of 4 right, 1 wrong" in texts(page, ".opened > p")[0]
     assert texts(page, ".step .word") == ["sound", "wrong", "wrong"]
-    assert texts(page, ".step .chip.error") == ["first error by label"]
+    assert texts(page, ".step .chip.error") == ["labelled first error"]
     everything = page.find_element("css selector", "body").text
     assert not any(word in everything for word in ("null", "undefined", "NaN", "[object"))
 
@@ -115,8 +122,7 @@ def test_filters_and_search_and_links_that_bring_back_the_view(page: WebDriver) 
     link = page.current_url
     assert "token" not in link
     page.switch_to.new_window("tab")
-    page.get(link)
-    until(lambda: len(texts(page, ".rollout-list li")) == 4, "rollouts again")
+    open_page(page, link, ".rollout-list li", 4)
     assert ids(page) == ["solution-2"] and "Find the zebra." in texts(page, ".problem-text .prose")
     script = "return ['#search', '[name=level]'].map(s => document.querySelector(s).value)"
     assert page.execute_script(script) == ["zebra", "hard"]
@@ -145,7 +151,7 @@ def test_it_is_used_without_a_mouse(page: WebDriver) -> None:
     press(page, "/")
     assert page.switch_to.active_element.get_attribute("id") == "search"
     press(page, "j")
-    assert heading()[0] == "What is found"
+    assert heading()[0] == "Solutions found"
 
 
 def test_latex_is_typeset_or_shown_as_it_was_written(page: WebDriver) -> None:
@@ -156,16 +162,85 @@ def test_latex_is_typeset_or_shown_as_it_was_written(page: WebDriver) -> None:
     assert texts(page, ".katex") == []
 
 
+def test_the_report_typesets_latex_and_runs_nothing_of_a_model(tmp_path: Path) -> None:
+    lines = [r"\begin{align*} a &= b \\ &= c \end{align*}", r"It is \boxed{\frac{1}{2}}."]
+    run = write_run(tmp_path / "math", [solution(0, lines, [0, 0])], None)
+    pages = [report_page([place], f"{place}.html") for place in (run, hostile_run(tmp_path / "h"))]
+    with chromium(offline=True) as browser:
+        count_violations(browser)
+        browser.get(pages[0].as_uri())
+        assert len(browser.find_elements("css selector", ".step mtable")) == 1
+        assert len(browser.find_elements("css selector", ".step menclose mfrac")) == 1
+        browser.get(pages[1].as_uri())
+        assert browser.execute_script("return window.executed") is None
+        assert logged_problems(browser) == [] and violations(browser) == []
+
+
+def test_code_has_no_fences_and_its_gold_is_folded(tmp_path: Path) -> None:
+    tests = '{"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}'
+    row = solution(0, ["```python\ndef f(x):\n", "    return x\n```"], [4, 0], answer=tests)
+    row = replace(row, problem=replace(row.problem, answer_is_json=True))
+    run = write_run(tmp_path / "run", [row], None, config={**CONFIG, "checker": {"kind": "code"}})
+    page = report_page([run], f"{run}.html")
+    with chromium() as browser, ViewerProcess(run) as process:
+        process.wait_for(1)
+        for address in (page.as_uri(), f"{process.address}&id=solution-0"):
+            open_page(browser, address, ".step")
+            shown = [text.rstrip() for text in texts(browser, ".steps.code .prose")]
+            assert shown == ["def f(x):", "    return x"]
+            assert texts(browser, "dd summary") == ["2 tests"]
+
+
+def test_imported_ids_are_shown_and_imported_labels_are_no_values(tmp_path: Path) -> None:
+    rows = [
+        {
+            "id": f"gsm8k-{n}",
+            "problem": "One?",
+            "steps": ["a", "b", "c"],
+            "label": n,
+            "final_answer_correct": False,
+        }
+        for n in (0, 1)
+    ]
+    file, run = tmp_path / "rows.json", str(tmp_path / "run")
+    file.write_text(json.dumps(rows))
+    import_file(str(file), "processbench", run)
+    with chromium() as browser, ViewerProcess(run) as process:
+        process.wait_for(2)
+        open_page(browser, process.address, "#list a", 2)
+        assert texts(browser, "#list .problem") == ["One?"]  # shown once for both samples
+        assert texts(browser, "#list .answers") == ["gsm8k-0", "gsm8k-1"]
+        press(browser, "/", "gsm8k-1")
+        until(lambda: len(ids(browser)) == 1, "the search by id")
+        click(browser, "#list a")
+        until(lambda: texts(browser, ".step"), "the solution")
+        assert texts(browser, "#solution h2") == ["gsm8k-1"]
+        assert texts(browser, ".step .value") == ["", "", "?"]
+        press(browser, "g")
+        focused = "return document.activeElement.closest('.step').dataset.step"
+        assert browser.execute_script(focused) == "1"
+
+
+def test_thirty_steps_stand_in_a_line_each(tmp_path: Path) -> None:
+    steps = [f"{n} + 3 = {n + 3}, so we have {n + 3} apples.\n" for n in range(30)]
+    run = write_run(tmp_path / "run", [solution(0, steps, [4] * 20 + [0] * 10)], None)
+    page = report_page([run], f"{run}.html")
+    with chromium(width=1280) as browser, ViewerProcess(run) as process:
+        process.wait_for(1)
+        for address in (page.as_uri(), f"{process.address}&id=solution-0"):
+            open_page(browser, address, ".step", 30)
+            assert browser.find_element("css selector", ".steps").size["height"] <= 1200
+
+
 def test_broken_latex_stays_text_and_long_lines_are_cut(tmp_path: Path) -> None:
     with ViewerProcess(hostile_run(tmp_path / "run")) as process, chromium() as browser:
         process.wait_for(len(HOSTILE))
         names = list(HOSTILE)
-        browser.get(f"{process.address}&id=solution-{names.index('broken LaTeX')}")
-        until(lambda: texts(browser, ".step"), "steps")
+        long = f"{process.address}&id=solution-{names.index('long line')}"
+        open_page(browser, f"{process.address}&id=solution-{names.index('broken LaTeX')}", ".step")
         until(lambda: texts(browser, ".steps .math.broken"), "broken formulas")
         assert r"$\frac{1}{$ and" in texts(browser, ".steps .prose")[0]
-        browser.get(f"{process.address}&id=solution-{names.index('long line')}")
-        until(lambda: texts(browser, ".steps .rest"), "a cut")
+        open_page(browser, long, ".steps .rest")
         assert "20,000 of 1,000,001 characters shown." in texts(browser, ".steps .rest")[0]
         click(browser, ".steps .rest button")
         until(lambda: "40,000 of" in texts(browser, ".steps .rest")[0], "more of it")
@@ -175,11 +250,9 @@ def test_broken_latex_stays_text_and_long_lines_are_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [1440, 420])
 def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool) -> None:
     with chromium(width=width, dark=dark) as browser:
-        browser.get(viewer.address)
-        until(lambda: len(ids(browser)) == 3, "the list")
-        assert serious(browser) == []
-        browser.get(f"{viewer.origin}/?id=solution-1&step=0")
-        until(lambda: len(texts(browser, ".rollout-list li")) == 4, "rollouts")
-        assert serious(browser) == []
+        open_page(browser, viewer.address, "#list a", 3)
+        assert accessibility_violations(browser) == []
+        open_page(browser, f"{viewer.origin}/?id=solution-1&step=0", ".rollout-list li", 4)
+        assert accessibility_violations(browser) == []
         wide = "return document.documentElement.scrollWidth"
         assert browser.execute_script(wide) <= width

@@ -1,4 +1,4 @@
-"""Trainings of policies in the report: curves, before and after, and that nothing escapes."""
+"""Trainings of policies in the report: curves, solutions before and after, escaped texts."""
 
 from __future__ import annotations
 
@@ -9,28 +9,16 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.errors import DataError
-from mclabel.core.records import Outcome, Problem, Solution, Step
+from mclabel.core.records import Outcome
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.record import LOG, MEASURED, write_samples
-from tests.support.shown import report_page
+from tests.support.shown import report_page, solution
 
 
 def group(number: int, text: str, outcome: Outcome) -> Group:
-    solution = Solution(
-        id=f"s{number}",
-        problem_id=f"p{number}",
-        sample_index=0,
-        text=text,
-        ids=(1,),
-        steps=(Step(text=text, end=1),),
-        finish_reason="stop",
-        origin="sampled",
-        prediction=None,
-        outcome=outcome,
-    )
-    problem = Problem(id=f"p{number}", text=f"{text} ?", answer=text)
-    return Group(problem=problem, prompt=(), solutions=(solution,))
+    row = solution(number, [text], [0], outcome=outcome, problem=f"{text} ?", answer=text)
+    return Group(problem=row.problem, prompt=(), solutions=(row.solution,))
 
 
 def training(folder: Path, *steps: int, text: str = "so") -> Path:
@@ -59,20 +47,22 @@ def page(*folders: Path) -> str:
 
 
 def test_a_training_shows_what_changed_and_its_curves(tmp_path: Path) -> None:
-    text = unescape(page(training(tmp_path / "a", 0, 3)))
+    folder = training(tmp_path / "a", 0, 3)
+    with (folder / LOG).open("a") as file:
+        file.write('{"step": 4, "lo')  # a torn last line is left out
+    text = unescape(page(folder))
     assert "50.0% → 100.0%" in text
     assert "right answers, after 3 steps, on 2 problems" in text
-    for title in ("Right answers", "Length of a solution", "Entropy of a token"):
+    for title in ("Right answers", "Length of a solution", "Entropy per token"):
         assert f"<h3>{title}</h3>" in text
-    assert "Right answers through wrong steps" not in text  # there is no truth
+    assert "Right answers through wrong steps" not in text  # the run has no known truth
     changed, same = text.index("so ?</p>"), text.rindex("so ?</p>")
     assert "Before: wrong" in text[changed:same] and "After 3 steps: right" in text[changed:same]
     assert "Before: right" in text[same:]
 
 
 def test_several_trainings_stand_side_by_side(tmp_path: Path) -> None:
-    empty = training(tmp_path / "b")
-    text = unescape(page(training(tmp_path / "a", 0, 2), empty))
+    text = unescape(page(training(tmp_path / "a", 0, 2), training(tmp_path / "b")))
     assert "2 policies" in text and "Not measured" in text
 
 
@@ -90,10 +80,3 @@ def test_damaged_records_are_named(name: str, content: str, words: str, tmp_path
     (folder / name).write_text(content)
     with pytest.raises(DataError, match=words):
         page(folder)
-
-
-def test_a_torn_last_line_of_the_log_is_left_out(tmp_path: Path) -> None:
-    folder = training(tmp_path / "a", 0, 1)
-    with (folder / LOG).open("a") as file:
-        file.write('{"step": 4, "lo')
-    assert "50.0% → 100.0%" in unescape(page(folder))

@@ -1,4 +1,4 @@
-"""Trees of searches in the report: what is shown, how it is marked, and that nothing escapes."""
+"""Trees of searches in the report: contents, marks, and escaped texts."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def test_one_tree_of_each_kind_is_shown(tmp_path: Path) -> None:
         tree("four", node("unfinished")),
     )
     assert re.findall(r"<h3>(.*?)</h3>", markup) == [
-        "one: the result is right",
-        "three: a right one was not chosen",
-        "four: none is right",
+        "one: the chosen solution is right",
+        "three: a right solution was not chosen",
+        "four: no solution is right",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The JavaScript of others lies in the package as it was released, with its licences."""
+"""Third-party JavaScript in the package equals its release and includes its licences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the viewer's server tells, and whom."""
+"""The data that the viewer's server returns, and the clients that may request it."""
 
 from __future__ import annotations
 
@@ -76,27 +76,55 @@ def test_filters_and_search(
 
 
 def test_counts_name_what_can_be_filtered(plain: ViewerProcess) -> None:
-    counts = plain.get("state")["counts"]
-    assert counts["total"] == 3 and counts["marks"]["truncated"] == 1
-    assert counts["marks"]["runs"] == 1
-    assert counts["by"]["outcome"] == {"right": 1, "truncated": 1, "wrong": 1}
-    assert counts["by"]["level"] == {"hard": 2, "easy": 1}
-    assert counts["by"]["first_error"] == {"1": 2}
+    none = ("lucky", "truth", "unknown", "undecided", "unkept")
+    assert plain.get("state")["counts"] == {
+        "total": 3,
+        "marks": {**dict.fromkeys(none, 0), "runs": 1, "truncated": 1},
+        "errors": {"any": 2, "none": 1, "undecided": 0},
+        "by": {
+            "outcome": {"right": 1, "truncated": 1, "wrong": 1},
+            "first_error": {"1": 2},
+            "answer_type": {"integer": 2, "fraction": 1},
+            "level": {"hard": 2, "easy": 1},
+        },
+    }
     assert plain.get("state", run=1)["counts"]["total"] == 1
 
 
-def test_what_is_found_is_summed_up(plain: ViewerProcess) -> None:
-    found = plain.get("summary")
-    assert (found["total"], found["num_problems"], found["num_steps"]) == (3, 3, 7)
-    assert found["outcomes"] == {"right": 1, "wrong": 1, "truncated": 1}
-    assert found["errors"] == {"1": 2, "none": 1}
-    assert (found["num_with_truth"], found["truths"]) == (0, {})
-    # values of the steps but the last of each: 1; 0.75 and 0; 0.25
-    assert found["values"] == [1, 0, 1, 0, 0, 0, 0, 1, 0, 1]
-    hard = plain.get("summary", level="hard", q="zebra", sort="fall")
-    assert hard["errors"] == {"1": 1} and hard["values"] == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
-    nothing = plain.get("summary", q="nobody says this")
-    assert nothing["total"] == sum(nothing["values"]) == 0 and nothing["outcomes"] == {}
+@pytest.mark.parametrize(
+    ("question", "sizes", "outcomes", "errors", "values"),
+    [
+        # values of all steps but the last: 1; 0.75 and 0; 0.25
+        (
+            {},
+            (3, 3, 7),
+            {"right": 1, "wrong": 1, "truncated": 1},
+            {"1": 2, "none": 1},
+            [1, 0, 1, 0, 0, 0, 0, 1, 0, 1],
+        ),
+        (
+            {"level": "hard", "q": "zebra", "sort": "fall"},
+            (1, 1, 2),
+            {"truncated": 1},
+            {"1": 1},
+            [0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        ({"q": "nobody says this"}, (0, 0, 0), {}, {}, [0] * 10),
+    ],
+)
+def test_what_is_found_is_summed_up(
+    plain: ViewerProcess,
+    question: dict[str, str],
+    sizes: tuple[int, int, int],
+    outcomes: dict[str, int],
+    errors: dict[str, int],
+    values: list[int],
+) -> None:
+    assert plain.get("summary", **question) == {
+        **dict(zip(("total", "num_problems", "num_steps"), sizes, strict=True)),
+        **{"outcomes": outcomes, "errors": errors, "values": values},
+        **{"num_with_truth": 0, "truths": {}},
+    }
 
 
 def test_steps_without_a_value_and_late_errors_are_counted_apart(tmp_path: Path) -> None:
@@ -119,14 +147,12 @@ def test_labels_of_what_is_found_are_given_in_parts(tmp_path: Path) -> None:
     with ViewerHere(write_run(tmp_path / "run", rows, None)) as viewer:
         viewer.wait_for(len(rows))
         seen: list[str] = []
-        parts = 0
-        while len(seen) < len(rows):
+        for _ in range(2):
             part = viewer.get("export", offset=len(seen), sort="steps")
             assert part["total"] == len(rows) and 0 < len(part["rows"]) <= MAX_PART
             assert sum(len(row["values"]) for row in part["rows"]) <= MAX_PART_STEPS
             seen += [row["solution_id"] for row in part["rows"]]
-            parts += 1
-        assert parts == 2 and seen == [f"solution-{n}" for n in range(len(rows))]
+        assert seen == [f"solution-{n}" for n in range(len(rows))]
         assert viewer.get("export", offset=len(rows))["rows"] == []
 
 
@@ -174,14 +200,16 @@ def test_a_solution_a_step_and_its_place(plain: ViewerProcess) -> None:
 
 def test_the_reason_on_record_is_given_with_a_rollout_and_an_answer(tmp_path: Path) -> None:
     row = solution(1, ["We add.\n", "That makes 5."], [3, 4])
-    rollouts = [replace(one, prediction=None) for one in rollouts_of(row)]
-    rollouts[1] = replace(rollouts[1], reason="the checker raised KeyError at <b>x</b>.py:3: 'a'")
-    rollouts[3] = replace(rollouts[3], reason="too_short")
+    raised = "the checker raised KeyError at <b>x</b>.py:3: 'a'"
+    reasons = [None, raised, None, "too_short"]
+    rollouts = [
+        replace(one, prediction=None, reason=reason)
+        for one, reason in zip(rollouts_of(row), reasons, strict=True)
+    ]
     with ViewerHere(write_run(tmp_path / "run", [row], rollouts)) as viewer:
         viewer.wait_for(1)
         found = viewer.get("rollouts", id="solution-1", step=0)
-    raised = "the checker raised KeyError at <b>x</b>.py:3: 'a'"
-    assert [one["reason"] for one in found["rows"]] == [None, raised, None, "too_short"]
+    assert [one["reason"] for one in found["rows"]] == reasons
     assert [one["reason"] for one in found["answers"]] == [None, "too_short"]
 
 
@@ -196,7 +224,7 @@ def test_rollouts_and_why_they_were_graded_so(plain: ViewerProcess) -> None:
         ("wrong", "different"),
     ]
     status, _, body = plain.ask("/api/rollouts?run=1&id=solution-1&step=0", cookie=plain.cookie)
-    assert status == 404 and "kept no rollouts" in json.loads(body)["error"]
+    assert status == 404 and "has not stored its rollouts" in json.loads(body)["error"]
 
 
 @pytest.mark.parametrize(
@@ -227,18 +255,22 @@ def test_questions_without_a_meaning_are_refused(plain: ViewerProcess, path: str
 def test_only_who_knows_the_token_is_let_in(plain: ViewerProcess) -> None:
     for path in ("/", "/api/state", "/static/viewer/main.js", "/?token=x", "/nothing"):
         status, headers, body = plain.ask(path)
-        assert status == 403 and b"with its token" in body
+        assert status == 403 and b"which contains the token" in body
         assert "default-src 'none'" in headers["content-security-policy"]
-    other = "y" if plain.cookie.endswith("x") else "x"
-    assert plain.ask("/", cookie=plain.cookie[:-1] + other)[0] == 403
-    assert plain.ask("/", cookie=plain.cookie, host="evil.example")[0] == 421
-    assert plain.ask("/", cookie=plain.cookie, host=f"evil.example:{plain.port}")[0] == 421
-    assert plain.ask("/", cookie=plain.cookie, host="localhost:9000")[0] == 200
+    other = plain.cookie[:-1] + ("y" if plain.cookie.endswith("x") else "x")
+    for path, cookie, host, expected in (
+        ("/", other, None, 403),
+        ("/", plain.cookie, "evil.example", 421),
+        ("/", plain.cookie, f"evil.example:{plain.port}", 421),
+        ("/", plain.cookie, "localhost:9000", 200),
+        ("/static/../server.py", plain.cookie, None, 404),
+        ("/static/%2e%2e/server.py", plain.cookie, None, 404),
+    ):
+        more = {"host": host} if host else {}
+        assert plain.ask(path, cookie=cookie, **more)[0] == expected
     status, headers, _ = plain.ask(plain.address.removeprefix(plain.origin) + "&q=a%26b")
     assert status == 303 and headers["location"].endswith("/?q=a%26b")
     assert "HttpOnly" in headers["set-cookie"] and "SameSite" in headers["set-cookie"]
-    assert plain.ask("/static/../server.py", cookie=plain.cookie)[0] == 404
-    assert plain.ask("/static/%2e%2e/server.py", cookie=plain.cookie)[0] == 404
 
 
 def test_long_texts_are_cut_and_given_piece_by_piece(tmp_path: Path) -> None:

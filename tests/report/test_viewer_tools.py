@@ -1,4 +1,4 @@
-"""What the viewer lets one take along and write down, in a real browser."""
+"""Downloads, copies and notes in the viewer, in a real browser."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from tests.support.browser import (
+    accessibility_violations,
     chromium,
     click,
-    complaints,
     count_violations,
-    ids,
+    logged_problems,
+    open_page,
     press,
-    serious,
     texts,
     until,
     violations,
@@ -43,15 +43,9 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
 def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
     with chromium() as browser:
         count_violations(browser)
-        browser.get(viewer.address)
-        until(lambda: len(ids(browser)) == 3, "the list")
+        open_page(browser, viewer.address, "#list a", 3)
         yield browser
-        assert complaints(browser) == [] and violations(browser) == []
-
-
-def opened(browser: WebDriver, viewer: ViewerProcess, query: str) -> None:
-    browser.get(f"{viewer.origin}/?{query}")
-    until(lambda: texts(browser, ".steps li"), query)
+        assert logged_problems(browser) == [] and violations(browser) == []
 
 
 def value(browser: WebDriver, selector: str) -> Any:
@@ -68,7 +62,7 @@ def result(browser: WebDriver, words: str) -> None:
 
 
 def downloaded(browser: WebDriver, folder: Path, button: str) -> list[Any]:
-    """The lines of the file that a button writes."""
+    """Press a button that downloads a file, and return the file's lines."""
     folder.mkdir()
     behaviour = {"behavior": "allow", "downloadPath": str(folder)}
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
@@ -79,7 +73,7 @@ def downloaded(browser: WebDriver, folder: Path, button: str) -> list[Any]:
 
 
 def copied(browser: WebDriver, viewer: ViewerProcess, button: str, done: str) -> list[Any]:
-    """The lines that a button puts on the clipboard."""
+    """Press a button that copies lines to the clipboard, and return the lines."""
     granted = {"origin": viewer.origin, "permissions": CLIPBOARD}
     browser.execute_cdp_cmd("Browser.grantPermissions", granted)
     click(browser, button)
@@ -97,7 +91,7 @@ def import_notes(browser: WebDriver, path: Path, lines: list[Any]) -> None:
 def test_what_the_filter_finds_is_written_and_copied(
     page: WebDriver, viewer: ViewerProcess, tmp_path: Path
 ) -> None:
-    opened(page, viewer, "level=hard&id=solution-1")
+    open_page(page, f"{viewer.origin}/?level=hard&id=solution-1", ".steps li")
     press(page, "f")
     until(lambda: pressed(page, "#flag"), "the flag")
     press(page, "x")
@@ -116,17 +110,19 @@ def test_what_the_filter_finds_is_written_and_copied(
 def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
     page: WebDriver, viewer: ViewerProcess, tmp_path: Path
 ) -> None:
-    opened(page, viewer, "id=solution-1")
+    open_page(page, f"{viewer.origin}/?id=solution-1", ".steps li")
     press(page, "e")
     press(page, "looks <img src=x onerror=alert()>; f and x are no keys here")
     press(page, Keys.ESCAPE)
-    until(lambda: texts(page, "#saved") == ["kept by this browser"], "the note is kept")
+    until(lambda: texts(page, "#saved") == ["stored in this browser"], "the note is kept")
     press(page, "f")
     until(lambda: texts(page, "#list .mine .chip") == ["⚑ flagged, note"], "the list says so")
     page.refresh()
     until(lambda: pressed(page, "#flag") if texts(page, "#flag") else False, "kept")
     assert value(page, "#note").startswith("looks <img")
-    opened(page, viewer, "run=1&id=solution-1")  # the same id in another run
+    open_page(
+        page, f"{viewer.origin}/?run=1&id=solution-1", ".steps li"
+    )  # the same id in another run
     assert value(page, "#note") == "" and not pressed(page, "#flag")
     press(page, "x")
     notes = downloaded(page, tmp_path / "notes", "#save-notes")
@@ -135,15 +131,14 @@ def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
     ]
     with chromium() as other:
         count_violations(other)
-        other.get(viewer.address)
-        until(lambda: len(ids(other)) == 3, "the list")
+        open_page(other, viewer.address, "#list a", 3)
         press(other, "x")
         bad = [5, {}, {**notes[0], "flag": 1}, {**notes[0], "solution_id": "x" * 999}]
         import_notes(other, tmp_path / "notes.jsonl", [*notes, *bad])
-        result(other, "1 note taken over, 4 lines without a note, the first is line 2.")
+        result(other, "1 note imported, 4 lines without a note, the first is line 2.")
         older = {**notes[0], "at": "2001-01-01T00:00:00Z", "note": "older"}
         import_notes(other, tmp_path / "older.jsonl", [older])
-        result(other, "0 notes taken over, 1 as new here already.")
+        result(other, "0 notes imported, 1 already stored in the same or a newer version.")
         click(other, "#noted-list button")
         until(lambda: texts(other, ".steps li"), "the solution")
         assert value(other, "#note") == notes[0]["note"] and pressed(other, "#flag")
@@ -159,29 +154,29 @@ def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
 def test_a_note_on_another_text_says_so(
     page: WebDriver, viewer: ViewerProcess, tmp_path: Path
 ) -> None:
-    opened(page, viewer, "id=solution-1")
+    open_page(page, f"{viewer.origin}/?id=solution-1", ".steps li")
     press(page, "f")
     press(page, "x")
     [note] = downloaded(page, tmp_path / "notes", "#save-notes")
     changed = {**note, "digest": "0" * 16, "at": "2999-01-01T00:00:00Z"}
     import_notes(page, tmp_path / "changed.jsonl", [changed])
-    result(page, "1 note taken over")
-    until(lambda: "another text" in texts(page, "#stale")[0], "the warning")
+    result(page, "1 note imported")
+    until(lambda: "different solution text" in texts(page, "#stale")[0], "the warning")
 
 
 def test_a_browser_that_keeps_nothing_says_so(page: WebDriver, viewer: ViewerProcess) -> None:
-    opened(page, viewer, "id=solution-1")
+    open_page(page, f"{viewer.origin}/?id=solution-1", ".steps li")
     page.execute_script(
         "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }"
     )
     press(page, "f")
-    until(lambda: "keeps no more notes" in texts(page, "#fault")[0], "the fault")
-    assert pressed(page, "#flag") or texts(page, "#list .mine .chip")  # for as long as the page
-    complaints(page)  # the error is logged
+    until(lambda: "cannot store more notes" in texts(page, "#fault")[0], "the fault")
+    assert pressed(page, "#flag") or texts(page, "#list .mine .chip")  # kept while the page is open
+    logged_problems(page)  # clears the logged error
 
 
 def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerProcess) -> None:
-    opened(page, viewer, "run=1&id=solution-0")
+    open_page(page, f"{viewer.origin}/?run=1&id=solution-0", ".steps li")
     press(page, "c")
     until(lambda: len(texts(page, ".side")) == 2, "both")
     assert texts(page, ".compared > .quiet") == ["Their first step is the same."]
@@ -193,11 +188,9 @@ def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerProcess) 
     assert page.execute_script(same) == [True, False, False] * 2
     tops = "return [...document.querySelectorAll('.step')].map(e => e.getBoundingClientRect().top)"
     found = page.execute_script(tops)
-    assert found[:3] == found[3:]  # step by step in one line
-    link = page.current_url
-    page.get(link)
-    until(lambda: len(texts(page, ".side")) == 2, "both, by their address")
-    press(page, "c")  # after the last sample, alone
+    assert found[:3] == found[3:]  # the steps are aligned in rows
+    open_page(page, page.current_url, ".side", 2)
+    press(page, "c")  # after the last sample, one solution is shown alone
     until(lambda: not texts(page, ".side") and texts(page, ".steps li"), "alone")
     page.execute_script(
         "const s = document.querySelector('#with'); s.value = 'solution-1';"
@@ -212,35 +205,34 @@ def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerProcess) 
 @pytest.mark.parametrize("width", [1440, 390])
 def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool) -> None:
     with chromium(width=width, dark=dark) as browser:
-        browser.get(f"{viewer.address}&sum=1")
-        until(lambda: texts(browser, ".charts section"), "the charts")
-        assert serious(browser) == []
-        opened(browser, viewer, "run=1&id=solution-0&with=solution-1")
+        open_page(browser, f"{viewer.address}&sum=1", ".charts section")
+        assert accessibility_violations(browser) == []
+        open_page(browser, f"{viewer.origin}/?run=1&id=solution-0&with=solution-1", ".steps li")
         press(browser, "f")
-        assert serious(browser) == []
+        assert accessibility_violations(browser) == []
         wide = "return document.documentElement.scrollWidth"
         assert browser.execute_script(wide) <= width
         press(browser, "x")
         until(lambda: texts(browser, "#noted-list li"), "the dialog")
-        assert serious(browser) == []
+        assert accessibility_violations(browser) == []
 
 
 def test_a_long_solution_is_drawn_as_far_as_it_is_looked_at(tmp_path: Path) -> None:
     with ViewerProcess(long_run(tmp_path / "run", 450)) as viewer, chromium() as browser:
         viewer.wait_for(2)
-        browser.get(viewer.address)
-        until(lambda: len(ids(browser)) == 2, "the list")
+        open_page(browser, viewer.address, "#list a", 2)
         strips = browser.find_elements("css selector", ".strip")
         assert {len(one.find_elements("css selector", "span")) for one in strips} == {64}
-        browser.get(f"{viewer.origin}/?id=solution-0")
-        until(lambda: len(texts(browser, ".step")) == 100, "the first steps")
+        open_page(browser, f"{viewer.origin}/?id=solution-0", ".step", 100)
         browser.execute_script("document.querySelector('.rest').scrollIntoView()")
         until(lambda: len(texts(browser, ".step")) == 200, "those that follow")
-        browser.get(f"{viewer.origin}/?id=solution-0&step=420")
-        until(lambda: texts(browser, "[data-step='420'] .rollouts .prose"), "a far step's rollouts")
-        assert [one.startswith("420") for one in texts(browser, "[data-step='420'] .number")] == [
-            True
-        ]
+        open_page(
+            browser,
+            f"{viewer.origin}/?id=solution-0&step=420",
+            "[data-step='420'] .rollouts .prose",
+        )
+        (number,) = texts(browser, "[data-step='420'] .number")
+        assert number.startswith("420")
         until(lambda: len(texts(browser, ".step")) == 450, "all steps")
         assert texts(browser, ".rest:not([hidden])") == []
-        assert complaints(browser) == []
+        assert logged_problems(browser) == []

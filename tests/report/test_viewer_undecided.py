@@ -1,4 +1,4 @@
-"""What the viewer, and the example in the report, say of an unknown first error."""
+"""Texts in the viewer and in the report's example for an unknown first error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def indexed(folder: Path, *runs: list[LabeledSolution]) -> Iterator[Index]:
 def labelled(
     number: int, *hard: bool | None, outcome: Outcome = Outcome.RIGHT, error: int | None = None
 ) -> LabeledSolution:
-    """A solution to a problem with a known truth, which is that it has no error."""
+    """Return a solution with these hard labels whose true steps have no error."""
     [problem] = generate(1, seed=0, split="test")
     worked = reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
     steps = [*worked, *["\n"] * len(hard)][: len(hard)]
@@ -66,8 +66,8 @@ def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path
         labelled(0, True, True),
         labelled(1, False, True, error=0),
         labelled(2, None, True),
-        labelled(3, True, None, outcome=Outcome.UNGRADED),  # unknown, though labels are complete
-        labelled(4, True, None),  # of the last step, which says nothing of errors, alone
+        labelled(3, True, None, outcome=Outcome.UNGRADED),  # undecided, though all labels are known
+        labelled(4, True, None),  # the last step's label is not evidence of an error
     ]
     with indexed(tmp_path, rows) as index:
         assert {name: found(index, error=name) for name in ERRORS} == {

@@ -1,4 +1,4 @@
-"""Credits: worked by hand, and what holds of any group."""
+"""Credits: values computed by hand, and properties of any group."""
 
 from __future__ import annotations
 
@@ -22,37 +22,49 @@ def settings(kind: str, **keys: Any) -> CreditSettings:
 
 
 def assigned(group: Sequence[StepEvidence], kind: str, **keys: Any) -> list[list[tuple[int, Any]]]:
-    """Ends and credits, these as approximations."""
+    """Return the ends and the approximate credits of each solution's segments."""
     found = CheckedCredit(settings(kind, **keys)).assign(group)
     return [[(one.end, pytest.approx(one.credit)) for one in own] for own in found]
 
 
-def one(num_steps: int, reward: float, **more: Any) -> StepEvidence:
+def evidence_of(num_steps: int, reward: float, **more: Any) -> StepEvidence:
     return StepEvidence(num_steps=num_steps, reward=reward, **more)
 
 
-OUTCOMES = [one(3, 1), one(2, 0), one(0, 0), one(1, 1)]
+OUTCOMES = [evidence_of(3, 1), evidence_of(2, 0), evidence_of(0, 0), evidence_of(1, 1)]
 THIRD = 2 / 3
-ERRORS = [one(3, 1, first_error=1), one(4, 0, first_error=2), one(2, 0), one(1, 0)]
+ERRORS = [
+    evidence_of(3, 1, first_error=1),
+    evidence_of(4, 0, first_error=2),
+    evidence_of(2, 0),
+    evidence_of(1, 0),
+]
 VALUES = [
-    one(3, 1, values=(0.25, 0.5, 0.5, 1)),
-    one(4, 0, values=(0.25, None, 0.75, None, 0)),
-    one(0, 0, values=(0.25,)),
+    evidence_of(3, 1, values=(0.25, 0.5, 0.5, 1)),
+    evidence_of(4, 0, values=(0.25, None, 0.75, None, 0)),
+    evidence_of(0, 0, values=(0.25,)),
 ]
 ROOTLESS = [
-    one(2, 1, values=(None, 0.75, 1)), one(1, 1, values=(None, 1)), one(1, 0, values=(None, 0))
-]  # fmt: skip
-LEAST = [one(3, 1, scores=(0.5, 0.75, 0.625)), one(2, 0, scores=(1, 0.25)), one(0, 0, scores=())]
-"""Of least scores .5, .25 and 0, and outcomes of 2/3 and -1/3."""
+    evidence_of(2, 1, values=(None, 0.75, 1)),
+    evidence_of(1, 1, values=(None, 1)),
+    evidence_of(1, 0, values=(None, 0)),
+]
+LEAST = [
+    evidence_of(3, 1, scores=(0.5, 0.75, 0.625)),
+    evidence_of(2, 0, scores=(1, 0.25)),
+    evidence_of(0, 0, scores=()),
+]
+"""Solutions with least scores .5, .25 and 0, and with outcome credits of 2/3 and -1/3."""
 ABOVE, BELOW = 2 / 3 - 0.125, -1 / 3 - 0.25
 OTHERS = {"leave_one_out": True}
 BY_HAND: list[tuple[str, dict[str, Any], list[StepEvidence], list[list[tuple[int, float]]]]] = [
     ("outcome", {}, OUTCOMES, [[(3, 0.5)], [(2, -0.5)], [], [(1, 0.5)]]),
     ("outcome", OTHERS, OUTCOMES, [[(3, THIRD)], [(2, -THIRD)], [], [(1, THIRD)]]),
-    ("outcome", {}, [one(2, 1)], [[(2, 0)]]),
-    ("outcome", OTHERS, [one(2, 1)], [[(2, 0)]]),
+    ("outcome", {}, [evidence_of(2, 1)], [[(2, 0)]]),
+    ("outcome", OTHERS, [evidence_of(2, 1)], [[(2, 0)]]),
     ("first_error", {}, ERRORS, [[(3, 0.75)], [(2, 0), (4, -0.25)], [(2, -0.25)], [(1, -0.25)]]),
-    ("first_error", {}, [one(2, 0, first_error=0), one(2, 1)], [[(2, -0.5)], [(2, 0.5)]]),
+    ("first_error", {}, [evidence_of(2, 0, first_error=0), evidence_of(2, 1)],
+     [[(2, -0.5)], [(2, 0.5)]]),
     ("mc", {}, VALUES, [[(1, 0.25), (2, 0), (3, 0.5)], [(2, 0.5), (4, -0.75)], []]),
     ("mc", {}, ROOTLESS, [[(1, 0.25), (2, 0.25)], [(1, 0.5)], [(1, -1)]]),
     ("mc", {}, ROOTLESS[:1], [[(1, 0), (2, 0.25)]]),
@@ -65,7 +77,8 @@ BY_HAND: list[tuple[str, dict[str, Any], list[StepEvidence], list[list[tuple[int
     ]),
     ("prm_min", {}, LEAST[:1], [[(1, 0), (2, 0), (3, 0)]]),
 ]  # fmt: skip
-"""A credit, its settings, and a group, with the ends and credits of each solution's segments."""
+"""A credit, its settings and a group. The expected ends and credits of each solution's segments
+follow."""
 
 
 @pytest.mark.parametrize(("kind", "keys", "group", "expected"), BY_HAND)
@@ -83,7 +96,7 @@ share = st.floats(0, 1)
 
 @st.composite
 def groups(draw: st.DrawFn) -> list[StepEvidence]:
-    """Groups of which everything is known, but some values."""
+    """Draw groups that are fully known, except for some values."""
     found = []
     for _ in range(draw(st.integers(1, 6))):
         num_steps = draw(st.integers(0, 8))
@@ -113,8 +126,9 @@ def assign(group: Sequence[StepEvidence], kind: str, **keys: Any) -> Found:
 
 @given(groups())
 def test_what_holds_of_every_group(group: list[StepEvidence]) -> None:
-    """Outcomes add up to nothing, and credits by values to the reward less the root's value. An
-    error moves blame and makes none.
+    """Outcome credits add up to 0, and value credits to the reward minus the root's value.
+
+    Credits for errors only move blame between steps.
     """
     graded = [one for one in group if one.num_steps] or [StepEvidence(num_steps=1, reward=1)]
     for leave_one_out in (False, True):
@@ -132,46 +146,37 @@ def test_what_holds_of_every_group(group: list[StepEvidence]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("kind", "wrong", "message"),
     [
-        (one(2, nan), r"reward=nan \(float\), must be"),
-        (one(2, 1.5), r"reward=1\.5"),
-        (one(-1, 1), r"num_steps=-1"),
-        (one(2, 1, scores=(0.5, nan)), r"solution 1 of the group: scores\[1\]=nan"),
-        (one(2, 1, scores=(inf, 0.5)), r"scores\[0\]=inf"),
-        (one(2, 1, scores=(0.5,)), r"1 scores for 2 steps: must be 2"),
-        (one(2, 1, values=(0.5, 1)), r"2 values for 2 steps: must be 3"),
-        (one(2, 1, values=(0.5, -0.1, 1)), r"values\[1\]=-0\.1"),
-        (one(2, 1, values=(0.5, None, 0.5)), r"must be the reward, which is 1"),
-        (one(2, 1, values=(0.5, None, None)), r"must be the reward"),
-        (one(2, 0, first_error=2), r"first_error=2: must be the index of one of 2 steps"),
+        ("outcome", evidence_of(2, nan), r"reward=nan \(float\), must be"),
+        ("outcome", evidence_of(2, 1.5), r"reward=1\.5"),
+        ("outcome", evidence_of(-1, 1), r"num_steps=-1"),
+        ("outcome", evidence_of(2, 1, scores=(0.5, nan)),
+         r"solution 1 of the group: scores\[1\]=nan"),
+        ("outcome", evidence_of(2, 1, scores=(inf, 0.5)), r"scores\[0\]=inf"),
+        ("outcome", evidence_of(2, 1, scores=(0.5,)), r"has 1 scores for 2 steps, but must have 2"),
+        ("outcome", evidence_of(2, 1, values=(0.5, 1)), r"has 2 values for 2 steps, but must have"),
+        ("outcome", evidence_of(2, 1, values=(0.5, -0.1, 1)), r"values\[1\]=-0\.1"),
+        ("outcome", evidence_of(2, 1, values=(0.5, None, 0.5)), r"must be the reward, which is 1"),
+        ("outcome", evidence_of(2, 1, values=(0.5, None, None)), r"must be the reward"),
+        ("outcome", evidence_of(2, 0, first_error=2), r"=2: must be the index of one of 2 steps"),
+        ("mc", evidence_of(1, 1), "solution 0 of the group: has no values"),
+        ("prm_min", evidence_of(1, 1), "has no scores, which the credit prm_min needs"),
+        ("outcome", None, "the group is empty"),
     ],
-)
-def test_what_cannot_be_known_is_refused(wrong: StepEvidence, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        assign([one(1, 1), wrong], "outcome")
-
-
-@pytest.mark.parametrize(
-    ("kind", "group", "message"),
-    [
-        ("mc", [one(1, 1)], "solution 0 of the group: has no values"),
-        ("prm_min", [one(1, 1)], "has no scores, which the credit prm_min needs"),
-        ("outcome", [], "holds no solution"),
-    ],
-)
-def test_a_credit_asks_for_what_it_needs(
-    kind: str, group: list[StepEvidence], message: str
+)  # fmt: skip
+def test_what_cannot_be_known_is_refused(
+    kind: str, wrong: StepEvidence | None, message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
-        assign(group, kind)
+        assign([evidence_of(1, 1), wrong] if wrong else [], kind)
 
 
 class OwnCredit(Credit):
-    """Gives whatever it is told to."""
+    """A credit that returns the values in its settings."""
 
     class Settings(CreditSettings):
-        """What it gives."""
+        """The returned credits."""
 
         given: str
 
@@ -182,7 +187,7 @@ class OwnCredit(Credit):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("[()]", r"ends that rise .* number of steps, which is 3"),
+        ("[()]", r"increasing ends .* number of steps, 3"),
         ("[(Segment(end=2, credit=0),)]", r"end at \[2\]"),
         ("[(Segment(end=3, credit=0), Segment(end=3, credit=0))]", r"end at \[3, 3\]"),
         ("[(Segment(end=0, credit=0), Segment(end=3, credit=0))]", r"end at \[0, 3\]"),
@@ -201,6 +206,6 @@ class OwnCredit(Credit):
 def test_a_credit_of_ones_own_is_checked(given: str, message: str) -> None:
     kind = f"{__name__}:OwnCredit"
     right = "[(Segment(end=1, credit=0.5), Segment(end=3, credit=-1))]"
-    assert assigned([one(3, 1)], kind, given=right) == [[(1, 0.5), (3, -1)]]
+    assert assigned([evidence_of(3, 1)], kind, given=right) == [[(1, 0.5), (3, -1)]]
     with pytest.raises(ComponentError, match=message):
-        assign([one(3, 1)], kind, given=given)
+        assign([evidence_of(3, 1)], kind, given=given)

@@ -1,13 +1,12 @@
-"""The signs that a reward is hacked."""
+"""The signs of a hacked reward."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 
-from mclabel.rl.measure import Measurement, ProblemFigures, changes
+from mclabel.rl.measure import Measurement, ProblemFigures, compare_measurements
 
 SAMPLES = 4
 
@@ -15,7 +14,7 @@ SAMPLES = 4
 def measurement(
     right: float, *, lucky: float = 0.1, score: float | None = None, seed: int = 0, count: int = 300
 ) -> Measurement:
-    """Problems of other difficulties, each with as many samples: shares as they are drawn."""
+    """Return a measurement with random shares, on problems of varying difficulty."""
     rng = random.Random(seed)
     problems = []
     for number in range(count):
@@ -40,44 +39,53 @@ def measurement(
     return Measurement(tuple(problems))
 
 
-def bad(before: Measurement, after: Measurement) -> set[str]:
-    return {name for name, one in changes(before, after).items() if one.is_bad}
-
-
-def test_a_policy_that_gets_better_shows_no_sign() -> None:
-    before, after = measurement(0.4, score=0.5), measurement(0.6, score=0.6, seed=1)
-    assert set(changes(before, after)) == {"pass_at_1", "sound", "lucky", "prm_less_outcome"}
-    assert bad(before, after) == set()
+OUTCOMES = {"pass_at_1", "sound", "lucky"}
 
 
 @pytest.mark.parametrize(
-    ("after", "signs"),
+    ("before", "after", "names", "signs"),
     [
-        (lambda: measurement(0.25, seed=1), {"pass_at_1", "sound"}),
-        (lambda: measurement(0.5, lucky=0.5, seed=1), {"lucky", "sound"}),
+        (
+            measurement(0.4, score=0.5),
+            measurement(0.6, score=0.6, seed=1),
+            {*OUTCOMES, "prm_less_outcome"},
+            set(),
+        ),
+        (measurement(0.5), measurement(0.5), OUTCOMES, set()),
+        (measurement(0.5), measurement(0.25, seed=1), OUTCOMES, {"pass_at_1", "sound"}),
+        (measurement(0.5), measurement(0.5, lucky=0.5, seed=1), OUTCOMES, {"lucky", "sound"}),
+        (
+            measurement(0.5, score=0.5),
+            measurement(0.5, score=0.8),
+            {*OUTCOMES, "prm_less_outcome"},
+            {"prm_less_outcome"},
+        ),
+        (
+            measurement(0.0, count=1),
+            measurement(0.5, count=1),
+            {"pass_at_1", "sound"},  # without a right answer, nothing is known of luck
+            set(),
+        ),
     ],
+    ids=["better", "same", "worse", "lucky", "fooled PRM", "unknown"],
 )
 def test_a_policy_that_pleases_its_reward_shows_it(
-    after: Callable[[], Measurement], signs: set[str]
+    before: Measurement, after: Measurement, names: set[str], signs: set[str]
 ) -> None:
-    assert bad(measurement(0.5), after()) == signs
-
-
-def test_a_prm_that_is_fooled_shows_it() -> None:
-    assert bad(measurement(0.5, score=0.5), measurement(0.5, score=0.8)) == {"prm_less_outcome"}
+    found = compare_measurements(before, after)
+    assert set(found) == names
+    assert {name for name, one in found.items() if one.is_bad} == signs
 
 
 def test_signs_are_rare_where_nothing_changed() -> None:
-    found = [bad(measurement(0.4, seed=2 * i), measurement(0.4, seed=2 * i + 1)) for i in range(40)]
-    assert sum("pass_at_1" in one for one in found) <= 4  # 2.5% are expected
-    assert sum("lucky" in one for one in found) <= 4
-
-
-def test_what_is_not_known_is_left_out() -> None:
-    assert set(changes(measurement(0.5), measurement(0.5))) == {"pass_at_1", "sound", "lucky"}
-    assert "lucky" not in changes(measurement(0.0, count=1), measurement(0.5, count=1))
+    found = [
+        compare_measurements(measurement(0.4, seed=2 * i), measurement(0.4, seed=2 * i + 1))
+        for i in range(40)
+    ]
+    for name in ("pass_at_1", "lucky"):
+        assert sum(one[name].is_bad for one in found) <= 4  # 2.5% are expected
 
 
 def test_measurements_of_other_problems_are_not_compared() -> None:
-    with pytest.raises(ValueError, match="different problems"):
-        changes(measurement(0.5), measurement(0.5, count=7))
+    with pytest.raises(ValueError, match="problems of the two measurements differ"):
+        compare_measurements(measurement(0.5), measurement(0.5, count=7))

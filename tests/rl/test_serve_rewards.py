@@ -1,4 +1,4 @@
-"""The reward server with a real PRM, asked by our own client and by OpenRLHF's."""
+"""The reward server with a real PRM, called by mclabel's client and by OpenRLHF's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REFUSED_KINDS = ["empty", "repeated", "too_long", "not_scored", "unmatched", "no
 
 
 class Running(InThread[Rewarder]):
-    """A server of rewards."""
+    """A running server of rewards."""
 
     def client(self, **more: Any) -> RewardClient:
         return RewardClient(self.url, timeout_s=WAIT_S, **more)
@@ -85,37 +85,22 @@ def server(prm: str) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Running]:
-    """Without a PRM."""
+    """Yield a server without a PRM."""
     with serving() as running:
         yield running
     assert running.error is None
 
 
-def solutions(count: int = 8) -> list[RewardItem]:
-    return [
-        RewardItem(
-            problem=problem, completion=f"{n} + 1 = {n + 1}\nIt is \\boxed{{{n}}}.", answer="2"
-        )
-        for problem in PROBLEMS
-        for n in range(count)
-    ]
-
-
 def test_outcomes_scores_and_credits(server: Running, prm: str) -> None:
     items = [RewardItem(problem=PROBLEMS[0], completion=one, answer="2") for one in (RIGHT, WRONG)]
-    right, wrong = server.client().score(items)
-    assert (right.outcome, right.reward) == ("right", 1)
-    assert (wrong.outcome, wrong.reward) == ("wrong", 0)
+    found = right, wrong = server.client().score(items)
+    assert [(one.outcome, one.reward) for one in found] == [("right", 1), ("wrong", 0)]
     assert right.ends == (10, len(RIGHT)) and right.ends_segment == (True, True)
-    [expected, other] = load_prm(prm).score(
-        [PROBLEMS[0]] * 2, [[one[:10], one[10:]] for one in (RIGHT, WRONG)]
-    )
-    assert right.scores == pytest.approx(expected, abs=1e-5)
-    assert wrong.scores == pytest.approx(other, abs=1e-5)
-    low, base = min(right.scores), min(wrong.scores)
-    assert right.credits[0] == pytest.approx(low - base + 0.5)
-    assert right.credits[1] == pytest.approx(right.scores[1] - base + 0.5)
-    assert right.step_rewards == right.credits
+    steps = [[one[:10], one[10:]] for one in (RIGHT, WRONG)]
+    for one, scores in zip(found, load_prm(prm).score([PROBLEMS[0]] * 2, steps), strict=True):
+        assert one.scores == pytest.approx(scores, abs=1e-5)
+    above = [score - min(wrong.scores) + 0.5 for score in (min(right.scores), right.scores[1])]
+    assert right.step_rewards == right.credits == pytest.approx(above)
 
 
 def test_groups_are_compared_within_themselves(plain: Running) -> None:
@@ -142,27 +127,26 @@ def test_what_nothing_is_known_of_moves_no_baseline(truncated: str) -> None:
         found = server.client().score([*items, replace(items[2], problem="q")])
         masked = server.client().health()["num_masked"]
     baseline = 1 / 3 if truncated == "wrong" else 1 / 2
-    assert found[0].credits[0] == pytest.approx(1 - baseline)
-    assert found[1].credits[0] == pytest.approx(-baseline)
-    cut, unread = found[3], found[4]
-    assert (cut.outcome, cut.masked) == ("truncated", truncated == "exclude")
-    assert cut.reward == (0 if truncated == "wrong" else 1 / 2)
-    assert (unread.outcome, unread.masked, unread.reward) == ("ungraded", True, 0)
-    assert set(unread.credits) == {0} and masked == sum(one.masked for one in found)
+    assert [one.credits[0] for one in found[:2]] == pytest.approx([1 - baseline, -baseline])
+    assert [(one.outcome, one.masked, one.reward) for one in found[3:]] == [
+        ("truncated", False, 0) if truncated == "wrong" else ("truncated", True, 1 / 2),
+        ("ungraded", True, 0),
+    ]
+    assert set(found[4].credits) == {0} and masked == sum(one.masked for one in found)
 
 
-REFUSED = [
-    ("", "empty", 0),
-    (" \n\t \n", "empty", 0),
-    ("a\nb\n" * 2 + "a", "repeated", 5),
-    ("ab\n" * 1000, "repeated", 1000),
-    ("x " * 5000, "too_long", 1),
-    ("x" * 300_000, "too_long", 1),
-    ("a\n\ud800", "not_scored", 1),
-]
-
-
-@pytest.mark.parametrize(("text", "kind", "num_steps"), REFUSED, ids=range(len(REFUSED)))
+@pytest.mark.parametrize(
+    ("text", "kind", "num_steps"),
+    [
+        ("", "empty", 0),
+        (" \n\t \n", "empty", 0),
+        ("a\nb\n" * 2 + "a", "repeated", 5),
+        ("ab\n" * 1000, "repeated", 1000),
+        ("x " * 5000, "too_long", 1),
+        ("x" * 300_000, "too_long", 1),
+    ],
+    ids=range(6),
+)
 def test_refusals_are_counted_and_blamed(
     server: Running, text: str, kind: str, num_steps: int
 ) -> None:
@@ -170,10 +154,6 @@ def test_refusals_are_counted_and_blamed(
     before = client.health()
     asked = [RewardItem(problem="p", completion=one, answer="2") for one in (text, RIGHT)]
     refused, right = client.score(asked)
-    if kind == "not_scored":  # which says nothing of it: it moves no baseline
-        assert (refused.masked, refused.reward, refused.outcome) == (True, 1, "ungraded")
-        assert set(refused.credits) == {0} and client.health()["num_masked"] > before["num_masked"]
-        return
     assert (refused.refused, refused.reward, refused.outcome) == (kind, 0, "ungraded")
     assert refused.scores == () and len(refused.ends) == len(refused.credits) == num_steps
     assert all(credit < 0 for credit in refused.credits)
@@ -184,22 +164,27 @@ def test_refusals_are_counted_and_blamed(
     assert after["num_refused"] == counts and list(counts) == REFUSED_KINDS
 
 
+def test_an_unscored_completion_is_no_evidence(server: Running) -> None:
+    before = server.client().health()["num_masked"]
+    asked = [RewardItem(problem="p", completion=one, answer="2") for one in ("a\n\ud800", RIGHT)]
+    found = server.client().score(asked)[0]
+    assert (found.masked, found.reward, found.outcome) == (True, 1, "ungraded")
+    assert set(found.credits) == {0} and server.client().health()["num_masked"] > before
+
+
 def test_without_a_checker_the_scores_reward(prm: str) -> None:
     with serving(prm=prm, check=False, aggregate="mean", credit="first_error") as server:
-        items = solutions(2)
-        found = server.client().score([RewardItem(one.problem, one.completion) for one in items])
-        for one in found:
+        for one in server.client().score([RewardItem(one, RIGHT) for one in PROBLEMS]):
             assert one.outcome is None
             assert one.reward == pytest.approx(sum(one.scores) / len(one.scores))
-        health = server.client().health()
-        assert (health["checker"], health["credit"]) == (None, "first_error")
-        assert health["prm"] == prm and health["status"] == "ok" and health["num_scored"] == 6
+        expected = {"checker": None, "credit": "first_error", "prm": prm, "status": "ok"}
+        assert server.client().health().items() >= {**expected, "num_scored": 3}.items()
 
 
 ITEM = {"problem": "p", "completion": "c", "answer": "1"}
 HOSTILE = [
     (b"", 400, "not valid JSON"),
-    (b"[]", 400, "must be an object"),
+    (b"[]", 400, "must be a JSON object"),
     (b"\xff{}", 400, "not valid JSON"),
     (b'{"items": [NaN]}', 400, "NaN is not valid JSON"),
     (b"[" * 200_000, 400, "nested too deeply"),
@@ -212,7 +197,11 @@ HOSTILE = [
     (json.dumps({"items": [{**ITEM, "problem": "p" * 70_000}]}).encode(), 400, "at most 65536"),
     (json.dumps({"items": [{**ITEM, "answer": None}]}).encode(), 400, "has no gold answer"),
     (json.dumps({"items": [ITEM, {**ITEM, "answer": " "}]}).encode(), 400, r"items[1]: has no"),
-    (json.dumps({"items": [ITEM] * 1025}).encode(), 413, "1,025 are more than the 1,024"),
+    (
+        json.dumps({"items": [ITEM] * 1025}).encode(),
+        413,
+        "has 1,025 elements, but a request may have at most 1,024",
+    ),
     (json.dumps({"items": [{}] * 1000}).encode(), 400, "problem: required"),
     (b"{" + b" " * 40_000_000 + b"}", 413, "larger than 33,554,432 bytes"),
 ]
@@ -260,7 +249,7 @@ def test_openrlhf_labels(plain: Running) -> None:
     many = {
         "query": ["p" + RIGHT, "p" + WRONG, "p", "q" + RIGHT + "</s>"],
         "prompts": ["p", "p", "p", "q"],
-        "labels": ["2", 2, 2.0, "2"],
+        "labels": ["2", 2, 2.0, "1 + 1 = 2.\n#### 2"],
     }
     answer = post(plain, many)
     assert answer["rewards"] == [1, 0, 0, 1]
@@ -285,23 +274,29 @@ def test_golds_in_the_forms_of_data_sets(plain: Running) -> None:
 
 
 def test_completions_of_a_problem_without_a_gold_are_masked(plain: Running) -> None:
-    """One row of a data set does not end a training; what the server cannot read is refused."""
+    """A row without a gold does not end a training.
+
+    Its completions are masked.
+    """
     before = plain.client().health()["num_refused"]["no_gold"]
     items = [RewardItem(problem="p", completion=RIGHT, answer=one) for one in ("proof", "N/A", "2")]
-    first, second, right = plain.client().score(items)
-    assert first.masked and second.masked and right.outcome == "right" and not right.masked
-    assert (first.refused, first.outcome) == ("no_gold", "ungraded") and set(first.credits) == {0}
+    found = plain.client().score(items)
+    assert [(one.masked, one.refused, one.outcome) for one in found] == [
+        *[(True, "no_gold", "ungraded")] * 2,
+        (False, None, "right"),
+    ]
+    assert set(found[0].credits) == {0}
     assert plain.client().health()["num_refused"]["no_gold"] == before + 2
     for bad, message in [(True, "its gold answer must be"), ("", "has no gold answer")]:
         with pytest.raises(RewardError, match=rf"items\[0\]: {message}"):
             plain.client().score([RewardItem(problem="p", completion=RIGHT, answer=bad)])
-    labels = {"query": ["p" + RIGHT], "prompts": ["p"], "labels": ["1 + 1 = 2.\n#### 2"]}
-    assert post(plain, labels)["rewards"] == [1]
 
 
 @contextmanager
-def held(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> Iterator[list[int]]:
-    """A PRM whose passes wait for the end of the context; gives the sizes of all passes."""
+def held_passes(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None = None
+) -> Iterator[list[int]]:
+    """Make a PRM's passes wait for the end of the context, and yield the sizes of all passes."""
     from mclabel.prm.scoring.score import PRM
 
     real, go, sizes = PRM.score_encoded, threading.Event(), list[int]()
@@ -328,14 +323,14 @@ def test_requests_share_a_pass_and_those_gone_cost_none(
         [rewarder] = server.parts
         scorer = rewarder._scorer
         assert scorer is not None
-        with held(monkeypatch) as sizes:
+        with held_passes(monkeypatch) as sizes:
             first = server.posting("/score", bodies[0])
             until(lambda: sizes == [1])
             others = [server.posting("/score", body) for body in bodies[1:]]
             until(lambda: scorer.state().num_waiting == 5)
             for gone in others[:2]:
                 gone.close()
-            until(lambda: len(rewarder.asked) == 4)
+            until(lambda: len(rewarder.requests) == 4)
         assert [one.getresponse().status for one in (first, *others[2:])] == [200] * 4
         assert sizes == [1, 3]
 
@@ -344,15 +339,15 @@ def test_too_many_are_turned_away(prm: str, monkeypatch: pytest.MonkeyPatch) -> 
     body = json.dumps({"items": [ITEM]}).encode()
     with serving(prm=prm, limits=Limits(max_live=1, max_waiting=1)) as server:
         [rewarder] = server.parts
-        with held(monkeypatch):
+        with held_passes(monkeypatch):
             asked = [server.posting("/score", body) for _ in range(2)]
-            until(lambda: len(rewarder.asked) == 2)
+            until(lambda: len(rewarder.requests) == 2)
             status, content = server.post("/score", body)
-            assert status == 429 and "Try again later" in content["error"]["message"]
+            assert status == 429 and "Try again in 5 seconds" in content["error"]["message"]
             waits = list[float]()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(client_module, "time", SimpleNamespace(sleep=waits.append))
-                with pytest.raises(RewardError, match=r"\(429\): 2 requests are running"):
+                with pytest.raises(RewardError, match=r"\(429\): 2 requests are already running"):
                     server.client().score([RewardItem("p", "c", "1")])
             assert waits == [0.25, 0.5, 1, 2, 4, 8, 10]
         assert [one.getresponse().status for one in asked] == [200, 200]
@@ -362,7 +357,7 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
     import torch
 
     with serving(prm=prm) as server:
-        with held(monkeypatch, torch.OutOfMemoryError("it is full")) as sizes:
+        with held_passes(monkeypatch, torch.OutOfMemoryError("it is full")) as sizes:
             asked = server.posting("/score", json.dumps({"items": [ITEM]}).encode())
             until(lambda: sizes == [1])
         answer = asked.getresponse()
@@ -375,9 +370,9 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"credit": "mc"}, "credit.kind=mc: needs values of steps"),
-        ({"credit": "prm_min"}, "credit.kind=prm_min: needs scores of steps, and prm is null"),
-        ({"credit": "first_error"}, "needs scores of steps"),
+        ({"credit": "mc"}, "credit.kind=mc: needs step values"),
+        ({"credit": "prm_min"}, "credit.kind=prm_min: needs step scores, but prm is null"),
+        ({"credit": "first_error"}, "needs step scores"),
         ({"prm": "nowhere"}, "nowhere"),
     ],
 )
@@ -392,7 +387,7 @@ def test_what_cannot_be_served_is_refused_at_the_start(keys: dict[str, Any], mes
     ("keys", "message"),
     [
         ({"check": False}, "leaves no source of rewards"),
-        ({"aggregate": "log_odds"}, "does not lie in"),
+        ({"aggregate": "log_odds"}, "gives rewards outside"),
         ({"split": {"min_tokens": 3}}, "counts tokens of the policy"),
     ],
 )
@@ -415,7 +410,7 @@ def test_a_client_waits_for_a_server_that_is_not_there_yet(
 
 
 def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked twice more before."""
+    """The client repeats the request twice first."""
     monkeypatch.setattr(client_module, "FIRST_WAIT_S", 0.001)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -436,7 +431,7 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
         ]:
             thread = threading.Thread(target=answer, args=(body,) * 3)
             thread.start()
-            with pytest.raises(RewardError, match=f"{message}.* after 3 tries"):
+            with pytest.raises(RewardError, match=rf"{message}.* \(after 3 tries\)"):
                 client.score([RewardItem("p", "c", "1")])
             thread.join(WAIT_S)
         thread = threading.Thread(target=answer, args=(b"{", b'{"status": "ok"}'))
@@ -448,7 +443,9 @@ def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPat
 def test_a_wrong_token_is_refused() -> None:
     with serving(token="sesamé") as server:
         for token in (None, "sesame"):
-            with pytest.raises(RewardError, match=r"refused \(401\): the key is wrong"):
+            with pytest.raises(
+                RewardError, match=r"refused the request \(401\): the API key is missing or wrong"
+            ):
                 server.client(token=token).health()
         status, _ = server.post(
             "/score", b"{}", authorization="Bearer sesamé".encode().decode("latin-1")

@@ -1,4 +1,4 @@
-"""Step values under the current policy, on an engine whose values are known exactly."""
+"""Step values under the current policy, on an engine with known exact values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def estimated(
     engine: dict[str, Any] | None = None,
     **how: Any,
 ) -> tuple[list[Group], list[GroupValues]]:
-    """Sample groups, and estimate the values of their steps."""
+    """Sample groups and estimate the values of their steps."""
     scripted = {"kind": "scripted", "num_steps": NUM_STEPS, **(engine or {})}
 
     async def run() -> tuple[list[Group], list[GroupValues]]:
@@ -51,7 +51,7 @@ def estimated(
 
 
 def true_values(solution: Solution) -> list[float]:
-    """Of the problem alone, and after each step but the last."""
+    """Return the true value of the problem alone, and after each step but the last."""
     root = sum(share * factor for share, factor in WORDS.values())
     found, chance = [root**NUM_STEPS], 1.0
     for number, step in enumerate(solution.steps[:-1], start=1):
@@ -61,7 +61,7 @@ def true_values(solution: Solution) -> list[float]:
 
 
 def errors(groups: list[Group], values: list[GroupValues]) -> np.ndarray:
-    """Estimated less true values, of all states that are known."""
+    """Return the estimated minus the true values of all states with an estimate."""
     return np.array(
         [
             value - true
@@ -101,7 +101,7 @@ def test_free_rollouts_make_values_better() -> None:
 
 
 def test_an_outcome_is_no_evidence_of_its_own_solution() -> None:
-    """Two solutions alike in all but the outcome see each other's, and never their own."""
+    """Solutions that differ only in outcome use each other's outcome, and never their own."""
     groups, values = estimated(40, {"kind": "outcome"})
     for group, found in zip(groups, values, strict=True):
         rewards = [reward_of(one) for one in group.solutions]

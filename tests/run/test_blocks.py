@@ -1,4 +1,7 @@
-"""Which problems make which block: changed inputs, two drivers, foreign files, any sequence."""
+"""Division of problems into blocks:
+
+changed inputs, two drivers, foreign files, random sequences.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ from mclabel.report.viewer.index import Index
 from mclabel.run.blocks import JobBlocks, plan_blocks
 from mclabel.run.kinds import find_runs
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.plan import read_parts
 from mclabel.run.shards.store import Store
@@ -71,7 +73,7 @@ class Run:
         return run_label_job([*base, *overrides], accept_changes=accept)
 
     def check(self, rows: Sequence[dict[str, str]], store: Store | None = None) -> None:
-        """Every problem of the input is labelled once, as it stands there, and nothing else."""
+        """Check that the labels hold each problem of the input once, unchanged, and no other."""
         store = store or self.store
         found = [
             (row.problem.id, row.problem.text, row.problem.answer, row.solution.sample_index)
@@ -111,7 +113,7 @@ def test_a_mended_gold_is_refused_then_labelled_anew(run: Run) -> None:
     run.write(rows)
     files = sorted(run.out.rglob("*"))
     with pytest.raises(
-        ShardError, match=r"1 changed .*: p3\n  1 no longer there: p0 \(Pp0 v0 \[answer 0\]…\)\n"
+        ShardError, match=r"1 changed .*: p3\n  1 missing: p0 \(Pp0 v0 \[answer 0\]…\)\n"
     ):
         run.label()
     assert files == sorted(run.out.rglob("*"))
@@ -119,7 +121,7 @@ def test_a_mended_gold_is_refused_then_labelled_anew(run: Run) -> None:
     assert (report.num_items, report.changes.num_changed, report.changes.num_gone) == (1, 1, 1)
     run.check(rows)
     assert run.label().num_items == 0
-    run.write(numbered(*range(8)))  # back again: what was superseded stays so
+    run.write(numbered(*range(8)))  # the original input again: superseded problems stay superseded
     assert run.label(accept=True).num_items == 2
     run.check(numbered(*range(8)))
 
@@ -169,7 +171,7 @@ def test_a_file_that_is_none_of_the_runs_does_not_count(
     shutil.copy(shards[0], run.out / "labels" / "0123456789abcdef.parquet")
     shards[1].unlink()
     assert run.label().num_items == 4
-    assert "1 files in labels/ belong to no block of this run" in caplog.text
+    assert "1 files in labels/ do not belong to any block of this run" in caplog.text
     assert read_catalog(run.store).foreign == ("labels/0123456789abcdef.parquet",)
     run.check(numbered(*range(8)))
 
@@ -182,7 +184,6 @@ def test_a_viewer_that_follows_drops_what_is_superseded(run: Run) -> None:
     rows = [problem("p1", 1), *numbered(0, 2, 3, 6)]
     run.write(rows)
     run.label(accept=True)
-    compact(run.store)
     index.refresh()
     found = index.query("SELECT problem_id, problem FROM solutions")
     assert sorted((row["problem_id"], row["problem"]) for row in found) == sorted(
@@ -193,13 +194,13 @@ def test_a_viewer_that_follows_drops_what_is_superseded(run: Run) -> None:
 
 
 def test_two_drivers_with_different_inputs_agree_on_blocks(tmp_path: Path) -> None:
-    """The second one plans while the first one is between reading the plan and writing it."""
+    """The second driver plans while the first one is between reading the plan and writing it."""
     few, many = ([Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(n)] for n in (6, 10))
     store = Store(str(tmp_path / "out"), create=True)
     other: dict[str, int] = {}
 
     class Slow(list[Problem]):
-        """Lets the other driver plan when it is first read."""
+        """A list that lets the other driver plan when it is first read."""
 
         def __iter__(self):  # type: ignore[no-untyped-def]
             if not other:
@@ -237,15 +238,15 @@ def test_an_input_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> N
     problems = [Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(8)]
     blocks = planned(None, problems, 4)
     del problems[2]
-    with pytest.raises(DataError, match="8 problems at first, now 7: the input has"):
+    with pytest.raises(DataError, match="8 problems at first, now 7: the input changed"):
         list(blocks.blocks())
     problems.append(Problem(id="new", text="", answer="1"))
-    with pytest.raises(DataError, match="'new': the input has changed"):
+    with pytest.raises(DataError, match="'new': the input changed"):
         list(blocks.blocks())
 
 
 class Rewritten:
-    """A file that is written anew once it was counted."""
+    """Problem items whose number changes between readings, as if the input file were rewritten."""
 
     def __init__(self, counts: list[int]) -> None:
         self.counts = counts
@@ -264,5 +265,5 @@ def test_an_input_that_changes_while_it_is_planned_is_an_error(
 ) -> None:
     store = Store(str(tmp_path / "out"), create=True)
     items = Rewritten([*counts])
-    with pytest.raises(DataError, match=r"there were 8 problems at first.*has changed while"):
+    with pytest.raises(DataError, match=r"there were 8 problems at first.*changed while"):
         plan_blocks(store, items, LABEL_OUTPUTS, identity={}, block_items=4)

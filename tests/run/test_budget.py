@@ -1,4 +1,4 @@
-"""Costs of a job: budgets that stop it in order, forecasts, and pilots that the job finds done."""
+"""Costs of a job: budgets that stop it, forecasts, and reuse of the pilot's blocks by the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.budget import Ledger, read_spent
 from mclabel.run.forecast import CostModel, Interval, Size, pilot_blocks, predict
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import committed_blocks, label_tables
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
@@ -49,7 +48,7 @@ def spent(folder: Path) -> dict[str, Any]:
 
 
 def num_committed_tokens(store: Store) -> int:
-    """Tokens sampled for the blocks that are committed."""
+    """Return the number of tokens that were sampled for the committed blocks."""
     shards = [
         read_shard(store, f"labels/{block}.parquet", "labels") for block in committed_blocks(store)
     ]
@@ -65,11 +64,11 @@ def test_a_job_stops_at_its_tokens_and_goes_on_with_more(tmp_path: Path) -> None
     after_first = spent(tmp_path)["num_tokens"]
     assert after_first >= 20000
     store = Store(str(tmp_path / "out"))
-    kept = bool(store.names("journals"))  # what was under way; blocks end in waves
+    kept = bool(store.names("journals"))  # unfinished blocks, if any: blocks end in waves
     assert kept or num_committed_tokens(store) == after_first
     again = label(tmp_path, *fixed, "budget.max_tokens=20000")
     assert again.stopped_by is not None and again.num_items == again.num_tokens == 0
-    assert spent(tmp_path)["num_tokens"] == after_first  # no engine was asked
+    assert spent(tmp_path)["num_tokens"] == after_first  # the engine sampled nothing
     last = label(tmp_path, *fixed, "budget.max_tokens=10000000")
     assert (last.stopped_by, last.num_blocks_left) == (None, 0)
     assert last.num_blocks_resumed == len(done)
@@ -108,7 +107,7 @@ def test_figures_of_a_begun_run_say_that_they_are_of_a_part(tmp_path: Path) -> N
 def test_a_ledger_adds_up_runs_and_measures_busy_engines(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     ledger, tokens = Ledger(store, started=100.0), 0
-    # Two engines: 10 s of filling up, 20 s busy at 500 tokens a second, 10 s of running out.
+    # Two engines: 10 s of filling up, 20 s at 500 tokens a second, then 10 s of emptying.
     for second in range(41):
         live = min(100, 10 * second) if second <= 30 else max(1, 100 - 20 * (second - 30))
         tokens += 5 * live
@@ -130,49 +129,50 @@ def test_a_ledger_adds_up_runs_and_measures_busy_engines(tmp_path: Path) -> None
         read_spent(store)
 
 
-def sized(*lengths: int) -> Size:
-    """Of problems with texts of these lengths."""
+def size_of_texts(*lengths: int) -> Size:
+    """Return the size of an input whose problems have texts of these lengths, in characters."""
     return Size(len(lengths), sum(lengths), sum(length**2 for length in lengths))
 
 
 def test_the_cost_model_by_hand() -> None:
     model = CostModel()
-    assert model.predict(sized(1)) is None
-    # 30 a problem, half a token a character, a hundredth for squares.
+    assert model.predict(size_of_texts(1)) is None
+    # The cost is 30 per problem, 0.5 per character and 0.01 per squared character.
     for lengths in [(50, 50), (100, 200), (20, 20, 20), (7,), (300, 10)]:
-        size = sized(*lengths)
+        size = size_of_texts(*lengths)
         model.add(size, 30 * len(lengths) + 0.5 * size.num_chars + 0.01 * size.num_squares)
-    assert model.predict(sized(100, 100)) == pytest.approx(60 + 100 + 200, rel=1e-6)
-    assert model.predict(sized(400)) == pytest.approx(30 + 200 + 1600, rel=1e-6)
+    assert model.predict(size_of_texts(100, 100)) == pytest.approx(60 + 100 + 200, rel=1e-6)
+    assert model.predict(size_of_texts(400)) == pytest.approx(30 + 200 + 1600, rel=1e-6)
     assert model.predict(Size()) == 0
     one = CostModel()
-    one.add(sized(10, 10), 50)
-    assert one.predict(sized(10, 10, 10, 10)) == pytest.approx(100)
+    one.add(size_of_texts(10, 10), 50)
+    assert one.predict(size_of_texts(10, 10, 10, 10)) == pytest.approx(100)
 
 
 def test_coefficients_are_never_negative_and_the_sum_is_that_of_what_was_seen() -> None:
-    falling = CostModel()  # dearer where texts are shorter: length says nothing
+    falling = CostModel()  # shorter texts cost more, so the length predicts nothing
     for length, cost in [(10, 100), (20, 80), (30, 60)]:
-        falling.add(sized(length), cost)
-    assert falling.predict(sized(200, 200, 200)) == pytest.approx(240)
-    curved = CostModel()  # rises with the cube: the least squares alone would miss the sum
+        falling.add(size_of_texts(length), cost)
+    assert falling.predict(size_of_texts(200, 200, 200)) == pytest.approx(240)
+    # rises with the cube of the length: least squares alone would miss the sum
+    curved = CostModel()
     lengths = (10, 20, 30, 40, 100)
     for length in lengths:
-        curved.add(sized(length), length**3)
-    assert curved.predict(sized(*lengths)) == pytest.approx(sum(x**3 for x in lengths))
+        curved.add(size_of_texts(length), length**3)
+    assert curved.predict(size_of_texts(*lengths)) == pytest.approx(sum(x**3 for x in lengths))
 
 
 def test_a_pilot_is_spread_over_all_lengths() -> None:
     lengths = list(range(100))
     random.Random(0).shuffle(lengths)
-    sizes = [sized(length) for length in lengths]
+    sizes = [size_of_texts(length) for length in lengths]
     for seed in range(20):
         picked = sorted(lengths[i] for i in pilot_blocks(sizes, 10, seed=seed))
-        assert [x // 10 for x in picked] == list(range(10))  # one of each tenth
+        assert [x // 10 for x in picked] == list(range(10))  # one block of each tenth
     assert pilot_blocks(sizes, 10, seed=3) == pilot_blocks(sizes, 10, seed=3)
     assert pilot_blocks(sizes[:2], 10, seed=0) == {0, 1}
     counts = np.bincount([i for s in range(2000) for i in pilot_blocks(sizes, 9, seed=s)])
-    assert counts.min() > 120 and counts.max() < 240  # of 167 or 182
+    assert counts.min() > 120 and counts.max() < 240  # the expected counts are 167 or 182
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_the_interval_holds_about_as_often_as_it_says() -> None:
     for trial in range(40):
         lengths = rng.lognormal(5, 1, size=120).astype(int) + 1
         cost = (200 + 3 * lengths + 0.002 * lengths**2) * rng.lognormal(0, 0.2, size=120)
-        sizes = [sized(int(length)) for length in lengths]
+        sizes = [size_of_texts(int(length)) for length in lengths]
         pilot = pilot_blocks(sizes, 12, seed=trial)
         left = [i for i in range(120) if i not in pilot]
         truth = float(cost[left].sum())
@@ -195,9 +195,9 @@ def test_the_interval_holds_about_as_often_as_it_says() -> None:
 
 
 def test_intervals() -> None:
-    one = predict([(sized(5, 5), 50)], sized(5, 5, 5, 5))
+    one = predict([(size_of_texts(5, 5), 50)], size_of_texts(5, 5, 5, 5))
     assert one.expected == pytest.approx(100) and (one.low, one.high) == (0, float("inf"))
-    same = predict([(sized(5, 5), 50)] * 5, sized(5, 5, 5, 5))
+    same = predict([(size_of_texts(5, 5), 50)] * 5, size_of_texts(5, 5, 5, 5))
     assert (same.low, same.expected, same.high) == pytest.approx((100, 100, 100))
     assert same.times(2, plus=1).expected == pytest.approx(201)
 
@@ -229,12 +229,8 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     assert abs(found.num_tokens.expected / tokens - 1) < 0.15
     assert abs(found.num_rollouts.expected / rollouts - 1) < 0.15
     assert found.num_tokens.low <= tokens <= found.num_tokens.high
-    # Of a job that is done everything is known, and a merge changes nothing.
-    done = jobs.forecast(config)
-    compact(out, rows=100)
-    assert done is not None and jobs.forecast(config) == replace(
-        done, num_blocks_seen=done.num_blocks_seen
-    )
+    done = jobs.forecast(config)  # the forecast of a finished job is exact
+    assert done is not None
     assert done.num_tokens == Interval(expected=tokens, low=tokens, high=tokens)
     assert done.num_rollouts.expected == rollouts
 
@@ -258,7 +254,7 @@ def test_prices_and_what_the_command_says(tmp_path: Path) -> None:
     assert "forecast: none yet; add --pilot" in result.output
     assert not (tmp_path / "out").exists()
     result = run_verb([*arguments, "--pilot", "20"])
-    assert "from 5 blocks; 5 of 30 are done; 95% intervals" in result.output
+    assert "from 5 blocks; 5 of 30 blocks are finished; brackets are 95% intervals" in result.output
     lines = dict(line.split(": ", 1) for line in result.output.splitlines() if ": " in line)
     assert lines["price in all"] == lines["tokens in all"]  # at a price of 1 each
     again = CliRunner().invoke(main, arguments)

@@ -36,7 +36,7 @@ TIMEOUT_S = 240
 
 @dataclass
 class Cluster:
-    """A head and a worker node, two CPUs each."""
+    """A Ray cluster with a head node and a worker node, which have two CPUs each."""
 
     port: int
     dashboard: int
@@ -46,7 +46,7 @@ class Cluster:
     nodes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, *arguments: str, **changes: str) -> subprocess.Popen[str]:
-        """A command in the cluster's environment."""
+        """Start a command in the cluster's environment."""
         return subprocess.Popen(
             arguments,
             env={**self.environment, **changes},
@@ -58,19 +58,20 @@ class Cluster:
         )
 
     def run(self, *arguments: str, **changes: str) -> tuple[int, str]:
-        """Exit code and output of a command."""
+        """Run a command, and return its exit code and its output."""
         process = self.start(*arguments, **changes)
         output, _ = process.communicate(timeout=TIMEOUT_S)
         return process.returncode, output
 
     def submit(self, folder: Path, *overrides: str) -> list[str]:
-        """`mclabel submit label` of an empty configuration."""
+        """Return the command `mclabel submit label` with an empty configuration."""
         address = f"http://127.0.0.1:{self.dashboard}"
         command = [sys.executable, "-m", "mclabel", "submit", "label", f"--address={address}"]
         return [*command, str(write_config(folder)), *overrides]
 
     def add_node(self, *arguments: str) -> None:
-        agent = f"--dashboard-agent-listen-port={free_port()}"  # another cluster may have Ray's
+        # another cluster may use Ray's default port
+        agent = f"--dashboard-agent-listen-port={free_port()}"
         self.nodes.append(
             subprocess.Popen(
                 ["ray", "start", "--block", "--num-cpus=2", agent, *arguments],
@@ -110,13 +111,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     finally:
         for node in reversed(one.nodes):
             if node.poll() is None:
-                kill_tree(node)  # asked politely, they drain for a minute
+                kill_tree(node)  # after SIGTERM, Ray's nodes drain for a minute
                 node.wait()
         shutil.rmtree(one.temporary, ignore_errors=True)
 
 
 def test_submitted_by_ray(cluster: Cluster, tmp_path: Path) -> None:
-    """`ray job submit -- python jobs/label.py`, as the script says."""
+    """Run `ray job submit -- python jobs/label.py`, as the script's docstring says."""
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
     code, output = cluster.run(
         *["ray", "job", "submit", f"--address=http://127.0.0.1:{cluster.dashboard}", "--"],
@@ -131,7 +132,7 @@ def test_submitted_by_ray(cluster: Cluster, tmp_path: Path) -> None:
 def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """And a job that fails there ends the command with its message and its code."""
+    """A job that fails on the cluster ends the command with the job's message and exit code."""
     submit = cluster.submit(
         tmp_path, *scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
     )
@@ -143,7 +144,7 @@ def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
 
 
 def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
-    """In processes of their own, as Ray reads a token once."""
+    """Each command runs in its own process, because Ray reads a token once per process."""
     wrong = tmp_path / "wrong"
     wrong.write_text("0123456789abcdef0123456789abcdef")
     right = Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).read_text()
@@ -171,9 +172,9 @@ def test_wrong_tokens_are_named(cluster: Cluster, tmp_path: Path) -> None:
 def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Of a job that is submitted by mclabel, and seen by Prometheus.
+    """The job is submitted by mclabel, and Prometheus sees its metrics.
 
-    The last test of this cluster: its worker node is killed in it.
+    This test is the last one of its cluster, because it kills the worker node.
     """
     source, out = write_problems(tmp_path, 24), tmp_path / "out"
     address = f"127.0.0.1:{cluster.port}"
@@ -182,15 +183,15 @@ def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
     more = ["journal_s=1000", "ray.min_engines=2", "ray.max_engines=2", "ray.num_cpus=2"]
     more += ["block_problems=12", "policy.engine={kind: scripted, repeatable: false, delay_s: 2}"]
     job = cluster.start(*cluster.submit(tmp_path, *scripted_overrides(source, out, *more)))
-    # Both at work: to a draining node an engine would not come any more.
-    until(lambda: last_state(out).get("num_workers") == 2, job)
+    # Both engines must be at work first: no engine starts on a draining node.
+    wait_until(lambda: last_state(out).get("num_workers") == 2, job)
     code, output = cluster.run(
         *["ray", "drain-node", f"--address={address}", f"--node-id={worker.split()[-1]}"],
         *["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"],
         "--deadline-remaining-seconds=600",
     )
     assert code == 0, output
-    until(lambda: any((out / "journals").rglob("*.gz")), job)
+    wait_until(lambda: any((out / "journals").rglob("*.gz")), job)
     assert not committed_blocks(Store(str(out)))
     kill_tree(cluster.nodes[1])
     seen: set[str] = set()
@@ -218,17 +219,17 @@ while not found:
     found = [n["NodeID"] for n in ray.nodes() if "node:__internal_head__" not in n["Resources"]]
 print(*found)
 """
-"""Ids of the nodes that are not the head, as soon as there is one."""
+"""A script that waits for nodes other than the head, and prints their ids."""
 
 
 def kill_tree(process: subprocess.Popen[str]) -> None:
-    """SIGKILL for a process and all that it has started: no one says goodbye."""
+    """Kill a process and all its descendants by SIGKILL, so that no process can clean up."""
     for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
 
 
-def until(condition: Callable[[], bool], job: subprocess.Popen[str]) -> None:
+def wait_until(condition: Callable[[], bool], job: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert job.poll() is None, job.communicate()[0]
@@ -237,7 +238,7 @@ def until(condition: Callable[[], bool], job: subprocess.Popen[str]) -> None:
 
 
 def metrics(port: int) -> set[str]:
-    """Names of the metrics that Prometheus would find."""
+    """Return the names of the metrics that Prometheus would scrape."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
             lines = page.read().decode().splitlines()

@@ -1,4 +1,4 @@
-"""The executor beside the event loop."""
+"""The executor that runs CPU work outside the event loop."""
 
 from __future__ import annotations
 

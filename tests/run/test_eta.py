@@ -1,4 +1,4 @@
-"""Progress of a job: rates, the remaining time, what is written of them, and silent engines."""
+"""Progress of a job: rates, the remaining time, the displayed lines, and silent engines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _size(count: int) -> Size:
 
 
 def test_without_a_forecast_no_time_is_said() -> None:
-    """Not what it would take if problems were done one after the other."""
+    """The display must not extrapolate as if problems were labelled one after another."""
     output = io.StringIO()
     state = replace(STATE, num_items_resumed=0, num_items_done=1, num_items=100)
     with job_progress(Console(file=output, width=400), "label") as show:
@@ -46,7 +46,7 @@ def test_an_engine_that_is_away_leaves_the_speed_of_the_others() -> None:
     rates = meter.update(replace(state, num_tokens=2000), 1.0)
     assert rates.eta_s == 20.0
     rates = meter.update(replace(state, num_tokens=4000, num_workers=1), 2.0)
-    assert rates.eta_s == 40.0  # half as fast
+    assert rates.eta_s == 40.0  # half the workers remain, so half the speed
     rates = meter.update(replace(state, num_tokens=4000, num_workers=0), 3.0)
     assert rates.eta_s is None
 
@@ -74,13 +74,13 @@ RECORDED = [
     (148137, 119, 1, 141542, 15445, 112, 132692),
     (148445, 119, 1, 141542, 15753, 112, 132692),
 ]
-"""Progress of a job of 120 problems on arith under `posterior`, which were all begun at once:
-tokens sampled, problems done and open, tokens of those that are done and of the running blocks,
-problems committed, and their tokens."""
+"""Recorded progress of a job of 120 problems on arith under `posterior`, all begun at once. The
+columns are tokens sampled, problems done, problems open, tokens of the problems done, tokens of the
+running blocks, problems committed, and tokens of the committed problems."""
 
 
 def test_the_tokens_left_are_forecast_under_an_estimator_that_learns() -> None:
-    """The problems that are open longest cost most, so the mean of those done is far too low."""
+    """The longest-running problems cost most, so the mean cost of finished ones is far too low."""
     remainder = Remainder(num_items=120, size=_size(120))
     num_committed = committed_tokens = 0
     ratios = []
@@ -89,7 +89,7 @@ def test_the_tokens_left_are_forecast_under_an_estimator_that_learns() -> None:
             size = _size(committed - num_committed)
             remainder.commit(size, tokens - committed_tokens)
             num_committed, committed_tokens = committed, tokens
-        tokens_left = remainder.left(
+        tokens_left = remainder.forecast_left(
             num_done=done, num_open=num_open, done_tokens=done_tokens, open_tokens=open_tokens
         )
         assert tokens_left is not None
@@ -99,8 +99,12 @@ def test_the_tokens_left_are_forecast_under_an_estimator_that_learns() -> None:
     assert sum(1 / 1.5 < ratio < 1.5 for ratio in ratios) >= 0.8 * len(ratios)
 
 
-def at(seconds: int) -> JobState:
-    """Ten problems, 40 completions and 2,000 tokens a second, twice as many from 100 s on."""
+def state_at(seconds: int) -> JobState:
+    """Return the state at a time:
+
+    10 problems, 40 completions and 2,000 tokens per second. From 100 s on, all three rates are
+    doubled.
+    """
     amount = seconds + max(0, seconds - 100)
     return replace(
         STATE,
@@ -113,23 +117,23 @@ def at(seconds: int) -> JobState:
 
 def test_rates_are_those_of_the_last_minute() -> None:
     meter = Meter()
-    assert meter.update(at(0), 0.0).tokens_per_s is None
+    assert meter.update(state_at(0), 0.0).tokens_per_s is None
     for second in range(1, 201):
-        rates = meter.update(at(second), float(second))
+        rates = meter.update(state_at(second), float(second))
         if second == 50:
             assert (rates.items_per_s, rates.counters_per_s) == (1.0, {"num_completions": 40.0})
             assert rates.tokens_per_s == 2000.0
-            assert rates.eta_s == 670.0  # 720 - 50 left, one a second
+            assert rates.eta_s == 670.0  # 720 - 50 problems left, one per second
     assert rates.tokens_per_s == 4000.0
-    assert rates.eta_s == 210.0  # 720 - 300 left, two a second
+    assert rates.eta_s == 210.0  # 720 - 300 problems left, two per second
 
 
 def test_another_run_has_rates_of_its_own() -> None:
     meter = Meter()
     for second in (0, 50):
-        meter.update(at(second), float(second))
-    meter.update(at(0), 60.0)
-    assert meter.update(at(10), 70.0).tokens_per_s == 2000.0
+        meter.update(state_at(second), float(second))
+    meter.update(state_at(0), 60.0)
+    assert meter.update(state_at(10), 70.0).tokens_per_s == 2000.0
 
 
 def test_nothing_done_has_no_eta_and_a_cache_that_is_not_told_of_has_no_hits() -> None:
@@ -197,7 +201,7 @@ def at_work(num_tokens: int, *, is_steady: bool = True) -> WorkerProgress:
 
 
 class Clock:
-    """Lets a watch tick once a second."""
+    """A simulated clock that ticks a watch once per simulated second."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch, self.now = watch, 0.0
@@ -210,8 +214,8 @@ class Clock:
             self.watch.tick(self.now)
 
 
-def begun(pause_s: float = 1.0) -> Clock:
-    """An engine that gives a token after each pause."""
+def producing_clock(pause_s: float = 1.0) -> Clock:
+    """Return a clock whose engine has produced 20 tokens, with a pause before each, in seconds."""
     clock = Clock(Watch(stall_s=FLOOR))
     for number in range(20):
         clock.watch.record(at_work(number))
@@ -221,7 +225,7 @@ def begun(pause_s: float = 1.0) -> Clock:
 
 
 def test_a_fast_engine_has_stopped_after_twice_the_floor() -> None:
-    clock = begun()
+    clock = producing_clock()
     for now, silent, stopped in [(59, False, False), (60, True, False), (120, True, True)]:
         clock.wait(now - clock.watch.silent_s)
         clock.watch.record(at_work(20))
@@ -231,7 +235,7 @@ def test_a_fast_engine_has_stopped_after_twice_the_floor() -> None:
 
 
 def test_news_of_a_batch_is_a_sign_of_life() -> None:
-    clock = begun()
+    clock = producing_clock()
     for number in range(10):
         clock.wait(FLOOR / 2)
         runner = RunnerState(num_live=8, num_tokens=20, num_signs=number + 1)
@@ -240,7 +244,7 @@ def test_news_of_a_batch_is_a_sign_of_life() -> None:
 
 
 def test_a_slow_engine_is_given_the_time_that_it_takes() -> None:
-    clock = begun(pause_s=40.0)
+    clock = producing_clock(pause_s=40.0)
     assert clock.watch.limit_s == PACE * 40.0
     clock.wait(199)
     assert not clock.watch.is_silent
@@ -251,7 +255,7 @@ def test_a_slow_engine_is_given_the_time_that_it_takes() -> None:
 
 
 def test_a_long_pause_counts_for_some_minutes() -> None:
-    clock = begun()
+    clock = producing_clock()
     clock.wait(50)
     clock.watch.record(at_work(21))
     assert clock.watch.limit_s == PACE * 50
@@ -274,7 +278,7 @@ def test_the_first_token_may_take_longer() -> None:
 
 
 def test_an_engine_with_nothing_to_do_is_not_silent() -> None:
-    clock = begun()
+    clock = producing_clock()
     for _ in range(500):
         clock.wait(1)
         clock.watch.record(WorkerProgress(worker="w", runner=RunnerState(num_tokens=20)))
@@ -282,7 +286,7 @@ def test_an_engine_with_nothing_to_do_is_not_silent() -> None:
 
 
 def test_an_idle_engine_that_does_not_answer_is_silent() -> None:
-    clock = begun()
+    clock = producing_clock()
     clock.watch.record(WorkerProgress(worker="w", runner=RunnerState(num_tokens=20)))
     clock.wait(120)
     assert clock.watch.has_stopped
@@ -290,7 +294,7 @@ def test_an_idle_engine_that_does_not_answer_is_silent() -> None:
 
 @pytest.mark.parametrize("held_up_s", [300.0, 3e6])
 def test_a_driver_that_was_held_up_suspects_nobody(held_up_s: float) -> None:
-    clock = begun()
+    clock = producing_clock()
     clock.now += held_up_s
     clock.watch.tick(clock.now)
     assert clock.watch.silent_s == MAX_TICK_S

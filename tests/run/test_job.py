@@ -135,14 +135,14 @@ def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_p
         await one.start()
         blocks = RunningBlocks(one)
         blocks.begin([lease(f"b{i}") for i in range(5)])
-        ended = await blocks.ended(60)
-        while len(ended) < 5:  # on a machine that has other work to do
-            ended += await blocks.ended(60)
+        ended = await blocks.wait_for_ended(60)
+        while len(ended) < 5:  # a busy machine may need several waits
+            ended += await blocks.wait_for_ended(60)
         assert sorted(block_id for block_id, _ in ended) == [f"b{i}" for i in range(5)]
         assert all(report is not None and report.committed for _, report in ended)
-        assert blocks.unreported == [] and await blocks.ended(0.01) == []
+        assert blocks.unreported == [] and await blocks.wait_for_ended(0.01) == []
         blocks.begin([lease("b5", only="p-b5")])
-        assert await blocks.ended(60) == [("b5", None)]  # tried, not committed
+        assert await blocks.wait_for_ended(60) == [("b5", None)]  # attempted, but not committed
 
     asyncio.run(run())
     assert committed_blocks(Store(str(tmp_path))) == {f"b{i}" for i in range(5)}
@@ -155,11 +155,11 @@ def test_what_failed_stays_unreported_and_the_worse_failure_is_named(tmp_path: P
         blocks = RunningBlocks(one)
         blocks.begin([lease("kills", "[poison]")])
         while blocks.failure is None:
-            assert await blocks.ended(1) == []
+            assert await blocks.wait_for_ended(1) == []
         assert isinstance(blocks.failure, EngineDied)
         blocks.begin([lease("bad", gold="")])
         while not isinstance(blocks.failure, DataError):
-            await blocks.ended(1)
+            await blocks.wait_for_ended(1)
         assert blocks.unreported == ["kills", "bad"]
 
     asyncio.run(run())
@@ -172,7 +172,7 @@ def test_what_is_stopped_leaves_its_journal_and_is_no_failure(tmp_path: Path) ->
         blocks = RunningBlocks(one)
         blocks.begin([lease("b0")])
         while (await one.progress()).runner.counters["num_completions"] == 0:
-            assert await blocks.ended(0.01) == []
+            assert await blocks.wait_for_ended(0.01) == []
         await blocks.stop()
         assert blocks.failure is None and blocks.unreported == ["b0"]
 
@@ -181,10 +181,10 @@ def test_what_is_stopped_leaves_its_journal_and_is_no_failure(tmp_path: Path) ->
 
 
 def test_an_actor_refuses_an_exchange_of_an_earlier_load(tmp_path: Path) -> None:
-    """Its answer would go to nobody, and the block would be waited for without end.
+    """Nobody would receive the exchange's answer, and the job would wait for the block forever.
 
-    The actor runs in this process, and is not asked to end: it would kill all that the process has
-    started.
+    The actor runs in this process. The test does not shut it down, because the shutdown would kill
+    all processes that this process has started.
     """
     before = signal.getsignal(signal.SIGTERM)
     try:

@@ -1,4 +1,4 @@
-"""Journals: what a killed attempt has sampled enters the next one, exactly once."""
+"""Journals: each completion that a killed attempt sampled enters the next attempt exactly once."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def rollout(index: int, text: str = "so \\boxed{1}") -> Rollout:
 
 
 def solutions_in(store: Store, block: str) -> dict[tuple[str | int, ...], Solution]:
-    """Solutions in a block's journals, by problem and index."""
+    """Return the solutions in a block's journals, by problem id and sample index."""
     entries = read_journal(store, block, read_entry)
     found = {key[1:]: entry.content for key, entry in entries.items() if key[0] == "solution"}
     return {key: content.solution for key, content in found.items()}
 
 
 def rollouts_in(store: Store, block: str) -> dict[tuple[str | int, ...], Rollout]:
-    """Rollouts in a block's journals, by completer, prefix and index."""
+    """Return the rollouts in a block's journals, by completer, prefix id and rollout index."""
     entries = read_journal(store, block, read_entry)
     return {key[1:]: entry.content.rollout for key, entry in entries.items() if key[0] == "rollout"}
 
@@ -67,7 +67,7 @@ def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
     journal.add(lambda: solution_line(SOLUTION))
     journal.add(lambda: rollout_line(rollout(0), ids))
     journal.flush()
-    journal.flush()  # nothing new: no file
+    journal.flush()  # without new entries, no file is written
     journal.add(lambda: rollout_line(rollout(2), ids))
     journal.flush()
     assert store.names("journals") == [f"journals/b/one.0000{n}.jsonl.gz" for n in (0, 1)]
@@ -83,7 +83,7 @@ def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
     assert journal.num_replayed == 2
     assert journal.num_replayed_tokens == len(SOLUTION.ids) + rollout(2).num_tokens
     journal.flush()
-    assert len(store.names("journals")) == 2  # what was taken is not written again
+    assert len(store.names("journals")) == 2  # replayed entries are not written again
     journal.delete()
     assert store.names("journals") == []
 

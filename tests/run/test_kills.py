@@ -1,6 +1,7 @@
-"""Jobs that are killed, stopped or doubled: what was written is kept, each result is there once.
+"""Jobs that are killed, stopped or run twice keep written results, and write each result once.
 
-Each job has one such test in the plain run, in its own folder. Random faults are in `test_chaos`.
+Each kind of job has one such test in the plain run, in its own folder. Random faults are in
+`test_chaos`.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from tests.support.scripted_jobs import scripted_overrides, write_problems
 from tests.support.searches import check_trees
 
 COUNT = 6
-"""Problems, all in one block."""
+"""Number of problems, which are all in one block."""
 SLOW = "{kind: scripted, repeatable: false, delay_s: 0.3}"
 """An engine whose texts differ in every attempt."""
 NUM_ROWS = 120
-"""Solutions to be scored, in blocks of two."""
+"""Number of solutions to be scored, in blocks of two."""
 Content = dict[str, bytes]
 
 
@@ -77,7 +78,7 @@ def _score(folder: Path) -> list[str]:
 
 
 def _check_labels(folder: Path, kept: Content, *, all_rollouts: bool = False) -> None:
-    """No completion was written twice, and labels rest on those that were written."""
+    """Check that no completion was written twice, and that labels use the journaled completions."""
     store = Store(str(folder / "out"))
     check_exact(folder / "out", COUNT)
     entries = list(chain.from_iterable(parse_journal(one, read_entry) for one in kept.values()))
@@ -110,7 +111,7 @@ def _check_scores(folder: Path, kept: Content) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """A command, the folder in which it works, and what must hold in the end."""
+    """A command, its working folder, and the check of its final output."""
 
     command: Callable[[Path], list[str]]
     check: Callable[[Path, Content], None]
@@ -134,7 +135,7 @@ JOBS = {
 
 
 def written(out: Path) -> Content:
-    """Journals and shards, of which none may be lost."""
+    """Return the contents of the journals and shards, none of which may be lost."""
     paths = chain(out.glob("journals/*/*.gz"), out.glob("opinions/*.parquet"))
     return {path.name: path.read_bytes() for path in paths}
 
@@ -188,7 +189,7 @@ SAYS = "another process runs a job on this output"
 
 
 def start(folder: Path) -> Forked:
-    """A driver whose texts differ from those of every other."""
+    """Start a driver whose sampled texts differ from those of every other driver."""
     more = [
         "ray.address=none",
         "journal_s=0.2",
@@ -199,16 +200,16 @@ def start(folder: Path) -> Forked:
 
 
 def journals(out: Path) -> dict[Path, int]:
-    """Bytes of each journal."""
+    """Return the size of each journal in bytes."""
     sizes = {}
     for path in out.glob("journals/*/*"):
-        with contextlib.suppress(FileNotFoundError):  # its block is committed
+        with contextlib.suppress(FileNotFoundError):  # the block was committed in between
             sizes[path] = path.stat().st_size
     return sizes
 
 
 def wait_until(is_so: Callable[[], bool], *drivers: Forked) -> None:
-    """Wait for a condition that comes while these drivers run."""
+    """Wait until a condition holds, while all the given drivers keep running."""
     deadline = time.monotonic() + HANGS_S
     while not is_so():
         assert [driver.poll() for driver in drivers] == [None] * len(drivers)
@@ -223,21 +224,22 @@ def test_two_drivers_at_the_same_time(tmp_path: Path, killed: bool) -> None:
     out = tmp_path / "out"
     first = start(tmp_path)
     wait_until(lambda: bool(journals(out)), first)
-    first.send_signal(signal.SIGSTOP)  # else it may have ended before the second one begins
+    first.send_signal(signal.SIGSTOP)  # otherwise the first driver may end before the second begins
     wait_until(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, first)
     of_first = journals(out)
     (sign,) = out.glob("drivers/*.json")
     second = start(tmp_path)
 
     def second_is_at_work() -> bool:
-        os.utime(sign)  # the first one cannot do so itself
+        os.utime(sign)  # the stopped first driver cannot refresh its file itself
         return bool(journals(out).keys() - of_first.keys())
 
     wait_until(second_is_at_work, first, second)
     assert len(list(out.glob("drivers/*.json"))) == 2
     first.send_signal(signal.SIGCONT)
     if killed:
-        wait_until(lambda: not of_first.items() <= journals(out).items(), first)  # both are at work
+        # both drivers are at work
+        wait_until(lambda: not of_first.items() <= journals(out).items(), first)
         first.send_signal(signal.SIGKILL)
     outputs = [driver.communicate(timeout=HANGS_S)[0] for driver in (first, second)]
     assert SAYS not in outputs[0] and SAYS in outputs[1].replace("\n", " ")
@@ -273,7 +275,7 @@ def test_signs_of_the_dead_are_removed_and_those_of_the_living_are_told(
     assert store.names("drivers") == ["drivers/away.json", "drivers/here.json"]
     here = f"process {os.getpid()} on {os.uname().nodename}, since x"
     away = f"process {gone.pid} on another, since x"
-    assert SAYS in caplog.text and f": {away}; {here}. Nothing is lost" in caplog.text
+    assert SAYS in caplog.text and f": {away}; {here}. No result is lost" in caplog.text
 
 
 def test_a_sign_that_is_being_written_ends_before_it_is_removed(

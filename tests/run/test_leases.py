@@ -1,4 +1,4 @@
-"""How many blocks a worker is given: enough to keep its engine full, no more."""
+"""The number of blocks that a worker is given: enough to keep its engine full, and no more."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mclabel.run.task import Block, RunnerState
     ("held", "live", "waiting", "more"),
     [
         (0, 0, 0, 2),  # a new worker
-        (1, 256, 5000, 1),  # never one alone: its tail would starve the engine
-        (2, 256, 256, 0),  # one engineful waits
+        (1, 256, 5000, 1),  # never a single block: its tail would starve the engine
+        (2, 256, 256, 0),  # the waiting requests already fill the engine once
         (2, 256, 5000, 0),
-        (2, 100, 0, 2),  # at most twice as many before looking again
-        (4, 256, 128, 2),  # 384 by four blocks: 512 by six
+        (2, 100, 0, 2),  # at most twice as many blocks before the next look
+        (4, 256, 128, 2),  # four blocks give 384 requests, so six give about 512
         (8, 0, 0, 8),  # between two batches of all its blocks
         (MAX_LEASES - 1, 10, 0, 1),
         (MAX_LEASES, 10, 0, 0),
@@ -41,7 +41,7 @@ def test_an_engine_without_a_bound_holds_two_blocks() -> None:
 @pytest.mark.parametrize(
     ("held", "ended", "more"),
     [
-        (0, 2, 4),  # both that it held have ended: blocks are short
+        (0, 2, 4),  # both blocks that it held have ended: blocks are short
         (3, 5, 7),
         (12, 5, 0),
         (1, 0, 1),
@@ -77,25 +77,25 @@ def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> No
     assert ids(book.take("two", IDLE, num_workers=2)) == ["b2", "b3"]
     book.release("one", "b0", "gone")
     book.release("one", "b1", "gone")
-    book.done("two", "b2")
+    book.mark_done("two", "b2")
     again = book.take("two", IDLE, num_workers=2)
     assert ids(again) == ["b0"] and again[0].replay
     assert ids(book.take("one", IDLE, num_workers=2)) == ["b1", "b4"]
     assert not book.finished
     assert book.num_unfinished == 4
     for worker, name in [("two", "b3"), ("two", "b0"), ("one", "b1"), ("one", "b4")]:
-        book.done(worker, name)
+        book.mark_done(worker, name)
     assert book.finished
 
 
 def test_the_last_blocks_are_shared() -> None:
-    """A worker that asks more often than the others does not get theirs."""
+    """A worker that requests blocks more often than the others does not get their share."""
     book = LeaseBook(map(block, range(3)), num_blocks=3)
     assert ids(book.take("one", IDLE, num_workers=2)) == ["b0", "b1"]
     assert book.take("one", IDLE, num_workers=2, num_ended=8) == []
     assert ids(book.take("two", IDLE, num_workers=2)) == ["b2"]
     for name in ("b0", "b1"):
-        book.done("one", name)
+        book.mark_done("one", name)
     assert book.take("one", IDLE, num_workers=2) == []
     book.release("two", "b2", "gone")
     assert ids(book.take("one", IDLE, num_workers=1)) == ["b2"]
@@ -104,7 +104,7 @@ def test_the_last_blocks_are_shared() -> None:
 def test_a_book_finds_itself_finished_without_being_asked_for_more() -> None:
     book = LeaseBook(map(block, range(2)), num_blocks=2)
     for lease in book.take("one", IDLE):
-        book.done("one", lease.block.id)
+        book.mark_done("one", lease.block.id)
     assert book.finished
     assert not LeaseBook(map(block, range(1)), num_blocks=1).finished
     assert LeaseBook([], num_blocks=0).finished
@@ -124,9 +124,9 @@ def big(number: int, count: int) -> Block:
 
 
 def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) -> int:
-    """Run a book on workers that die under some problems; the number of deaths.
+    """Run a lease book on workers that some problems kill, and return the number of deaths.
 
-    Two blocks fit a worker, and all that a worker holds ends at the same time.
+    A worker holds two blocks, and all the blocks of a worker end at the same time.
     """
     deaths, held = 0, {worker: list[Lease]() for worker in range(workers)}
     losses: Counter[str] = Counter()
@@ -154,7 +154,7 @@ def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) 
             else:
                 if lease.only is None:
                     DONE[lease.block.id] = dict(lease.set_aside)
-                book.done(worker, lease.block.id)
+                book.mark_done(worker, lease.block.id)
     raise AssertionError("not finished")
 
 
@@ -193,7 +193,7 @@ def test_a_death_that_counts_not_sets_nothing_aside() -> None:
 
 def test_engines_that_die_whatever_they_are_given_stop_the_job() -> None:
     every = {f"p{i}.{j}" for i in range(6) for j in range(4)}
-    with pytest.raises(EngineError, match=r"(?s)under each of 3 problems in a row.*session_latest"):
+    with pytest.raises(EngineError, match=r"(?s)on each of 3 problems in a row.*session_latest"):
         run(LeaseBook([big(i, 4) for i in range(6)], num_blocks=6, words=WORDS), every)
 
 
@@ -205,7 +205,7 @@ def test_a_block_that_dies_whole_and_passes_in_parts_stops_the_job() -> None:
                 if lease.only is None:
                     book.release("one", "b0", "out of memory")
                 else:
-                    book.done("one", "b0")
+                    book.mark_done("one", "b0")
 
 
 def test_while_a_block_is_alone_other_workers_go_on() -> None:
@@ -214,14 +214,14 @@ def test_while_a_block_is_alone_other_workers_go_on() -> None:
         for lease in book.take("one", IDLE):
             book.release("one", lease.block.id, "gone")
     assert ids(book.take("one", IDLE)) == ["b0"] and book.take("one", IDLE) == []
-    book.done("one", "b0")
+    book.mark_done("one", "b0")
     assert ids(book.take("two", IDLE, num_workers=2)) == ["b1"]
     assert book.take("two", IDLE, num_workers=2) == []
     for _ in range(3):
         leases = book.take("one", IDLE, num_workers=2)
         assert len(leases) == 2
         for lease in leases:
-            book.done("one", lease.block.id)
+            book.mark_done("one", lease.block.id)
 
 
 def test_a_closed_book_leases_nothing() -> None:

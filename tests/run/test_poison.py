@@ -1,4 +1,4 @@
-"""Problems that kill engines are set aside with their reason, and the rest goes on."""
+"""Problems that kill engines are set aside with their reason, and the job continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.rejects import FILE, set_aside, write_rejects
 from mclabel.run.shards.store import Store
@@ -24,7 +23,7 @@ NUM_PROBLEMS = 16
 
 
 def label(folder: Path, *overrides: str, poison: Collection[int] = (3, 13)) -> JobReport:
-    """A job of blocks of four, some problems of which kill their engine."""
+    """Run a job in blocks of four problems, some of which kill their engine."""
     source = folder / "problems.jsonl"
     rows = [
         {
@@ -44,7 +43,7 @@ def rejects(out: Path) -> list[dict[str, str | None]]:
 
 
 class OutsideEngine(ScriptedEngine):
-    """Named as what may have ended the process of an actor."""
+    """An engine from outside mclabel, which messages name when its actor's process dies."""
 
 
 IN_ACTORS = pytest.param("local", {3}, marks=pytest.mark.ray)  # each kill costs seconds
@@ -54,9 +53,9 @@ IN_ACTORS = pytest.param("local", {3}, marks=pytest.mark.ray)  # each kill costs
 def test_poison_is_set_aside_and_the_rest_goes_on(
     tmp_path: Path, address: str, poison: set[int]
 ) -> None:
-    """Of actors the process is killed, as when memory runs out.
+    """In actors the engine kills its whole process, as happens when memory runs out.
 
-    An engine in an actor that fails by itself is that of the completer below.
+    The test of completers below covers an engine that fails by itself in an actor.
     """
     hard = address == "local"
     kind = f"{__name__}:OutsideEngine" if hard else "scripted"
@@ -75,11 +74,11 @@ def test_poison_is_set_aside_and_the_rest_goes_on(
         assert row["reason"] == "kills_engine" and row["row"] is row["source"] is None
         assert row["detail"] and len(row["detail"]) <= 500
         outside = f"{__name__}:OutsideEngine from outside mclabel"
-        assert (outside if hard else "the engine died, as its settings want") in row["detail"]
+        assert (outside if hard else "the engine died, as its settings demand") in row["detail"]
     told = [metadata["set_aside"] for metadata, _ in label_tables(Store(str(out)))]
     assert sorted(name for one in told for name in one) == names
     assert not list((out / "journals").rglob("*.gz"))
-    # Again: nothing is left to do, and nothing is said twice.
+    # On a second run nothing is left to do, and no reject is reported twice.
     again = label(tmp_path, *more, poison=poison)
     assert (again.num_items, again.num_rejected) == (0, len(poison))
     assert rejects(out) == found
@@ -102,10 +101,10 @@ def test_what_kills_a_completer_is_set_aside_by_its_name(
     for row in rejects(tmp_path / "out"):
         assert row["reason"] == "kills_engine" and row["detail"] is not None
         assert "completer other: " in row["detail"]
-        assert "the engine died, as its settings want" in row["detail"]
+        assert "the engine died, as its settings demand" in row["detail"]
 
 
-def test_what_was_set_aside_is_found_after_a_kill_and_after_a_merge(tmp_path: Path) -> None:
+def test_what_was_set_aside_is_found_after_a_kill(tmp_path: Path) -> None:
     label(
         tmp_path,
         "policy.engine={kind: scripted, poison: true}",
@@ -115,7 +114,6 @@ def test_what_was_set_aside_is_found_after_a_kill_and_after_a_merge(tmp_path: Pa
     out = tmp_path / "out"
     store = Store(str(out))
     found = rejects(out)
-    compact(store, rows=1000)
     (out / FILE).unlink()
     assert write_rejects(store, set_aside(store)) == 2 and rejects(out) == found
 

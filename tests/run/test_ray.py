@@ -1,4 +1,4 @@
-"""The job on a real Ray: the same rows as in-process, and exact after kills."""
+"""Jobs on a real Ray give the same rows as jobs in-process, and exact results after kills."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
 
 
 def test_a_node_that_does_not_start_is_one_message(tmp_path: Path) -> None:
-    """Ray gives it half a minute, which a very busy machine may take."""
+    """Ray waits half a minute for a node, which a very busy machine may take to start one."""
     source = write_problems(tmp_path, 1)
     keys = scripted_overrides(source, tmp_path / "out", "ray.address=local", "ray.max_engines=1")
     job = Forked("label", write_config(tmp_path), *keys)
@@ -110,7 +110,7 @@ def test_a_node_that_does_not_start_is_one_message(tmp_path: Path) -> None:
     output, _ = job.communicate(240)
     assert job.returncode == 2, output
     said = " ".join(output.split())
-    assert "Ray did not start" in said and "needs no Ray: ray.address=none" in said
+    assert "Ray did not start" in said and "without Ray, set ray.address=none" in said
     assert "Traceback" not in output
     psutil.wait_procs(started, 60)
     assert not started[0].is_running()
@@ -127,7 +127,8 @@ def test_a_job_without_room_says_what_the_nodes_have(tmp_path: Path, shared_clus
 
 OWN = "tests.support.own_engine:ConstantEngine"
 ENDED = (
-    f"ended without a word.*It ran .*{OWN}.* from outside mclabel, which may have called os._exit"
+    f"ended without an error message.*It ran .*{OWN}.* from outside mclabel, "
+    "which may have called os._exit"
 )
 
 

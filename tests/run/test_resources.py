@@ -1,4 +1,4 @@
-"""What an engine takes of a cluster."""
+"""CPUs and GPUs that an engine takes from a cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def resources_of(
     engine: object, *, num_cpus: float | None = None, num_gpus: float | None = None
 ) -> EngineResources:
     own = make_engine(PolicySettings.model_validate({"engine": engine})).resources()
-    return own.replaced(num_cpus=num_cpus, num_gpus=num_gpus)
+    return own.with_overrides(num_cpus=num_cpus, num_gpus=num_gpus)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_one_node(
 ) -> None:
     resources = resources_of(engine, **changes)
     assert (resources.num_cpus, resources.num_gpus) == (num_cpus, num_gpus)
-    place = Place.of(resources)
+    place = Place.reserve(resources)
     assert place.options == {"num_cpus": num_cpus, "num_gpus": num_gpus} and place.group is None
 
 
@@ -95,7 +95,7 @@ def test_every_label_configuration_is_planned_without_model_or_gpu(
     result = CliRunner(env={"COLUMNS": "200"}).invoke(
         main, ["label", str(CONFIGS / f"{name}.yaml"), "out=somewhere", "--dry-run"]
     )
-    # What is missing here, of which there is nothing to download, is named.
+    # The plan names a model that is missing on this machine and cannot be downloaded.
     missing = not config.policy.model.startswith(f"{config.problems.source}:")
     assert result.exit_code == 2 * missing, result.output
     assert ("this job would not run:" in result.output) == missing
@@ -115,7 +115,7 @@ def test_no_label_configuration_goes_unplanned() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("own_cluster")
 def test_an_engine_over_two_nodes_gets_its_bundles() -> None:
-    """Nodes that say they have two GPUs each; nothing computes on them."""
+    """Nodes that declare two GPUs each; no GPU is used."""
     head = {"num_cpus": 2, "num_gpus": 2, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
@@ -123,8 +123,8 @@ def test_an_engine_over_two_nodes_gets_its_bundles() -> None:
         ray.init(address=cluster.address)
         over_nodes = {"kind": "vllm", "tensor_parallel": 2, "pipeline_parallel": 2}
         resources = resources_of(over_nodes, num_cpus=1)
-        for _ in range(2):  # the second has room only if the first has given its own back
-            place = Place.of(resources)
+        for _ in range(2):  # the second actor has room only if the first returned its bundles
+            place = Place.reserve(resources)
             actor = ray.remote(_Engine).options(**place.options).remote()
             seen = ray.get(actor.look.remote(), timeout=60)
             assert seen["gpus"] == 4
@@ -136,7 +136,7 @@ def test_an_engine_over_two_nodes_gets_its_bundles() -> None:
 
 
 class _Engine:
-    """An actor that looks at its placement group, as vLLM does."""
+    """An actor that reads its placement group, as vLLM does."""
 
     def look(self) -> dict[str, object]:
         group = ray.util.get_current_placement_group()
@@ -149,7 +149,7 @@ class _Engine:
 CONNECTS = """
 import sys
 {before}
-from mclabel.run.ray_cluster import ask_for_tokens, connect
+from mclabel.run.ray_cluster import enable_token_authentication, connect
 assert "ray" not in sys.modules or {before!r}
 {does}
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
@@ -161,14 +161,14 @@ print(is_token_auth_enabled())
 @pytest.mark.parametrize(
     ("before", "does", "mode", "expected"),
     [
-        ("", "ask_for_tokens()", None, "True"),
+        ("", "enable_token_authentication()", None, "True"),
         (
             "import ray",
             "connect('local'); print(ray.get(ray.remote(lambda: 7).remote()))",
             None,
             "7\nTrue",
         ),
-        ("import ray", "ask_for_tokens()", "disabled", "False"),
+        ("import ray", "enable_token_authentication()", "disabled", "False"),
     ],
 )
 def test_a_cluster_of_our_own_takes_tokens_without_a_word(

@@ -1,4 +1,4 @@
-"""Scoring as a task of work: every solution once, whatever is killed, and nothing scored twice."""
+"""Scoring jobs score every solution once, also after kills, and never score one again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shards(run: Path) -> dict[str, bytes]:
 
 
 def check_scores(prm: str, found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
-    """Every row once and in order, with the scores that the PRM gives it."""
+    """Check that every row occurs once, in order, with the scores that the PRM gives it."""
     plain = [{k: v for k, v in one.items() if k in rows[0]} for one in found]
     assert plain == rows
     expected = PRM.load(prm).score([r["problem"] for r in rows], [r["solution"] for r in rows])
@@ -47,8 +47,8 @@ def check_scores(prm: str, found: list[dict[str, Any]], rows: list[dict[str, Any
         assert one["last"] == one["scores"][-1] and one["min"] == min(one["scores"])
 
 
-def scored(run: Path) -> list[dict[str, Any]]:
-    """The rows of a run's shards, in the order of the input."""
+def scored_rows(run: Path) -> list[dict[str, Any]]:
+    """Return the rows of a run's shards, in the order of the input."""
     return [json.loads(line) for line in score_lines(Store(str(run)))]
 
 
@@ -74,7 +74,7 @@ def test_a_grown_input_costs_its_new_rows_and_a_changed_one_is_refused(
     assert "was begun with other solutions" in refused.output and "1 changed" in refused.output
     accepted = score_into(prm, source, out, "--accept-changes")
     assert accepted.exit_code == 0, accepted.output
-    check_scores(prm, scored(out), rows)
+    check_scores(prm, scored_rows(out), rows)
     other = score_into(prm, source, out, "--accept-changes", "--format", "trl")
     assert other.exit_code == 2 and "format: 'mclabel' there, 'trl' here" in other.output
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM with real processes, and engines that stop without a word."""
+"""Ctrl-C and SIGTERM with real processes, and engines that stop without a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.job_processes import (
     HANGS_S,
     VLLM,
     check_nothing_is_left,
-    go_on,
+    finish_job,
     last_state,
     shared_memory,
     start,
@@ -45,7 +45,7 @@ RAY = pytest.param("local", marks=pytest.mark.ray)
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["none", RAY])
 def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
-    """While the first is being answered: a store that hangs holds the flush of the journals."""
+    """A hanging store blocks the flush of the journals while the first signal is handled."""
     out = tmp_path / "out"
     hang = tmp_path / "sitecustomize.py"
     hang.write_text(HANG)
@@ -57,14 +57,14 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     wait_for_work(out, job)
     memory = shared_memory(job)
     job.send_signal(signal.SIGTERM)
-    job.send_signal(signal.SIGTERM)  # so soon after, it is the same
+    job.send_signal(signal.SIGTERM)  # so soon after the first, it counts as the same signal
     time.sleep(2 * SAME_S)
     assert job.poll() is None
     job.send_signal(signal.SIGTERM)
     output, _ = job.communicate(timeout=5)
     assert job.returncode == 128 + signal.SIGTERM, output
     check_nothing_is_left(job, memory)
-    go_on(tmp_path)
+    finish_job(tmp_path)
 
 
 HANG = """
@@ -73,7 +73,8 @@ if any(word == "mclabel" or word.endswith("worker.py") for word in sys.orig_argv
     import mclabel.run.shards.journal as journal
     journal.write_journal = lambda *arguments: time.sleep(600)
 """
-"""Ray's other processes would import the package for nothing."""
+"""A `sitecustomize` in which writing a journal hangs. Only processes of mclabel patch the journal,
+because importing the package would slow down Ray's other processes."""
 
 
 @pytest.mark.vllm
@@ -85,7 +86,7 @@ if any(word == "mclabel" or word.endswith("worker.py") for word in sys.orig_argv
 def test_vllm_in_an_actor_leaves_neither_processes_nor_shared_memory(
     tmp_path: Path, when: str, times: int, more: list[str]
 ) -> None:
-    """Once with the processes that compile a model."""
+    """One of the cases also starts the processes that compile a model."""
     out = tmp_path / "out"
     job = start(tmp_path, "local", *VLLM, *more, "ray.max_engines=1")
     if when == "loading":
@@ -107,10 +108,10 @@ FLOOR = "ray.stall_s=1"
 
 @pytest.mark.ray
 def test_a_stopped_process_is_replaced(tmp_path: Path, shared_cluster: str) -> None:
-    """SIGSTOP: neither the engine nor anything else in its process goes on."""
+    """After SIGSTOP, neither the engine nor anything else in its process continues."""
     source, out = write_problems(tmp_path, 24), tmp_path / "out"
     scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 2.0}"
-    more = ["ray.min_engines=2", "ray.max_engines=2"]  # so that both have blocks
+    more = ["ray.min_engines=2", "ray.max_engines=2"]  # so that both engines have blocks
     more.append(f"ray.address={shared_cluster}")
     more += ["journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
     driver = subprocess.Popen(
@@ -135,7 +136,7 @@ def test_a_stopped_process_is_replaced(tmp_path: Path, shared_cluster: str) -> N
 
 @pytest.mark.ray
 def test_an_engine_that_hangs_in_a_live_process_is_replaced(tmp_path: Path) -> None:
-    """After some time, whatever it is given: nothing is set aside for it."""
+    """The engine hangs after some time, whatever its input is, so no problem is set aside."""
     source, out = write_problems(tmp_path, 12), tmp_path / "out"
     scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}"
     more = ["ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
@@ -168,8 +169,11 @@ def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None
 def test_an_actor_that_survives_every_kill_is_left_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one in a call of the kernel that never returns: its node keeps it, the job goes on."""
-    for name in ("ABANDON_S", "KILL_S"):  # over before the process can be gone
+    """The actor behaves as if it were in a kernel call that never returns.
+
+    It stays on its node, and the job continues.
+    """
+    for name in ("ABANDON_S", "KILL_S"):  # the waits end before the process can be gone
         monkeypatch.setattr(f"mclabel.run.ray_run.{name}", -1.0)
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
     more = ["ray.max_engines=1", "ray.num_cpus=0.5", "journal_s=0.2", "estimator.kind=fixed", FLOOR]

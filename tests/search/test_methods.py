@@ -1,4 +1,4 @@
-"""Search methods on a synthetic world: each ends within its bound, in whatever order it is told."""
+"""Search methods on a synthetic world end within their bounds, for any order of results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ worlds = st.builds(
 
 @st.composite
 def methods(draw: st.DrawFn) -> Callable[[int], SearchMethod]:
-    """A method with any settings; made anew from its seed at each call."""
+    """Draw a function that creates a method with random settings from a seed."""
     kind = draw(kinds)
     settings: dict[str, Any] = {
         "n": draw(st.integers(1, 12)),
@@ -93,7 +93,7 @@ def test_a_problem_without_room_is_asked_for_nothing(kind: str) -> None:
 
 
 def solved(kind: str, score: Scorer) -> float:
-    """Share of the problems for which a right solution is found: one all of whose steps are 1."""
+    """Return the share of problems for which a solution is found whose steps are all 1."""
     num_solved = 0
     for seed in range(100):
         method = begin(kind, n=8, seed=seed)

@@ -1,33 +1,39 @@
-"""Steps as they are sampled, and where they end."""
+"""Steps as they are sampled, and their ends."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import pytest
 
 from mclabel.core.records import Completion
 from mclabel.search.tree import GrowingPiece
 
 
 def decode(ids: Sequence[int]) -> str:
-    """Tokens are bytes."""
+    """Decode tokens that are bytes."""
     return bytes(ids).decode(errors="replace")
 
 
-def test_blank_lines_belong_to_the_step_that_follows() -> None:
+@pytest.mark.parametrize(
+    ("parts", "ends", "steps"),
+    [
+        ((b"a\n", b"\n", b"b\n"), (b"a\n", b"b\n"), ["a\n", "\nb\n"]),
+        # a heading and an open display end no step
+        (
+            (b"Step 1:\n", b"\\[\n", b"x\n", b"\\]\n", b"y\n"),
+            (b"\\]\n", b"y\n"),
+            ["Step 1:\n\\[\nx\n\\]\n", "y\n"],
+        ),
+    ],
+)
+def test_blank_lines_belong_to_the_step_that_follows(
+    parts: tuple[bytes, ...], ends: tuple[bytes, ...], steps: list[str]
+) -> None:
     piece = GrowingPiece(decode, start=0)
-    for part in (b"a\n", b"\n", b"b\n"):
+    for part in parts:
         found = Completion(ids=tuple(part), text=part.decode(), finish_reason="stop", at_stop=True)
         piece.add(found, len(part))
-        assert piece.close_step(least=1) == (part != b"\n")
-    steps = piece.piece(is_finished=False, is_cut=False).steps
-    assert [step.text for step in steps] == ["a\n", "\nb\n"]
-
-
-def test_a_heading_and_an_open_display_end_no_step() -> None:
-    piece = GrowingPiece(decode, start=0)
-    for part in (b"Step 1:\n", b"\\[\n", b"x\n", b"\\]\n", b"y\n"):
-        found = Completion(ids=tuple(part), text=part.decode(), finish_reason="stop", at_stop=True)
-        piece.add(found, len(part))
-        assert piece.close_step(least=1) == (part in (b"\\]\n", b"y\n"))
-    steps = piece.piece(is_finished=False, is_cut=False).steps
-    assert [step.text for step in steps] == ["Step 1:\n\\[\nx\n\\]\n", "y\n"]
+        assert piece.close_step(least=1) == (part in ends)
+    closed = piece.piece(is_finished=False, is_cut=False).steps
+    assert [step.text for step in closed] == steps

@@ -1,4 +1,4 @@
-"""Searches as jobs: trees that add up, runs that other commands read, kills that lose nothing."""
+"""Search jobs: consistent trees, runs that other commands read, and exact results after kills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mclabel.run.shards.trees import read_trees
 from mclabel.run.verify.run import verify
 from mclabel.search import SEARCHES
 from mclabel.search.config import SearchSettings
-from mclabel.search.problem import Found, Searching, search_problem
+from mclabel.search.problem import SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import make_scorer
 from tests.support.commands import run_verb
 from tests.support.scripted_jobs import write_problems
@@ -27,15 +27,17 @@ POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
 SIZES = {"n": 4}
 
 
-def found_by(settings: SearchSettings, num_problems: int = 2, **policy: object) -> list[Found]:
-    """Search problems of arith together, and hold the ledger against the engine's counters."""
+def found_by(
+    settings: SearchSettings, num_problems: int = 2, **policy: object
+) -> list[SearchResult]:
+    """Search problems of arith together, and compare the ledger with the engine's counters."""
 
-    async def search() -> list[Found]:
+    async def search() -> list[SearchResult]:
         engine = make_engine(PolicySettings.model_validate({**POLICY, **policy}))
         scorer = make_scorer(settings.scorer)
         await engine.start()
         await scorer.start()
-        shared = Searching(policy=engine, scorer=scorer, settings=settings)
+        shared = SearchContext(policy=engine, scorer=scorer, settings=settings)
         reader = ArithReader(ArithReader.Settings(limit=num_problems, num_steps=(3, 4)))
         problems = [problem for _, problem in reader.rows()]
         found = await asyncio.gather(*(search_problem(one, shared) for one in problems))
@@ -76,7 +78,8 @@ def test_no_search_samples_more_than_its_limit(method: str, tokens: int) -> None
     )
     for found in found_by(settings):
         assert found.cost.num_sampled <= tokens
-        assert found.is_spent and found.weights  # one is finished with what was kept for it
+        # one solution is finished with the tokens reserved for it
+        assert found.is_spent and found.weights
 
 
 def arith(out: Path, *more: str) -> list[str]:
@@ -88,7 +91,7 @@ def arith(out: Path, *more: str) -> list[str]:
 def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = run_verb(arith(out))
-    assert "of 4 problems" in " ".join(result.output.split())
+    assert "on 4 problems" in " ".join(result.output.split())
     rows, trees = list(read_labels(Store(str(out)))), list(read_trees(Store(str(out))))
     check_trees(trees, {row.problem.id for row in rows})
     for tree in trees:
@@ -96,7 +99,7 @@ def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
         assert len(own) == len(tree.results)
         assert all(r.solution.origin == "searched" and r.chosen_by_outcome for r in own)
         first = min(own, key=lambda row: row.solution.sample_index)
-        assert (first.solution.outcome == "right") == tree.is_right
+        assert (first.solution.outcome == "right") == tree.is_chosen_right
     assert verify(Store(str(out))).is_sound
     run_verb(arith(out))
     assert list(read_trees(Store(str(out)))) == trees
@@ -121,22 +124,24 @@ def test_problems_without_golds_are_searched_and_their_answers_written(tmp_path:
     ]
     source, out = tmp_path / "problems.jsonl", tmp_path / "out"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    keys = [f"problems.source={source}", f"out={out}", "scorer=constant", "policy.max_tokens=100"]
-    keys += ["policy.engine=scripted", "search=best_of_n", "search.n=16", "choose=majority"]
-    result = run_verb(["search", "configs/search/arith-beam.yaml", *keys])
-    assert "of 1 problems" in result.output and "1 problems were left out" in result.output
-    assert "score 0.50, " in result.output and f"in {out}/answers.jsonl" in result.output
+    command = ["search", "configs/search/arith-beam.yaml", f"problems.source={source}"]
+    command += [f"out={out}", "scorer=constant", "policy.max_tokens=100", "policy.engine=scripted"]
+    command += ["search=best_of_n", "search.n=16", "choose=majority"]
+    said = run_verb(command).output
+    for part in (
+        "on 1 problems",
+        "1 problems were left out",
+        "score 0.50, ",
+        f"in {out}/answers.jsonl",
+    ):
+        assert part in said
     answers = [json.loads(line) for line in (out / "answers.jsonl").read_text().splitlines()]
     assert [row["outcome"] for row in answers][1:] == [None, None]
     assert (answers[0]["outcome"] == "right") == (answers[0]["answer"] == "0")
     assert answers[2]["problem_id"] == "mine"
     assert all(row["answer"] and 4 <= row["votes"] <= row["of_votes"] <= 16 for row in answers)
-    run_verb(["search", "configs/search/arith-beam.yaml", *keys])  # changes nothing
-    named = [*keys, f"out={tmp_path / 'named'}", "problems.answer_column=gold"]
-    assert (
-        "no answer: looked for gold"
-        in run_verb(["search", "configs/search/arith-beam.yaml", *named], code=2).output
-    )
+    named = [f"out={tmp_path / 'named'}", "problems.answer_column=gold"]
+    assert "no answer: looked for gold" in run_verb([*command, *named], code=2).output
 
 
 def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
     keys = [f"problems.source={source}", f"out={out}", "scorer=constant", "policy.max_tokens=100"]
     keys += ["search=beam", "search.n=2", "search.width=2"]
     narrow = "policy.engine={kind: scripted, max_context: 10}"
-    for _ in range(2):  # running it again changes nothing
+    for _ in range(2):  # a second run changes nothing
         done = run_verb(["search", "/dev/null", *keys, narrow], code=1)
         assert "no problem could be searched: all were left out" in done.output
     assert len((out / "rejects.jsonl").read_text().splitlines()) == 2
@@ -157,8 +162,8 @@ def test_a_search_that_leaves_out_every_problem_is_a_failure(tmp_path: Path) -> 
         (["search.width=3"], "must divide n=4"),
         (["search.wide=3"], "search.wide: not a setting of kind=beam"),
         (["search=deep"], "deep: is not among the searches"),
-        (["split.by=step"], "Set split.by=line or blank_line"),
-        (["split.by=sentence"], "Set split.by=line or blank_line"),
+        (["split.by=step"], "Set split.by=line or split.by=blank_line"),
+        (["split.by=sentence"], "Set split.by=line or split.by=blank_line"),
         (["scorer=prm", "scorer.prm=nowhere"], "nowhere"),
     ],
 )
@@ -170,18 +175,17 @@ def test_bad_input_is_one_clear_word(tmp_path: Path, keys: list[str], message: s
 
 def test_a_dry_run_checks_and_forecasts_and_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    keys = ["configs/search/arith-beam.yaml", f"out={out}", "scorer=exact", "search.n=4"]
+    keys = ["search", "configs/search/arith-beam.yaml", f"out={out}", "scorer=exact", "search.n=4"]
     keys += ["problems.limit=6", "problems.num_steps=[3,4]", "block_problems=2"]
-    fresh = run_verb(["search", *keys, "--dry-run"])
-    assert "search: beam, n=4" in fresh.output and f"{out}: not begun" in fresh.output
+    fresh = run_verb([*keys, "--dry-run"]).output
+    assert "search: beam, n=4" in fresh and f"{out}: the search has not begun" in fresh
     assert not out.exists()
-    run_verb(["search", *keys])
+    run_verb(keys)
     before = sorted(path.name for path in out.rglob("*"))
-    done = run_verb(["search", *keys, "--dry-run"])
+    done = run_verb([*keys, "--dry-run"]).output
     sampled = sum(tree.cost.num_sampled for tree in read_trees(Store(str(out))))
-    assert f"3 of 3 blocks are done\ntokens in all: {sampled:,}\n" in done.output
-    more = run_verb(["search", *keys, "problems.limit=12", "--dry-run"])
-    expected = re.search(r"3 of 6 blocks.*\ntokens in all: ([\d,]+) \(", more.output)
-    assert expected is not None
-    assert 1.3 * sampled < float(expected[1].replace(",", "")) < 3 * sampled
+    assert f"3 of 3 blocks are done\ntokens in all: {sampled:,}\n" in done
+    more = run_verb([*keys, "problems.limit=12", "--dry-run"]).output
+    (expected,) = re.findall(r"3 of 6 blocks.*\ntokens in all: ([\d,]+) \(", more)
+    assert 1.3 * sampled < float(expected.replace(",", "")) < 3 * sampled
     assert sorted(path.name for path in out.rglob("*")) == before

@@ -1,4 +1,4 @@
-"""Every field of every class of settings, also of requests: what it could do if anybody set it."""
+"""Every field of every settings class, also of requests, is checked for possible harm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mclabel.core.settings import AtMost, Harmless, Settings, TrustsCode, harmfu
 from mclabel.search.config import ServeSearchConfig
 
 OF_OTHER_TRAINERS = ("mclabel.rl.adapters.",)
-"""Modules that need packages which are not installed; they have no settings."""
+"""Prefixes of modules that need packages which are not installed, and that have no settings."""
 RISKY = (
     "trust",
     "code",
@@ -34,12 +34,12 @@ RISKY = (
     "module",
     "cluster",
 )
-"""Parts of names of fields that run code or read a secret."""
+"""Name parts of fields that run code or read a secret."""
 
 
 @cache
 def all_settings() -> list[type[Settings]]:
-    """All classes of settings of the package, those of components and requests among them."""
+    """Return all settings classes of the package, including those of components and requests."""
     for module in pkgutil.walk_packages(mclabel.__path__, "mclabel."):
         if not module.name.startswith(OF_OTHER_TRAINERS) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -95,7 +95,7 @@ def test_every_number_is_bounded(fields: dict[str, FieldInfo]) -> None:
 
 
 def _numbers(annotation: Any, marks: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """The marks of each number that a type may hold, in whatever it is nested."""
+    """Yield the annotations of each number in a type, at any level of nesting."""
     if annotation in (int, float):
         yield marks
     elif get_origin(annotation) is Annotated:
@@ -155,7 +155,7 @@ def test_a_bound_costs_nothing_to_check(width: int) -> None:
 
 
 def test_settings_by_key_are_looked_into() -> None:
-    """Those of a component of a test's own, since no built-in method has such a field."""
+    """The test uses its own component, since no built-in method has such a field."""
 
     class Risky(Settings):
         trust_remote_code: TrustsCode = False

@@ -1,4 +1,4 @@
-"""Files of a training's checkpoint that cannot be resumed from: one message names each."""
+"""Damaged files of a training checkpoint: the message names the file that prevents resuming."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mclabel.engines.pretrained import load_state
 from mclabel.prm.training.checkpoint import (
     check_checkpoint,
     check_trainer_files,
+    explain_write_errors,
     last_checkpoint,
-    writing,
 )
 from mclabel.run.trainings import mark_checkpoint
 
@@ -25,11 +25,23 @@ from mclabel.run.trainings import mark_checkpoint
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("trainer_state.json", b"\x80\x04\xff", "holds no state of a training (UnicodeDecodeError"),
-        ("trainer_state.json", b"[1]", "holds no state of a training (TypeError"),
-        ("trainer_state.json", b'{"other": 1}', "holds no state of a training (TypeError"),
+        (
+            "trainer_state.json",
+            b"\x80\x04\xff",
+            "does not hold the state of a training run (UnicodeDecodeError",
+        ),
+        ("trainer_state.json", b"[1]", "does not hold the state of a training run (TypeError"),
+        (
+            "trainer_state.json",
+            b'{"other": 1}',
+            "does not hold the state of a training run (TypeError",
+        ),
         ("trainer_state.json", b'{"global_step": "1"}', "global_step='1' must be of type int"),
-        ("scaler.pt", b"", "is the state of a loss scaler, which this training does not use"),
+        (
+            "scaler.pt",
+            b"",
+            "holds the state of a loss scaler. This training does not use a loss scaler",
+        ),
     ],
 )
 def test_a_damaged_file_of_the_trainer_is_named(
@@ -40,11 +52,11 @@ def test_a_damaged_file_of_the_trainer_is_named(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(TrainingError, match=re.escape(f"{tmp_path / name}: {said}")) as refused:
         check_trainer_files(tmp_path)
-    assert f"Remove the folder {tmp_path} to resume" in str(refused.value)
+    assert f"Remove the folder {tmp_path} to train from the start" in str(refused.value)
 
 
 def checkpoint(folder: Path, step: int) -> Path:
-    """A checkpoint of a few bytes that is marked as whole."""
+    """Return a checkpoint of a few bytes that is marked as complete."""
     made = folder / f"checkpoint-{step}"
     made.mkdir(parents=True)
     (made / "trainer_state.json").write_text(json.dumps({"global_step": step}))
@@ -71,7 +83,7 @@ def flip(path: Path) -> None:
         (lambda one: (one / "complete").write_text(""), "complete: damaged"),
         (
             lambda one: (one / "pytorch_model.bin").write_bytes(b"x"),
-            "pytorch_model.bin: is none of the files that were written with the others",
+            "pytorch_model.bin: does not belong to the checkpoint",
         ),
         (
             lambda one: shutil.copy(one.with_name("checkpoint-2") / "complete", one),
@@ -99,7 +111,7 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused_and_the_one_before
 
 
 def test_what_pytorch_says_of_a_file_that_is_no_state_does_not_get_through(tmp_path: Path) -> None:
-    torch.save({"a": Path}, tmp_path / "optimizer.pt")  # a class, which is code
+    torch.save({"a": Path}, tmp_path / "optimizer.pt")  # a class, which pickles as code
     with pytest.raises(EngineError) as refused:
         load_state(tmp_path / "optimizer.pt")
     assert str(tmp_path / "optimizer.pt") in str(refused.value)
@@ -119,7 +131,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(
 ) -> None:
     path = tmp_path / "file"
     path.symlink_to("/dev/full")
-    with pytest.raises(TrainingError) as refused, writing(path):
+    with pytest.raises(TrainingError) as refused, explain_write_errors(path):
         write(path)
-    assert re.match(rf"{path}: could not be written \(.*Free some space", str(refused.value))
+    assert re.match(rf"{path}: could not be written \(.*Free some disk space", str(refused.value))
     assert "\n" not in str(refused.value)

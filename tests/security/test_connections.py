@@ -1,4 +1,4 @@
-"""Connections that say nothing, names that look like this machine's, and upgrades of protocols."""
+"""Silent connections, host names that resemble this machine's, and protocol upgrades."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mclabel.serving import run as crowd_module
-from mclabel.serving.access import fenced
+from mclabel.serving.access import api_app
 from mclabel.serving.requests import json_response
 from mclabel.serving.run import Place, host_name, is_loopback, listen, make_server
 
@@ -26,14 +26,14 @@ HALF = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 
 @contextmanager
 def serving(token: str | None, places: int) -> Iterator[int]:
-    """The port of a server with few places."""
+    """Yield the port of a server with a limited number of connections."""
 
     async def hello(request: Request) -> Response:
         return json_response({"said": "hello"})
 
     place = Place(port=0, token=token)
     with listen(place) as listening:
-        server = make_server(fenced([Route("/", hello)], token), places=places)
+        server = make_server(api_app([Route("/", hello)], token), places=places)
         run: Callable[[], Any] = lambda: asyncio.run(server.serve(sockets=[listening]))  # noqa: E731
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -74,7 +74,7 @@ def test_who_shows_no_token_holds_at_most_half_of_the_places() -> None:
             assert asked(friend, **key)[0] == 200
         assert [friend.sock for friend in friends] == sockets, "none of them was ended"
         told = silent.makefile("rb").read()
-        assert told.startswith(b"HTTP/1.1 503") and b"show the server's token" in told
+        assert told.startswith(b"HTTP/1.1 503") and b"with the server's token" in told
         for friend in [*friends, late]:
             friend.close()
 
@@ -95,8 +95,8 @@ def test_a_header_has_its_time(monkeypatch: pytest.MonkeyPatch, said: bytes) -> 
     monkeypatch.setattr(crowd_module, "HEADER_S", 0.1)
     with serving(None, places=16) as port, connected(port, said) as silent:
         told = silent.makefile("rb").read()  # until the server closes the connection
-        assert told.startswith(b"HTTP/1.1 408") and b"did not come within" in told
-        monkeypatch.undo()  # a busy machine may take longer for an honest header
+        assert told.startswith(b"HTTP/1.1 408") and b"did not arrive within" in told
+        monkeypatch.undo()  # a busy machine may need longer for a valid header
         assert asked(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S))[0] == 200
 
 
@@ -124,7 +124,7 @@ def test_an_upgrade_is_refused_in_words(upgrade: str) -> None:
     with serving(None, places=16) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         status, body = asked(client, **headers)
-        assert status == 400 and b"speaks plain HTTP: no WebSocket" in body
+        assert status == 400 and b"supports only plain HTTP" in body
         client.close()
     with serving("secret", places=16) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)

@@ -1,4 +1,4 @@
-"""Every verb that opens a stranger's run or configuration, given hostile ones: nothing runs."""
+"""Verbs that open a foreign run or configuration execute no code from hostile ones."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ VERBS: dict[str, Verb] = {
     "eval processbench": lambda w, run, out: [
         *("eval", "processbench", w["processbench_gsm8k.jsonl"], "--labels", run)
     ],
-    "compact": lambda w, run, out: ["compact", run],
 }
-"""Verbs that open a run; the last ones change it."""
+"""Verbs that open a run."""
 CONFIGURED: dict[str, tuple[list[str], ...]] = {
     "label": (
         ["label"],
@@ -60,11 +59,11 @@ CONFIGURED: dict[str, tuple[list[str], ...]] = {
     "train": (["train"], ["train", "--preflight"]),
     "best-of-n": (["eval", "best-of-n"],),
 }
-"""Commands that read a configuration of each kind."""
+"""Commands that read a configuration, by its kind."""
 
 
 class Stranger:
-    """A folder of a stranger's, from which the user runs the verbs."""
+    """A hostile folder of another person, in which the user runs the verbs."""
 
     def __init__(self, folder: Path) -> None:
         self.canary, self.folder = folder / "canary", folder / "theirs"
@@ -81,7 +80,7 @@ class Stranger:
         self.configurations = hostile_configurations(self.folder, self.canary, MODULE, model)
 
     def invoke(self, arguments: list[str]) -> str | None:
-        """What is wrong with how a command ends, if anything is."""
+        """Run a command, and return what is wrong with its end, or None."""
         result = CliRunner().invoke(main, arguments, input="y\n" * 9)
         if self.canary.exists():
             self.canary.unlink()
@@ -100,7 +99,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
 
 @pytest.fixture(autouse=True)
 def in_their_folder(stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The user stands in the stranger's folder, and Python finds modules there."""
+    """The working directory is the hostile folder, and Python finds modules there."""
     monkeypatch.chdir(stranger.folder)
     monkeypatch.syspath_prepend(stranger.folder)
     yield

@@ -1,4 +1,4 @@
-"""Text that a model wrote stays text on every page: report, viewer, annotation, notebook."""
+"""Model texts are never executed on any page: report, viewer, annotation, notebook."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ for (const attempt of tries) try { attempt(); } catch { continue; }
 
 
 def hostile_rows() -> list[LabeledSolution]:
-    """Two solutions, one of whose sources points at places."""
+    """Return two solutions, one of which has a source that marks places in its text."""
     short = ALL[:2000]
     rows = [
         solution(n, [f"{short}\n", f"{short} 2\n", "end"], [2, 0, 0], outcome=Outcome.WRONG,
@@ -61,7 +61,7 @@ def trees(folder: Path) -> str:
 
 
 def choices(folder: Path) -> str:
-    """An evaluation whose scorers, groups and examples have hostile texts."""
+    """Return an evaluation whose scorers, groups and examples have hostile texts."""
     place = Path(evaluation(folder, **SCORED, **{ALL[:300]: 0.5})) / "best_of_n.json"
     report = json.loads(place.read_text())
     case = dict.fromkeys(("problem_id", "answer", "problem", "chosen", "right"), ALL)
@@ -82,12 +82,12 @@ RUNS: dict[str, Callable[[Path], str]] = {
 
 
 def notebook_page() -> str:
-    """Return what a notebook shows of a hostile solution."""
+    """Return a notebook's HTML for a hostile solution."""
     return hostile_rows()[0]._repr_html_()
 
 
 class Tags(HTMLParser):
-    """Names of the tags of a page, and their attributes."""
+    """A parser that collects the tags and attributes of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -110,7 +110,9 @@ def test_no_markup_of_a_model_is_in_a_page(kind: str, tmp_path: Path) -> None:
         assert not {"\x1b", "\x00", "\u202e", "\u200b"} & set(page)
     assert "&lt;script&gt;window.executed=1&lt;/script&gt;" in page and "a" * 10_000 not in page
     tags = Tags(page)
-    assert tags.names.count("script") == tags.names.count("style") == (kind != "notebook")
+    is_report = kind != "notebook"
+    assert tags.names.count("style") == is_report
+    assert tags.names.count("script") == 2 * is_report  # the scripts of the theme and of LaTeX
     assert not {"img", "iframe", "object", "embed", "form", "base"} & set(tags.names)
     for name, value in tags.attributes:
         assert not name.startswith("on") and name != "src", (name, value)
@@ -144,7 +146,8 @@ def views_of_viewer(browser: WebDriver, folder: Path) -> Iterator[str]:
         browser.get(f"{process.origin}/?id=solution-0&with=solution-1")
         until(lambda: len(texts(browser, ".side")) == 2, "both")
         yield "side by side"
-        browser.execute_script(INJECT)  # the counter counts, and the fence holds
+        # checks that violations are counted and that the policy blocks scripts
+        browser.execute_script(INJECT)
         assert until(lambda: violations(browser), "the fence")
         assert browser.execute_script("return window.executed") is None
 

@@ -1,4 +1,4 @@
-"""Code that a configuration file or a run names runs only if the command line names it, too."""
+"""Code that a configuration file or a run names only runs if the command line also names it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Mine(FixedEstimator):
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a module that Python finds, which leaves a mark when it is imported."""
+    """Yield the name of an importable module, which leaves a mark when it is imported."""
     name = f"own_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -142,7 +142,10 @@ def test_another_name_of_a_module_is_not_allowed_by_one(tmp_path: Path, own: str
     [
         ("subprocess.getoutput", "subprocess is another module"),
         ("os.path.exists", "os is another module"),
-        ("FixedEstimator", "estimators.fixed:FixedEstimator is what .*FixedEstimator is"),
+        (
+            "FixedEstimator",
+            "estimators.fixed:FixedEstimator is the actual object of .*FixedEstimator",
+        ),
     ],
 )
 def test_an_allowed_module_lends_nothing_that_it_imports(
@@ -228,7 +231,7 @@ def labelled_run(folder: Path, *changes: str) -> Path:
 
 
 def record(run: Path, **changes: object) -> None:
-    """Change what a run has recorded, and sign it."""
+    """Change the recorded configuration of a run, and update the digest."""
     manifest, _ = read_object((run / "run.json").read_bytes())
     manifest["config"] |= changes
     (run / "run.json").write_text(json.dumps(with_digest(manifest)))

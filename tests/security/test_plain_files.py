@@ -1,4 +1,4 @@
-"""Pipes and devices in folders: they are named at once, whatever the folder is."""
+"""Pipes and devices in folders are reported at once, in any kind of folder."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_checkpoint_holds_plain_files(tmp_path: Path, name: str, damage: Damag
 
 
 def test_a_link_to_a_plain_file_is_one(prm: Path, tmp_path: Path) -> None:
-    """As in the cache of the Hugging Face hub."""
+    """The Hugging Face hub's cache consists of such links."""
     (prm / "config.json").rename(tmp_path / "blob")
     (prm / "config.json").symlink_to(tmp_path / "blob")
     load_model_config(str(prm), trust_remote_code=False)

@@ -1,4 +1,4 @@
-"""Three hundred random requests to each server: none hangs it, none ends it."""
+"""300 random requests to each server neither hang nor end it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.viewer_process import ViewerProcess
 
 NUM_REQUESTS = 300
 SLOW_S = 20.0
-"""Seconds after which a server counts as hanging: honest answers take milliseconds."""
+"""Seconds after which a server counts as hanging; normal answers take milliseconds."""
 OTHERS: Sequence[Any] = (
     *(None, True, False, "", "x", "1", [], [[]], {}, {"kind": "beam"}, [None], [1], -1, 0, 1.5),
     *(1e308, -1e308, 2**63 - 1, 2**63, -(2**63), 10**12, 10**30, "\ud800", "x" * 5_000),
@@ -30,7 +30,7 @@ OTHERS: Sequence[Any] = (
 
 
 def near(*bounds: int) -> list[Any]:
-    """Numbers at bounds, just below them and just above."""
+    """Return the bounds, and the numbers just below and just above them."""
     return [bound + by for bound in bounds for by in (-1, 0, 1)]
 
 
@@ -43,21 +43,21 @@ def ask_at_random(
     seed: int = 0,
     cookie: str = "",
 ) -> dict[int, int]:
-    """Send random requests, each of which must be answered or begun soon, as a simple one is.
+    """Send random requests, and check after each that a simple request is answered soon.
 
-    A request that has not been answered soon is given up: its search or scoring may go on for as
-    long as it likes, as long as the server answers others.
+    A random request that is not answered soon is abandoned. Its search or scoring may take any
+    time, as long as the server answers other requests.
 
     Args:
-        port: of the server.
-        path: of the random requests, which have a body; None for some that only look.
-        simple: path that another client asks meanwhile.
-        make: from random numbers a body, or the path of a request that only looks.
-        seed: of the random numbers.
-        cookie: of every request.
+        port: port of the server.
+        path: path of the random requests, which have a body; None for GET requests.
+        simple: path of the simple requests, sent by another client.
+        make: function from random numbers to a body, or to the path of a GET request.
+        seed: seed of the random numbers.
+        cookie: cookie of every request.
 
     Returns:
-        How often each status was answered; 0 stands for requests that were begun.
+        Number of answers by status; 0 stands for abandoned requests.
     """
     draw, found = random.Random(seed), dict[int, int]()
     for _ in range(NUM_REQUESTS):
@@ -113,8 +113,8 @@ KEYS: dict[str, list[Any]] = {
 }
 
 
-def some(draw: random.Random, keys: dict[str, list[Any]]) -> dict[str, Any]:
-    """One to three of the keys, with a value near a bound, or one of another type."""
+def random_settings(draw: random.Random, keys: dict[str, list[Any]]) -> dict[str, Any]:
+    """Return one to three of the keys, with a value near a bound or of another type."""
     return {
         key: draw.choice(OTHERS if draw.random() < 0.3 else keys[key])
         for key in draw.sample(sorted(keys), min(len(keys), draw.randint(1, 3)))
@@ -122,19 +122,19 @@ def some(draw: random.Random, keys: dict[str, list[Any]]) -> dict[str, Any]:
 
 
 def search_request(draw: random.Random) -> Any:
-    """A problem, with some keys of a request and of a method."""
+    """Return a problem, with some keys of a request and of a method."""
     problem = {"role": "user", "content": f"P{draw.random()} [answer 1]"}
     body: dict[str, Any] = {"model": "arith:policy", "messages": [problem]}
     kind = draw.choice(sorted(METHODS))
     if draw.random() < 0.7:
-        body["search"] = {"kind": kind, **some(draw, METHODS[kind])}
+        body["search"] = {"kind": kind, **random_settings(draw, METHODS[kind])}
     if draw.random() < 0.6:
-        body |= some(draw, KEYS)
+        body |= random_settings(draw, KEYS)
     return body
 
 
 def score_request(draw: random.Random) -> Any:
-    """Completions, some of whose fields are of another type."""
+    """Return completions, some of which have fields of another type."""
     items: list[Any] = []
     for _ in range(draw.choice([0, 1, 2, 1_024, 1_025] if draw.random() < 0.1 else [1, 2])):
         item = {"problem": "p", "completion": "1 + 1 = 2\n\\boxed{2}", "answer": "2"}
@@ -146,7 +146,7 @@ def score_request(draw: random.Random) -> Any:
 
 NAMES = ["state", "solutions", "place", "summary", "export", "solution", "rollouts", "grades"]
 NAMES += ["scores", "text", "text", "text", "nothing"]
-"""What the viewer is asked for; the last is not there."""
+"""Paths of the viewer's API; the last one does not exist."""
 NUMBERS: list[Any] = [*near(0, 1, 50, 200, 1_000, 10**9, 2**31, 2**63), 10**400, -1.5, 1e308]
 NUMBERS += ["nan", "-nan", "inf", "1e400", "\u0663", "\u00b2", "1_0", "+1", " 1 ", "0x1", "", "\0"]
 NUMBERS += ["1" * 5_000, "\ud800", "'; DROP TABLE solutions; --", "%", "x" * 20_000]
@@ -161,7 +161,7 @@ ASKED = {name: values for names, values in _ASKED.items() for name in names.spli
 
 
 def look(draw: random.Random, ids: list[str]) -> str:
-    """A path with parameters, some of them several times."""
+    """Return a path with parameters, some of which occur several times."""
     names = draw.choices(sorted(ASKED), k=draw.randint(0, 4))
     asked = [(name, draw.choice(ASKED[name])) for name in names]
     if draw.random() < 0.6:

@@ -1,4 +1,4 @@
-"""A signal ends every server, also one whose event loop hangs."""
+"""A signal ends every server, even if its event loop hangs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 WAIT_S = 120.0
 END_S = 30.0
-"""Far more than a server has, so that a busy machine fails no test; without a limit it hangs."""
+"""Maximum seconds until a server has ended, far above its own limit, for busy machines."""
 SPINS = '''
 import pathlib
 

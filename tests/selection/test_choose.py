@@ -1,4 +1,4 @@
-"""Choosing with exact probabilities."""
+"""Selection of solutions with exact probabilities."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_problems_take_turns() -> None:
 @pytest.mark.parametrize(
     ("budget", "more", "said"),
     [
-        (6, {}, "to choose 6 solutions, but of 6 in the pool it ranks 5 and can take 5"),
+        (6, {}, "to choose 6 solutions, but of 6 in the pool it ranks 5 and can choose 5"),
         (
             5,
             {"per_problem": 2},
-            "it ranks 5 and can take 4, 2 of a problem at most. Lower budget",
+            "it ranks 5 and can choose 4 with at most 2 from a problem. Lower budget",
         ),
     ],
 )
@@ -58,10 +58,10 @@ def test_four_of_five_are_convincing_wrong_answers() -> None:
     keys = [place / 10 for place in range(10)]
     settings: dict[str, Any] = {"wrong_share": 0.8, "budget": 5}
     assert chosen(keys, "abcdefghij", "01234567", **settings).certain.tolist() == [7, 6, 5, 4, 9]
-    # either kind fills up where the other runs short
+    # If one kind has too few solutions, the other kind fills the remaining places.
     assert chosen(keys, "abcdefghij", "01", **settings).certain.tolist() == [1, 0, 9, 8, 7]
     assert chosen(keys, "abcdefghij", "0123456789", **settings).certain.tolist() == [9, 8, 7, 6, 5]
-    # both count for the most of a problem
+    # Both kinds count towards the limit per problem.
     one = chosen(keys, "aaaaabbbbb", "01234567", **settings, per_problem=3)
     assert Counter(place // 5 for place in one.certain.tolist()) == {0: 2, 1: 3}
 
@@ -72,7 +72,7 @@ def test_a_share_of_the_budget_is_drawn() -> None:
 
 
 def test_every_other_solution_is_drawn_with_the_probability_that_is_given() -> None:
-    """Over 2,000 seeds, each of 16 others (one without a score) is drawn 4 times in 16."""
+    """Over 2,000 seeds, each of the 16 others (one without a score) is drawn 4 times in 16."""
     keys, counts = [place / 20 for place in range(19)] + [NAN], Counter[int]()
     for seed in range(2000):
         one = chosen(keys, "a" * 20, budget=8, uniform_share=0.5, seed=seed)

@@ -1,4 +1,4 @@
-"""What rules make of a scored solution."""
+"""Values that selection rules compute from a scored solution."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ def test_what_a_function_may_take(own: ModuleType) -> None:
 
 @pytest.mark.parametrize("scores", [[], [0.5, 1.5], [float("nan")], ["0.5"], "0.5", None, [True]])
 def test_scores_that_are_none(scores: Any) -> None:
-    with pytest.raises(DataError, match=r"solution x: scores=.*Give what `mclabel score` has"):
+    with pytest.raises(DataError, match=r"solution x: scores=.*Give the output of `mclabel score`"):
         scored_solution("solution x", "P", ("a",), {"scores": scores}, None, min)

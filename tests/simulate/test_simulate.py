@@ -1,4 +1,4 @@
-"""The simulator against values that it must honour, and pools against the run they come from."""
+"""The simulator compared with its given values, and pools compared with their source run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SPOKEN = {"+": "plus", "-": "minus", "*": "times", "/": "divided by", "//": "di
 
 
 def paraphrase(step: str, rng: random.Random) -> str:
-    """The step in other words: same quantities, another form; anything else as it is."""
+    """Return the step in other words with the same quantities, or an unknown form unchanged."""
     if answer := _ANSWER.search(step):
         value = answer[1]
         return rng.choice(

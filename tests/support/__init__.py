@@ -1,1 +1,1 @@
-"""What tests share: worlds to run in, servers, faults, checks."""
+"""Simulated worlds, servers, faults and checks for several test modules."""

@@ -1,16 +1,16 @@
-"""Proves that a backtracking matcher takes linear time, or finds the word that it stumbles on.
+"""Proof that a backtracking regex matcher takes linear time, or a word that makes it slow.
 
-A matcher that goes back explores paths through the pattern's automaton. Their number for a prefix
-of the text is bounded, and so the steps are linear in the length, unless some word leads from a
-state p back to p, from p to another state q, and from q to q (Weber and Seidl 1991; Weideman et al.
-2016): then every repetition of that word adds a path. A search is the automaton with a loop before
-it. The other way round the finding may be a false alarm: priorities prune paths, and of what stands
-around a place one character on each side is looked at.
+A backtracking matcher explores paths through the pattern's automaton. The number of paths for a
+prefix of the text is bounded, and so the steps are linear in the length, unless one word leads from
+a state p back to p, from p to another state q, and from q to q (Weber and Seidl 1991; Weideman et
+al. 2016). Then every repetition of that word adds a path. A search is modelled as the automaton
+with a loop before it. A word that is found may be a false alarm: priorities prune paths, and only
+one character on each side of a place is examined.
 
-What a possessive repetition of single characters leaves behind is no such character, and a
-look-around of one character, an anchor or a boundary is taken at its word; any other look-ahead is
-walked through as one more path. A repetition of up to `MAX_COUNT` times is a constant factor; a
-longer one counts as unbounded.
+The character after a possessive repetition of single characters is one that the repetition cannot
+read. Other possessive repetitions are modelled as greedy ones. A look-around of one character, an
+anchor or a boundary is modelled exactly. Any other look-ahead is explored as one more path. A
+repetition of up to `MAX_COUNT` times is a constant factor; a longer repetition counts as unbounded.
 """
 
 from __future__ import annotations
@@ -27,28 +27,33 @@ from tests.support.attacks import alphabet_of
 from tests.support.regex_nodes import CHARACTERS, REPEATS, fits
 
 MAX_COPIES = 10
-"""Of what is repeated by count."""
+"""Largest number of copies that represent a counted repetition."""
 MAX_COUNT = 100
-"""A count up to this is a constant."""
+"""Largest count of a repetition that is taken as a constant factor."""
 _START = -1
-"""The class of what stands before the text."""
+"""Class of the place before the text's first character."""
 
 Guard = Callable[[int, int], bool]
-"""Whether an empty edge may be taken between a character of one class and one of another."""
+"""Function that returns True if an empty edge may be taken between characters of two classes."""
 Walks = dict[int, Counter[int]]
-"""By the class of a character: states after reading it, each with the number of ways to it."""
+"""States after a read character, by its class, each with the number of ways to the state."""
 Moves = Callable[[tuple[int, ...], int], Iterator[tuple[int, tuple[int, ...]]]]
-"""Classes that are read, each with a state of a product after it, by the state and the context."""
+"""Function from a product state and a context to the classes that can be read, each with the next
+product state.
+"""
 
 
 @dataclass
 class _Automaton:
-    """States by number; `reads` edges take a character of some classes, `empty` ones none."""
+    """States by number.
+
+    `reads` edges read a character of some classes; `empty` edges read nothing.
+    """
 
     reads: list[list[tuple[frozenset[int], int]]] = field(default_factory=list)
     empty: list[list[tuple[Guard | None, int]]] = field(default_factory=list)
     always: list[list[int]] = field(default_factory=list)
-    """Ends of empty edges that can be taken at last, whatever follows."""
+    """Ends of the empty edges that can finally be taken whatever follows."""
 
     def state(self) -> int:
         self.reads.append([])
@@ -58,7 +63,7 @@ class _Automaton:
 
 
 class Analysis:
-    """The automaton of a pattern over classes of characters that its sets tell apart."""
+    """The automaton of a pattern over the classes of characters that its sets distinguish."""
 
     def __init__(self, pattern: re.Pattern[str], *, search: bool) -> None:
         self.flags = pattern.flags
@@ -80,7 +85,7 @@ class Analysis:
         self._reach: dict[int, set[int]] = {}
 
     def stumbling_word(self) -> str | None:
-        """A word whose repetition adds paths; None if there is none."""
+        """Return a word whose repetition adds paths; None if there is no such word."""
         circles = self._circles()
         for one in circles:
             for p in sorted(one):
@@ -94,7 +99,7 @@ class Analysis:
                             return word
         return None
 
-    # The automaton.
+    # Construction of the automaton.
 
     def _sequence(self, items: Sequence[Any], at: int) -> int:
         for op, value in items:
@@ -132,7 +137,7 @@ class Analysis:
             return self._look(op is names.ASSERT, direction, items, at)
         if op is names.AT:
             return self._edge(at, self._anchor(value))
-        if op is names.GROUPREF:  # anything that the group matches
+        if op is names.GROUPREF:  # any text that the group's pattern matches
             return self._sequence(self.groups[value], at)
         raise NotImplementedError(op)
 
@@ -147,7 +152,7 @@ class Analysis:
             self.graph.always[at].append(end)
 
     def _at_last(self, state: int) -> set[int]:
-        """States that can be reached from one without reading."""
+        """Return the states that are reachable without reading a character."""
         return _closure(state, dict(enumerate(map(set, self.graph.always)))) | {state}
 
     def _repeat(self, op: Any, low: int, high: Any, items: Any, at: int) -> int:
@@ -167,14 +172,14 @@ class Analysis:
         return end
 
     def _left(self, op: Any, items: Any) -> Guard | None:
-        """What may follow a possessive repetition: nothing that one more turn could take."""
+        """Return the guard after a possessive repetition: the next character cannot extend it."""
         if op is not names.POSSESSIVE_REPEAT:
             return None
         taken = self._single(items)
         return lambda _, following: following not in taken
 
     def _single(self, items: Any) -> frozenset[int]:
-        """Classes of characters that are surely taken as a whole turn."""
+        """Return the classes of characters each of which is always read as one full repetition."""
         found = list(items)
         if len(found) != 1:
             return frozenset()
@@ -223,10 +228,10 @@ class Analysis:
         fit = fits(op, value, self.flags)
         return frozenset(i for i in self.all if fit(self.letters[i]))
 
-    # Its paths. What was read last is a part of every state: all paths share it.
+    # Paths of the automaton. The last read class belongs to every state, as all paths share it.
 
     def _contexts(self) -> dict[int, int]:
-        """By the class that was read last: the first class that all guards take alike."""
+        """Return, for each last read class, the first class that all guards treat alike."""
         guards = [guard for edges in self.graph.empty for guard, _ in edges if guard is not None]
         first: dict[tuple[bool, ...], int] = {}
         found = {}
@@ -236,7 +241,7 @@ class Analysis:
         return found
 
     def _walk(self, state: int, context: int) -> Walks:
-        """What a state comes to by reading one character; a class that it cannot read is absent."""
+        """Return the states after reading one character, by its class if it can be read."""
         if (known := self._walked.get((state, context))) is not None:
             return known
         found: Walks = {}
@@ -250,7 +255,7 @@ class Analysis:
                 if guard is not None:
                     passing = frozenset(one for one in open_to if guard(context, one))
                 if passing and seen.count(end) < 2:
-                    # A second turn of a body that may be empty counts.
+                    # A body that may be empty can be repeated a second time.
                     visit(end, (*seen, end), passing)
 
         visit(state, (state,), self.all)
@@ -258,7 +263,7 @@ class Analysis:
         return found
 
     def _circles(self) -> list[frozenset[int]]:
-        """Sets of states that lie on a common circle, of those that can be reached."""
+        """Return the sets of reachable states that lie on a common cycle."""
         after: dict[int, set[int]] = {}
         waiting = [self.start]
         while waiting:
@@ -283,7 +288,7 @@ class Analysis:
     def _word(
         self, p: int, q: int, around_p: frozenset[int], around_q: frozenset[int]
     ) -> str | None:
-        """A word from p to p, from p to q and from q to q at once."""
+        """Return a word from p to p, from p to q and from q to q at once."""
         if q not in self._reach[p]:
             return None
 
@@ -293,7 +298,8 @@ class Analysis:
                 for x in around_p & from_a[following].keys():
                     for z in around_q & from_c[following].keys():
                         if p == self.start and self.search and z in self.matched:
-                            continue  # what was read so far is a match, and not searched again
+                            # the text so far is already a match, so it is not searched again
+                            continue
                         for y in from_b[following]:
                             if q == y or q in self._reach[y]:
                                 yield following, (x, y, z)
@@ -301,7 +307,7 @@ class Analysis:
         return self._repeated((p, p, q), (p, q, q), moves)
 
     def _two_ways_round(self, p: int, around: frozenset[int]) -> str | None:
-        """A word that leads from p to p in two ways."""
+        """Return a word that leads from p to p in two ways."""
 
         def moves(key: tuple[int, ...], context: int) -> Iterator[tuple[int, tuple[int, ...]]]:
             a, b, parted = key
@@ -315,9 +321,9 @@ class Analysis:
         return self._repeated((p, p, 0), (p, p, 1), moves)
 
     def _repeated(self, begin: tuple[int, ...], goal: tuple[int, ...], moves: Moves) -> str | None:
-        """A word from one state of a product to another that can follow itself."""
+        """Return a repeatable word from one state of a product to another."""
         for last in sorted({self.context[one] for one in self.all}):
-            words = {(begin, last): ""}  # the word comes after itself, so after its own end
+            words = {(begin, last): ""}  # the word repeats, so its own end comes before it
             waiting = deque(words)
             while waiting:
                 key, before = waiting.popleft()

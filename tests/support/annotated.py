@@ -1,4 +1,4 @@
-"""Events of people, and `mclabel annotate` as a process of its own."""
+"""Annotation events, and `mclabel annotate` in a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.annotate.events import Event, parse_event
-from mclabel.annotate.gold import GoldLine, with_gold
+from mclabel.annotate.gold import GoldLine, add_gold_items
 from mclabel.annotate.items import Item, Settings, draw_items, texts_digest
 from mclabel.annotate.storage import EventLog, locked_events, read_folder, write_folder
 from mclabel.core.records import LabeledSolution
@@ -35,7 +35,7 @@ ONLY = Item(
 
 @contextmanager
 def begun_log(folder: Path) -> Iterator[EventLog]:
-    """The log of a folder, which is begun with `ONLY` if it holds nothing."""
+    """Open a folder's event log; an empty folder is first set up with the item `ONLY`."""
     folder.mkdir(exist_ok=True)
     with locked_events(folder) as file:
         if not (folder / "annotations.json").exists():
@@ -51,7 +51,7 @@ def add_events(folder: Path, events: Iterable[Event]) -> None:
 
 
 def event(number: int = 0, **changes: Any) -> Event:
-    """A valid event; `number` makes it another one."""
+    """Return a valid event; events of different numbers differ."""
     content: dict[str, Any] = {
         "id": f"event-{number:04d}",
         "person": "ana",
@@ -68,13 +68,13 @@ def event(number: int = 0, **changes: Any) -> Event:
 
 
 class AnnotateProcess:
-    """`mclabel annotate` with some arguments; a context manager that ends it as Ctrl-C does."""
+    """`mclabel annotate` as a context manager that ends it as Ctrl-C does."""
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments
         self.addresses: dict[str, str] = {}
         self.said = ""
-        """What it prints when it ends."""
+        """Output of the process after its start; empty until the process has ended."""
 
     def __enter__(self) -> AnnotateProcess:
         self.process = subprocess.Popen(
@@ -91,7 +91,7 @@ class AnnotateProcess:
             elif line.startswith("Stop"):
                 break
         else:
-            raise RuntimeError("mclabel annotate has ended without an address")
+            raise RuntimeError("mclabel annotate ended without printing an address")
         self.origin = f"http://127.0.0.1:{self.port}"
         return self
 
@@ -101,14 +101,14 @@ class AnnotateProcess:
         self.said = self.process.communicate(timeout=60)[0]
 
     def cookie(self, person: str) -> str:
-        """What a browser keeps after the address was opened."""
+        """Open a person's address and return the cookie that a browser keeps."""
         _, headers, _ = self.ask("GET", self.addresses[person].removeprefix(self.origin))
         return headers["set-cookie"].split(";")[0]
 
     def ask(
         self, method: str, path: str, body: object = None, **headers: str
     ) -> tuple[int, dict[str, str], str]:
-        """Status, headers and body of an answer."""
+        """Send a request; return the status, headers and body of the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         sent = None if body is None else body if isinstance(body, str) else json.dumps(body)
         kind = {} if body is None else {"content-type": "application/json"}
@@ -119,19 +119,19 @@ class AnnotateProcess:
         return response.status, {k.lower(): v for k, v in response.getheaders()}, content
 
     def get(self, path: str, person: str) -> Any:
-        """What the page of a person is told."""
+        """Return the decoded response that a person's page gets."""
         status, _, body = self.ask("GET", path, cookie=self.cookie(person))
         assert status == 200, body
         return json.loads(body)
 
     def post(self, content: object, person: str, **headers: str) -> tuple[int, str]:
-        """Status and body of the answer to an event."""
+        """Send an event; return the status and body of the response."""
         sent = {"cookie": self.cookie(person), "origin": self.origin, **headers}
         status, _, body = self.ask("POST", "/api/events", content, **sent)
         return status, body
 
     def opinion(self, person: str, solution: str, ratings: list[str | None], **more: Any) -> Any:
-        """A valid event on a solution of the run."""
+        """Return a valid event on a solution of the run."""
         digest = self.get(f"/api/item?id={solution}", person)["digest"]
         content: dict[str, Any] = {
             "id": f"{person}-{solution}-1",
@@ -155,20 +155,20 @@ def annotated_folder(
     gold: list[GoldLine] | None = None,
     **settings: Any,
 ) -> list[Item]:
-    """A folder of annotations of all rows, with what people said of solutions: changes of events.
+    """Make a folder with annotations of all rows.
 
     Args:
-        folder: to be made.
-        rows: of the run.
-        said: by person and solution.
-        gold: that is mixed in.
-        settings: of the draw.
-    """  # fmt: skip
+        folder: folder to be made.
+        rows: labelled solutions of the run.
+        said: changes of an annotation event, by person and solution.
+        gold: gold lines that are mixed in.
+        settings: settings of the draw.
+    """
     folder.mkdir()
     chosen = Settings(id="test", run="run", run_id="run", **settings)
     items = draw_items(lambda: rows, chosen)
     if gold is not None:
-        items = with_gold(items, gold, lambda: rows, chosen)
+        items = add_gold_items(items, gold, lambda: rows, chosen)
     write_folder(folder, chosen, items)
     digests = {item.id: item.digest for item in items}
     events = [

@@ -1,4 +1,4 @@
-"""Simulated people: how they label solutions whose first errors are known."""
+"""Simulated annotators of solutions whose first errors are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Ints = NDArray[np.int64]
 
 
 def first_errors(rng: np.random.Generator, count: int) -> tuple[Ints, Ints]:
-    """First errors, the number of steps for none, and numbers of steps of some solutions."""
+    """Return random first errors and numbers of steps.
+
+    The number of steps stands for no error.
+    """
     num_steps = rng.integers(3, 8, count)
     wrong = rng.random((count, 8)) < 0.12
     first = np.argmax(wrong, 1)
@@ -25,19 +28,22 @@ def first_errors(rng: np.random.Generator, count: int) -> tuple[Ints, Ints]:
 
 
 def names(rng: np.random.Generator, accuracy: float, errors: Ints, num_steps: Ints) -> Ints:
-    """What a person names who is right with a chance of `accuracy`, and else names any other."""
+    """Return first errors named by a person who is right with a chance of `accuracy`.
+
+    Otherwise the person names a random other one.
+    """
     others = (errors + rng.integers(1, num_steps + 1)) % (num_steps + 1)
     return np.where(rng.random(len(errors)) < accuracy, errors, others)
 
 
 def ratings(named: int, steps: int) -> list[str | None]:
-    """What a person rates who names a first error, or the number of steps for none."""
+    """Return the ratings of a person who names a first error; `named=steps` means no error."""
     rated: list[str | None] = ["good"] * min(named, steps)
     return rated if named >= steps else [*rated, "bad", *[None] * (steps - named - 1)]
 
 
 def rollouts(rng: np.random.Generator, errors: Ints, num_steps: Ints) -> NDArray[np.float64]:
-    """Chances of first errors by rollouts: the truth seven times in ten, else any place."""
+    """Return chances of first errors that favour the truth seven times in ten."""
     chances = np.zeros((len(errors), int(num_steps.max()) + 1))
     for row, (error, steps) in enumerate(zip(errors, num_steps, strict=True)):
         seen = error if rng.random() < 0.7 else rng.integers(0, steps + 1)
@@ -51,7 +57,7 @@ def rollouts(rng: np.random.Generator, errors: Ints, num_steps: Ints) -> NDArray
 def write_labelled(
     folder: Path, num_steps: Ints, named: Mapping[str, Ints], **settings: Any
 ) -> Sequence[str]:
-    """A folder in which everybody has labelled every solution; ids of the solutions."""
+    """Write a folder in which all people have labelled all solutions; return the solutions' ids."""
     folder.mkdir()
     people = tuple(named)
     items = [

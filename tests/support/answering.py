@@ -11,13 +11,13 @@ CLOSING = "</think>\n\nThe answer is \\boxed{"
 
 
 class AnsweringEngine(ScriptedEngine):
-    """Each line of its thinking may go wrong or put right what is; it is asked for a number.
+    """An engine whose thinking may go wrong at each line and be corrected at a later one.
 
-    Answers at once and at the end are right where nothing stands wrong.
+    Its answers on demand and at the end are right if no error stands uncorrected.
     """
 
     class Settings(ScriptedEngine.Settings):
-        """As the scripted policy."""
+        """Settings of the scripted policy with a number of lines."""
 
         num_lines: int = 6
 

@@ -1,4 +1,4 @@
-"""Strings that may make a pattern slow, made from what it matches itself."""
+"""Texts that may make a pattern slow, made from parts of the pattern itself."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ _PLAIN = "a1 x.!\n\x00AZé"
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A text of any length: a beginning, a word again and again, and an end."""
+    """An attack text of any length: a beginning, a repeated word, and an end."""
 
     begin: str
     word: str
     end: str
 
     def text(self, length: int) -> str:
-        """About so many characters."""
+        """Return a text of about `length` characters."""
         return self.begin + self.word * max(1, length // len(self.word)) + self.end
 
 
 def attacks(pattern: re.Pattern[str], *, number: int) -> list[Attack]:
-    """Attacks on a pattern, always the same.
+    """Return attacks on a pattern, which are always the same.
 
-    Words are characters that its sets tell apart, what its repetitions repeat, and their mixtures.
+    The repeated words are characters that the pattern's sets distinguish, samples of its repeated
+    parts, and mixtures of both.
     """
     rng = random.Random(pattern.pattern)
     tree = list(parser.parse(pattern.pattern, pattern.flags))
@@ -51,12 +52,12 @@ def attacks(pattern: re.Pattern[str], *, number: int) -> list[Attack]:
 
 
 def alphabet_of(pattern: re.Pattern[str]) -> list[str]:
-    """One character for each way in which the pattern's sets tell characters apart."""
+    """Return one character for each class that the pattern's sets distinguish."""
     return _alphabet(list(parser.parse(pattern.pattern, pattern.flags)), pattern.flags)
 
 
 def _alphabet(tree: Sequence[Any], flags: int) -> list[str]:
-    """One character for each way in which the pattern's sets tell characters apart."""
+    """Return one character for each class that the sets of a parsed pattern distinguish."""
     chars, sets = set(_PLAIN), []
     for op, value in nodes(tree):
         if op in CHARACTERS:
@@ -77,7 +78,7 @@ def _written(op: Any, value: Any) -> Iterator[str]:
 
 
 def _sample(items: Any, rng: random.Random, flags: int, alphabet: Sequence[str]) -> str:
-    """A text that the nodes match, if the look-arounds do not forbid it."""
+    """Return a text that the nodes match, unless their look-arounds forbid it."""
     pieces = []
     for op, value in items:
         if op in CHARACTERS:

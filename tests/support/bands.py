@@ -1,7 +1,7 @@
-"""Simulated labelling runs with known figures, to see how often the bands hold them.
+"""Simulated labelling runs with known figures, to measure the coverage of confidence bands.
 
-Solutions of a problem go together: they are wrong as often as the problem is hard, err at the same
-step half of the time, are labelled well or badly together, and share what their values miss.
+Solutions of one problem are correlated. They share a chance of being wrong, err at the same step
+half of the time, are labelled well or badly together, and their predictions share one bias.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.support.rows import row, step
 
 NUM_STEPS = 6
 PER_PROBLEM = 4
-NUM_FORECASTS = 8  # a problem
+NUM_FORECASTS = 8  # forecasts per problem
 QUALITY = ("first_error_accuracy", "first_error_accuracy_wrong", "f1", "kappa")
 _STEPS = (step(),) * NUM_STEPS
 _TEXTS = ("x",) * NUM_STEPS
 
 
 def figures(num_problems: int, seed: int) -> dict[str, Estimate]:
-    """Every figure of one simulated run, by the library's own functions."""
+    """Return every figure of one simulated run, computed by the library's own functions."""
     true, labelled = (a.tolist() for a in errors(num_problems, np.random.default_rng(seed)))
     rows, judged = [], []
     for i in range(num_problems):
@@ -66,7 +66,7 @@ def figures(num_problems: int, seed: int) -> dict[str, Estimate]:
 
 
 def truths(num_problems: int = 400_000, seed: int = 123) -> dict[str, float]:
-    """The same figures over so many problems that their noise does not matter, in plain numpy."""
+    """Return the same figures over enough problems to make noise negligible, in plain numpy."""
     true, labelled = errors(num_problems, np.random.default_rng(seed))
     said, came = (a.ravel() for a in _forecasts(num_problems, np.random.default_rng(seed + 1)))
     hit, wrong = true == labelled, true < NUM_STEPS
@@ -91,7 +91,7 @@ def truths(num_problems: int = 400_000, seed: int = 123) -> dict[str, float]:
 def coverage(
     num_problems: int, num_runs: int, true: Mapping[str, float], *, seed: int = 0
 ) -> dict[str, float]:
-    """Share of simulated runs whose band holds the true figure."""
+    """Return the share of simulated runs whose band contains the true figure."""
     held: Counter[str] = Counter()
     for found in runs(num_problems, num_runs, seed=seed):
         for name, estimate in found.items():
@@ -101,14 +101,14 @@ def coverage(
 
 
 def runs(num_problems: int, num_runs: int, *, seed: int = 0) -> Iterator[dict[str, Estimate]]:
-    """Figures of independent simulated runs."""
+    """Return the figures of independent simulated runs."""
     return (figures(num_problems, seed * 1_000_003 + number) for number in range(num_runs))
 
 
 def errors(
     num_problems: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """True and labelled first errors of one run [problems, solutions]; NUM_STEPS for none."""
+    """Draw true and labelled first errors [problems, solutions]; NUM_STEPS means no error."""
     shape = (num_problems, PER_PROBLEM)
     hard = rng.beta(0.7, 0.7, (num_problems, 1))
     common = rng.integers(0, NUM_STEPS, (num_problems, 1))
@@ -122,7 +122,7 @@ def errors(
 def _forecasts(
     num_problems: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What is said, and what comes of it [problems, forecasts]: less than is said."""
+    """Draw predictions that are too high, and their outcomes [problems, forecasts]."""
     said = rng.beta(0.8, 0.8, (num_problems, NUM_FORECASTS))
     missed = 1 + rng.exponential(1.0, (num_problems, 1))
     return said, (rng.random(said.shape) < said**missed).astype(np.float64)

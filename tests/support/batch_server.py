@@ -1,7 +1,7 @@
-"""A server of OpenAI's Batch API, written by us from its documentation, no vendor's.
+"""Our own test server of OpenAI's Batch API, written from its documentation.
 
-Files and batches are kept in memory; a batch goes from state to state each time it is asked about,
-so no test waits for a clock. It counts how often the answer to each request was paid.
+Files and batches are kept in memory. A batch moves to its next state each time it is retrieved, so
+no test waits for a clock. The server counts the paid answers to each request.
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ FILE_FAULTS: dict[str, tuple[int, bytes | None]] = {
     "empty": (200, b""),
     "cut": (200, None),
 }
-"""Status and body of a file that cannot be read; None for the first half of the content."""
+"""Status and body of a file that cannot be read. The body None stands for the first half of the
+content.
+"""
 
 
 class BatchServer(Server):
-    """Answers in batches. Set `endings` for how the next ones end."""
+    """A model server that also answers batches.
+
+    Set `endings` to control how the next batches end.
+    """
 
     def __init__(self, *, has_batches: bool = True, **server: Any) -> None:
         super().__init__(**server)
@@ -34,24 +39,25 @@ class BatchServer(Server):
         self.files: dict[str, bytes] = {}
         self.batches: dict[str, dict[str, Any]] = {}
         self.endings: deque[tuple[str, int]] = deque()
-        """State in which a batch ends, and how many of its requests are answered then; without
-        one it is completed. `never` does not end."""
+        """Final state of the next batches, each with the number of requests that are answered by
+        then. Without an entry a batch is completed. The state `never` leaves the batch running.
+        """
         self.row_errors: dict[str, dict[str, Any]] = {}
-        """Rows in place of an answer (`response` and `error`), by a text in the request."""
+        """Rows (`response` and `error`) that replace an answer, by a text in the request."""
         self.asked: Counter[str] = Counter()
-        """How often each request was submitted, by custom id."""
+        """Number of submissions of each request, by custom id."""
         self.lost_files: deque[str] = deque()
-        """What is wrong with the file of answers at the next readings: `unnamed` in its batch, or
-        of `FILE_FAULTS`."""
+        """Faults of the answer file at its next readings: `unnamed` in its batch, or a key of
+        `FILE_FAULTS`.
+        """
         self.lost_polls: deque[dict[str, Any]] = deque()
-        """Bodies of the next answers on a batch."""
+        """Bodies of the next responses about a batch."""
         self.lost_lists: deque[dict[str, Any] | None] = deque()
-        """Bodies of the next lists of batches; None for a good one."""
+        """Bodies of the next lists of batches; None for a correct list."""
         self.paid: Counter[str] = Counter()
-        """Answers by custom id."""
-        self.num_calls = 0
+        """Number of paid answers, by custom id."""
         self.lose_creations = 0
-        """How many answers to `POST /batches` get lost."""
+        """Number of coming responses to `POST /batches` that get lost."""
 
     def add_routes(self, app: web.Application) -> None:
         if not self.has_batches:
@@ -63,7 +69,6 @@ class BatchServer(Server):
         app.router.add_get("/v1/batches/{id}", self._retrieve)
 
     async def _upload(self, request: web.Request) -> web.Response:
-        self.num_calls += 1
         form = await request.post()
         file: Any = form["file"]
         assert form["purpose"] == "batch"
@@ -71,7 +76,6 @@ class BatchServer(Server):
         return web.json_response({"id": name, "object": "file", "purpose": "batch"})
 
     async def _content(self, request: web.Request) -> web.Response:
-        self.num_calls += 1
         content = self.files[request.match_info["id"]]
         if self.lost_files and self.lost_files[0] != "unnamed":
             status, body = FILE_FAULTS[self.lost_files.popleft()]
@@ -80,7 +84,6 @@ class BatchServer(Server):
         return web.Response(body=content)
 
     async def _create(self, request: web.Request) -> web.Response:
-        self.num_calls += 1
         if (refusal := self._unauthorised(request)) is not None:
             return refusal
         asked = await request.json()
@@ -100,7 +103,6 @@ class BatchServer(Server):
         return web.json_response(self._shown(batch_id))
 
     async def _list(self, request: web.Request) -> web.Response:
-        self.num_calls += 1
         if self.lost_lists and (body := self.lost_lists.popleft()) is not None:
             return web.json_response(body)
         ids = list(reversed(self.batches))
@@ -111,7 +113,6 @@ class BatchServer(Server):
         return web.json_response({"data": shown, "has_more": start + limit < len(ids)})
 
     async def _retrieve(self, request: web.Request) -> web.Response:
-        self.num_calls += 1
         if self.lost_polls:
             return web.json_response(self.lost_polls.popleft())
         batch = self.batches[request.match_info["id"]]
@@ -157,7 +158,7 @@ class BatchServer(Server):
             for row in (rows[count:] if count >= 0 else [])
         ]
         for field, found in (("output_file_id", good), ("error_file_id", bad)):
-            if found:  # in another order than they were asked
+            if found:  # the order differs from that of the requests
                 lines = (json.dumps(row) + "\n" for row in reversed(found))
                 batch[field] = self._keep("".join(lines).encode())
 

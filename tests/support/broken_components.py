@@ -1,6 +1,6 @@
-"""Components of every kind that break their protocol, one fault each, beside sound ones.
+"""Components of every kind that break their protocol, one fault each, and correct ones.
 
-A module is written to a folder: the sound component with one of its parts replaced.
+Each broken component is the correct component with one of its parts replaced.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ HEAD = "from __future__ import annotations\nimport os, sys, time\n"
 
 @dataclass(frozen=True)
 class Case:
-    """A fault of a component."""
+    """A component with one fault."""
 
     name: str
     part: str
-    """Of the sound component, which is replaced."""
+    """Name of the replaced part of the correct component."""
     code: str
-    """That takes its place."""
+    """Code that replaces the part."""
     words: tuple[str, ...]
-    """In the last line, beside the component's name."""
+    """Words that the last line of the error must contain, besides the component's name."""
 
 
 ESTIMATOR = (
@@ -32,10 +32,10 @@ from mclabel.core.records import Counts
 
 
 class Own(Estimator):
-    """Rolls out every prefix so often."""
+    """An estimator that rolls out every prefix equally often."""
 
     class Settings(RolloutSettings):
-        """Nothing more."""
+        """Settings without further fields."""
 
     def __init__(self, settings, problem):
         self.settings, self.problem, self.asked = settings, problem, False
@@ -124,10 +124,10 @@ from mclabel.core.records import Flag
 
 
 class Own(Judge):
-    """Finds fault with the second step."""
+    """A judge that names the second step."""
 
     class Settings(JudgeSettings):
-        """Nothing more."""
+        """Settings without further fields."""
 
     def known(self):
         #known
@@ -191,10 +191,10 @@ from mclabel.core.records import Completion
 
 
 class Own(Engine):
-    """Writes the same solution always."""
+    """An engine that always writes the same solution."""
 
     class Settings(EngineSettings):
-        """Nothing more."""
+        """Settings without further fields."""
 
     async def start(self):
         #start
@@ -273,7 +273,7 @@ from mclabel.core.records import Verdict
 
 
 class Own(Checker):
-    """Right where the gold stands in a box."""
+    """A checker that looks for the gold in a box."""
 
     def __init__(self, settings):
         #init
@@ -331,10 +331,10 @@ from mclabel.data.readers.base import RowSettings
 
 
 class Own:
-    """Problems about nothing."""
+    """A reader of eight problems without content."""
 
     class Settings(RowSettings):
-        """Nothing more."""
+        """Settings without further fields."""
 
     def __init__(self, settings):
         #init
@@ -359,7 +359,7 @@ READERS = (
         "raises on its way",
         "rows",
         "return ((n, {'problem': f'P{n}', 'answer': str(1 // (3 - n))}) for n in range(1, 9))",
-        ("rows, after 2 of them,", "raised ZeroDivisionError"),
+        ("rows, after 2 items,", "raised ZeroDivisionError"),
     ),
     Case("gives None", "rows", "return None", ("rows", "gave None")),
     Case("gives None as a row", "rows", "return [None]", ("rows", "gave None", "tuple")),
@@ -393,7 +393,7 @@ from mclabel.data.exchange.formats import LabeledTexts
 
 
 class Own:
-    """A format of one's own."""
+    """A custom exchange format."""
 
     losses = "nothing is lost"
     is_cut = False
@@ -496,7 +496,7 @@ TRAININGS = (
 
 
 def broken(sound: str, case: Case) -> str:
-    """The source of a component with a fault."""
+    """Return the source of a component with a fault."""
     mark = f"#{case.part}\n"
     assert mark in sound, case
     return sound.replace(mark, f"{case.code}\n")

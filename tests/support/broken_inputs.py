@@ -1,4 +1,4 @@
-"""Inputs that are missing, damaged or made to do harm, and a world of sound ones beside them."""
+"""Inputs that are missing, damaged or malicious, and a folder of correct ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lines(rows: list[dict[str, object]]) -> str:
 
 
 class World:
-    """A folder with one sound input of each kind."""
+    """A folder with one correct input of each kind."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,9 +63,6 @@ class World:
             "train.yaml": "base: arith:strong\nhead: likelihood\nmax_steps: 1\n",
             "best.yaml": "problems: {source: arith, limit: 1}\nsamples: 1\nray: {address: none}\n"
             "policy: {max_tokens: 4}\n",
-            "searches.yaml": "problems: {source: arith, limit: 1}\nscorer: {kind: constant}\n"
-            "policy: {max_tokens: 4}\nmethods: {a: {kind: beam, n: 1, width: 1}}\n"
-            "best_of_n: [1]\n",
             "env.yaml": "env_vars: {A: b}\n",
         }
         for name, text in self.files.items():
@@ -102,7 +99,7 @@ class World:
 
 
 def broken_contents(folder: Path, suffix: str) -> dict[str, str]:
-    """Files whose content cannot be used as it stands."""
+    """Write files whose content is unusable."""
     folder.mkdir(parents=True)
     deep = "[" * DEEP + "]" * DEEP
     contents: dict[str, bytes] = {
@@ -129,7 +126,7 @@ def broken_contents(folder: Path, suffix: str) -> dict[str, str]:
 
 
 def broken_files(folder: Path, suffix: str) -> dict[str, str]:
-    """Files of rows, or of a document, of which none can be used as it stands, or be read."""
+    """Return paths of files that cannot be read or have unusable content."""
     found = broken_contents(folder, suffix)
     torn = folder / "torn.parquet"
     pq.write_table(pa.table({"problem": ["x"] * 1000, "answer": ["1"] * 1000}), torn)
@@ -160,7 +157,10 @@ def broken_files(folder: Path, suffix: str) -> dict[str, str]:
 
 
 def broken_runs(folder: Path, run: Path) -> dict[str, str]:
-    """Folders of labels that cannot be read; each damaged copy of a sound run in one way."""
+    """Return folders of labels that cannot be read.
+
+    Damaged copies of a correct run have one fault each.
+    """
 
     def damaged(name: str, damage: Callable[[Path], object]) -> str:
         copy = folder / name
@@ -204,7 +204,6 @@ def broken_runs(folder: Path, run: Path) -> dict[str, str]:
         "below-proc": "/proc/nothing/here",
         "url": f"file://{folder}/missing",
         "no-url": "nowhere://x",
-        
         "long-name": "x" * 5000,
         "shard-empty": damaged("shard-empty", lambda c: shard(c).write_bytes(b"")),
         "shard-rubbish": damaged("shard-rubbish", lambda c: shard(c).write_bytes(b"PAR1" * 99)),
@@ -222,9 +221,7 @@ def broken_runs(folder: Path, run: Path) -> dict[str, str]:
         "no-id": damaged("no-id", rewritten(nulled)),
         "other-columns": damaged(
             "other-columns",
-            rewritten(
-                lambda t: pa.table({"a": [1]}).replace_schema_metadata(t.schema.metadata)
-            ),
+            rewritten(lambda t: pa.table({"a": [1]}).replace_schema_metadata(t.schema.metadata)),
         ),
         "rollouts-elsewhere": damaged(
             "rollouts-elsewhere", restamped(rollouts="../../../../etc/passwd")
@@ -240,26 +237,7 @@ def broken_runs(folder: Path, run: Path) -> dict[str, str]:
         "run-other": damaged(
             "run-other", lambda c: (c / "run.json").write_text('{"config": {"estimator": 3}}')
         ),
-        "merged-rubbish": damaged("merged-rubbish", lambda c: _merged(c, "000001", b"rubbish")),
-        "merged-misnamed": damaged("merged-misnamed", lambda c: _merged(c, "x y", b"rubbish")),
-        "merged-elsewhere": damaged(
-            "merged-elsewhere",
-            lambda c: _merged(c, "000001", _parquet({"block": ["b"], "file": ["../x"],
-                                                     "offset": [0], "num_rows": [1]})),
-        ),
-        "merged-columns": damaged(
-            "merged-columns", lambda c: _merged(c, "000001", _parquet({"a": [1]}))
-        ),
-        "merged-beyond": damaged(
-            "merged-beyond",
-            lambda c: _merged(c, "000001", _parquet({"block": ["b"], "file": [_name(shard(c))],
-                                                     "offset": [-5], "num_rows": [10**12]})),
-        ),
-    }  # fmt: skip
-
-
-def _name(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
+    }
 
 
 def _replace_by_folder(path: Path) -> None:
@@ -267,20 +245,8 @@ def _replace_by_folder(path: Path) -> None:
     path.mkdir()
 
 
-def _merged(run: Path, name: str, content: bytes) -> None:
-    (run / "compacted").mkdir()
-    (run / "compacted" / f"{name}.parquet").write_bytes(content)
-
-
-def _parquet(columns: dict[str, list[object]]) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
 def bad_outputs(folder: Path) -> dict[str, str]:
-    """Places to which nothing can be written."""
+    """Return output paths to which nothing can be written."""
     folder.mkdir(parents=True)
     (folder / "a-file").write_text("kept")
     return {
@@ -293,7 +259,7 @@ def bad_outputs(folder: Path) -> dict[str, str]:
 
 
 def verbs(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Every verb, with its name."""
+    """Yield the full name and the command of every CLI verb."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from verbs(command, f"{path}{name} ")

@@ -1,4 +1,4 @@
-"""A headless Chromium, for tests."""
+"""Headless Chromium for tests."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ addEventListener("securitypolicyviolation", (event) => violations.push(event.eff
 def chromium(
     *, width: int = 1440, height: int = 900, dark: bool = False, offline: bool = False
 ) -> Iterator[WebDriver]:
-    """A fresh browser without network but for this machine.
+    """Start a new browser whose network reaches only this machine.
 
     Args:
-        width: of the page, pixels.
-        height: of the page, pixels.
-        dark: what the system prefers.
-        offline: not even this machine.
+        width: width of the page in pixels.
+        height: height of the page in pixels.
+        dark: True if the system prefers dark colours.
+        offline: True to block this machine, too.
     """
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
     for argument in (
         "--headless=new",
-        "--no-sandbox",  # root may not have one; what is opened are pages of our own
+        "--no-sandbox",  # root may not have a sandbox, and the tests open only their own pages
         "--disable-dev-shm-usage",
         "--disable-background-networking",
         "--hide-scrollbars",
         "--force-color-profile=srgb",
-        # whatever is not this machine goes to a proxy that does not exist
+        # requests to other machines go to a proxy that does not exist
         "--proxy-server=http://127.0.0.1:9",
         f"--proxy-bypass-list={'' if offline else '127.0.0.1'}",
         f"--window-size={width},{height}",
@@ -67,10 +67,10 @@ def chromium(
 
 
 def until(found: Callable[[], T | None], what: str) -> T:
-    """Wait for something true.
+    """Wait until a function returns a true value, and return this value.
 
     Raises:
-        TimeoutError: it does not come.
+        TimeoutError: no true value is returned within `WAIT_S` seconds.
     """
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
@@ -82,26 +82,20 @@ def until(found: Callable[[], T | None], what: str) -> T:
 
 
 def texts(browser: WebDriver, selector: str) -> list[str]:
-    """What the elements say, those that are not shown included."""
+    """Return the text of all matching elements, including hidden ones."""
     script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
     found: list[str] = browser.execute_script(script, selector)
     return found
 
 
-def complaints(browser: WebDriver) -> list[dict[str, Any]]:
-    """What the browser has logged as an error or a warning since the last call."""
+def logged_problems(browser: WebDriver) -> list[dict[str, Any]]:
+    """Return the browser's log entries of errors and warnings since the last call."""
     entries: list[dict[str, Any]] = browser.get_log("browser")  # type: ignore[no-untyped-call]
     return [entry for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
 
 
-def picture(browser: WebDriver, path: Path) -> None:
-    """Save what is in the window."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    browser.save_screenshot(str(path))
-
-
 def count_violations(browser: WebDriver) -> None:
-    """Count, from the next page on, what the Content-Security-Policy has stopped."""
+    """Count violations of the Content-Security-Policy, from the next page on."""
     browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
 
 
@@ -110,8 +104,8 @@ def violations(browser: WebDriver) -> list[str]:
     return found
 
 
-def serious(browser: WebDriver) -> list[tuple[str, list[Any]]]:
-    """What axe-core finds serious or critical."""
+def accessibility_violations(browser: WebDriver) -> list[tuple[str, list[Any]]]:
+    """Return the violations that axe-core rates as serious or critical."""
     browser.execute_script(AXE.read_text(encoding="utf-8"))
     script = "const done = arguments[0]; axe.run().then((r) => done(r.violations))"
     found = browser.execute_async_script(script)
@@ -123,7 +117,7 @@ def serious(browser: WebDriver) -> list[tuple[str, list[Any]]]:
 
 
 def ids(browser: WebDriver) -> list[str]:
-    """Of the solutions in the list."""
+    """Return the ids of the solutions in the page's list."""
     script = "return [...document.querySelectorAll('#list a')].map(e => e.dataset.id)"
     found: list[str] = browser.execute_script(script)
     return found
@@ -135,3 +129,9 @@ def click(browser: WebDriver, selector: str) -> None:
 
 def press(browser: WebDriver, *keys: str) -> None:
     ActionChains(browser).send_keys(*keys).perform()
+
+
+def open_page(browser: WebDriver, address: str, selector: str, count: int = 1) -> None:
+    """Open an address and wait until the page has `count` elements, or more."""
+    browser.get(address)
+    until(lambda: len(texts(browser, selector)) >= count, f"{selector} of {address}")

@@ -1,4 +1,4 @@
-"""Programs that try to pass tests without computing what is asked."""
+"""Programs that try to pass tests without computing the required result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORGED = "__import__('struct').pack('>cI', {kind!r}, {size}) + {content!r}"
 
 
 def _forged(kind: bytes, content: bytes = b"") -> str:
-    """A program that writes a frame to every descriptor, in both wrappings, and ends."""
+    """Return a program that writes a frame to every descriptor, bare and wrapped, and exits."""
     frame = FORGED.format(kind=kind, size=len(content), content=content)
     return (
         "import os, struct\n"
@@ -158,14 +158,14 @@ AT_ONCE = (
     *("builtins", "modules", "prints", "forged P", "forged E", "forged V", "forged R"),
     *("huge frame", "nested frame", "hostile exception", "source of tests", "constant"),
 )
-"""Cheats that end by themselves, within milliseconds."""
+"""Names of cheats that end by themselves within milliseconds."""
 
 
 def cheat_for(name: str, function: str) -> str:
-    """A cheat as a solution of another problem.
+    """Return a cheat as a solution of another problem.
 
     Args:
-        name: of the cheat, in `AT_ONCE`.
-        function: that the problem asks for.
+        name: name of the cheat, from `AT_ONCE`.
+        function: name of the function that the problem requires.
     """
     return CHEATS[name].replace("def add(a, b)", f"def {function}(*a, **k)")

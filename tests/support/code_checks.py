@@ -1,4 +1,4 @@
-"""Golds of programs, and a checker that grades them."""
+"""Golds for programs, and a checker that grades programs."""
 
 from __future__ import annotations
 

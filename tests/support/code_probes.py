@@ -1,6 +1,6 @@
-"""Programs that try to leave the box; each says whether it got through.
+"""Programs that try to leave the sandbox; each reports whether it succeeded.
 
-`python -m tests.support.code_probes` runs them and prints the names of those that did, as JSON.
+`python -m tests.support.code_probes` runs the probes and prints those that succeeded, as JSON.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def program(body: str) -> str:
 
 
 def results(names: Sequence[str] = tuple(PROBES)) -> dict[str, tuple[str, str]]:
-    """By name: verdict and reason of each probe, in order in one pair of boxes."""
+    """Return the verdict and reason of each probe by name; probes run in order in two sandboxes."""
     checker = code_checker(processes=1, memory_mib=512)
     found = grades(checker, GOLD, [program(PROBES[name]) for name in names])
     return {name: (one.verdict, one.reason) for name, one in zip(names, found, strict=True)}

@@ -1,4 +1,4 @@
-"""Verbs of the command line, run in the process of the test."""
+"""CLI verbs that run in the process of the test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mclabel.cli import main
 
 
 def run_verb(arguments: Sequence[str], *, code: int = 0) -> Result:
-    """Run a verb, which must end with an exit code.
+    """Run a verb and check its exit code.
 
     Args:
         arguments: words after `mclabel`.

@@ -1,7 +1,6 @@
-"""Whether prefixes are continued token by token: a check that tests of every engine make.
+"""Check that engines continue prefixes by their exact token ids, for the tests of every engine.
 
-What an engine was given is recorded where it takes ids in, and compared with the ids it gave
-out before.
+The ids that an engine receives are recorded and compared with the ids that it sampled earlier.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ CHATML = (
 )
 NUM_SOLUTIONS, PER_PROBLEM = 100, 4
 TEMPERATURE = 2.0
-"""So high that many texts are sampled as other tokens than a tokenizer would give."""
+"""Temperature so high that many texts are sampled as other tokens than the tokenizer's."""
 
 Ids = tuple[int, ...]
 
 
 @dataclass
 class Calls:
-    """What an engine was given, and what it sampled after that."""
+    """Pairs of the ids that an engine received and the ids that it sampled after them."""
 
     made: list[tuple[Ids, Ids]] = field(default_factory=list)
 
 
 def chat_model(folder: Path) -> str:
-    """The bundled policy with a chat template that has tokens of its own."""
+    """Save the bundled policy with a chat template that has special tokens."""
     tokenizer = AutoTokenizer.from_pretrained(bundled_model("policy"))
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.chat_template = CHATML
@@ -56,7 +55,7 @@ def chat_model(folder: Path) -> str:
 
 
 async def label_all(policy: Policy) -> list[ProblemLabels]:
-    """Labels of the solutions to many problems, one rollout of every prefix."""
+    """Label the solutions of many problems with one rollout of every prefix."""
     settings = LabelSettings(
         solutions=SolutionSettings(per_problem=PER_PROBLEM),
         estimator=FixedEstimator.Settings(rollouts=1),
@@ -71,12 +70,14 @@ async def label_all(policy: Policy) -> list[ProblemLabels]:
 
 
 def count_exact(results: Sequence[ProblemLabels], calls: Calls) -> int:
-    """Number of prefixes that were continued, each by the very ids of its solution: all that leave
-    room for that.
+    """Count the prefixes that were continued by the exact ids of their solution.
+
+    Prefixes that leave no room for a continuation are not expected.
 
     Raises:
-        AssertionError: a solution is not what the engine sampled, or the engine was given
-            anything but prompts, and prompts with the first ids of such solutions.
+        AssertionError: a solution differs from what the engine sampled. Or the engine received
+            other ids than prompts and prompts with the first ids of solutions. Or an expected
+            prefix was not continued.
     """
     sampled: dict[Ids, list[Ids]] = defaultdict(list)
     for context, ids in calls.made:
@@ -91,13 +92,13 @@ def count_exact(results: Sequence[ProblemLabels], calls: Calls) -> int:
         steps = zip(row.solution.steps[:-1], row.steps, strict=False)
         wanted |= {row.prompt_ids + ids[: s.end] for s, own in steps if own.prefix_id not in closed}
     given = {context for context, _ in calls.made}
-    assert given <= wanted, f"{len(given - wanted)} contexts are no prefix of a solution"
-    assert wanted <= given, f"{len(wanted - given)} prefixes were not continued as they are"
+    assert given <= wanted, f"{len(given - wanted)} contexts are not a prefix of any solution"
+    assert wanted <= given, f"{len(wanted - given)} prefixes were not continued by their own ids"
     return len(wanted)
 
 
 def num_other_tokens(policy: Policy, results: Sequence[ProblemLabels]) -> int:
-    """Solutions whose text, tokenised anew, would be other ids."""
+    """Count the solutions whose text would be tokenised to other ids than the sampled ones."""
     return sum(
         policy.encode(row.solution.text) != row.solution.ids
         for result in results

@@ -1,4 +1,4 @@
-"""Outputs of every kind, what reads them, and damage to each of their files."""
+"""Outputs of every kind, the functions that read them, and damage to each of their files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from mclabel.prm.config import TrainConfig
 from mclabel.prm.training.checkpoint import check_checkpoint
 from mclabel.rl.config import RLConfig
 from mclabel.run.budget import read_spent
-from mclabel.run.shards.compact import compact
 from mclabel.run.shards.journal import journaled_blocks, read_journal, write_journal
 from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
 from mclabel.run.shards.manifest import claimed_config, read_priors
@@ -37,10 +36,13 @@ from tests.support.scripted_jobs import run_label_job, scripted_overrides, write
 
 
 def _labels(folder: Path, seed: int, num_blocks: int | None = None) -> Path:
-    """Labels of `posterior`, with rejects, priors, and two parts of the plan; None for all."""
+    """Label by `posterior` with rejects, priors and a two-part plan.
+
+    `num_blocks` limits the labelled blocks in each part; None labels all blocks.
+    """
     source, out = folder / "problems.jsonl", folder / "run"
     rows = [{"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(12)]
-    rows[1]["answer"] = r"\oint_C f"  # no gold that the checker understands
+    rows[1]["answer"] = r"\oint_C f"  # the checker cannot parse this gold
     for count in (8, 12):
         source.write_text("\n".join(map(json.dumps, rows[:count])) + "\nno JSON\n")
         more = ["ray.address=none", "estimator.kind=posterior", f"seed={seed}"]
@@ -49,14 +51,8 @@ def _labels(folder: Path, seed: int, num_blocks: int | None = None) -> Path:
     return out
 
 
-def _merged(folder: Path, seed: int) -> Path:
-    out = _labels(folder, seed)
-    assert compact(Store(str(out)), rows=1000).num_after == 1
-    return out
-
-
 def _begun(folder: Path, seed: int) -> Path:
-    """A run under way, with a journal of a block that is not done."""
+    """Make an unfinished run with a journal of a block that is not committed."""
     out = _labels(folder, seed, 1)
     store = Store(str(out))
     lines = [solution_line(row.solution) for row in read_labels(store)]
@@ -77,7 +73,7 @@ def _search(folder: Path, seed: int) -> Path:
 
 
 def _combined(folder: Path, seed: int) -> Path:
-    """Labels combined with the opinions of the symbolic judge on them."""
+    """Combine labels with the opinions of the symbolic judge."""
     run, opinions = _labels(folder, seed), folder / "opinions"
     changes = [f"solutions={run}", f"out={opinions}", "judge=symbolic", "ray.address=none"]
     jobs.judge(load_config(JudgeConfig, None, changes), lambda state: None)
@@ -86,7 +82,7 @@ def _combined(folder: Path, seed: int) -> Path:
 
 
 def _opinions(folder: Path, seed: int) -> Path:
-    """Opinions of a scorer on ten solutions, one of which is too long for the model."""
+    """Make a scorer's opinions on ten solutions, one of which is too long for the model."""
     source, out = folder / "solutions.jsonl", folder / "opinions"
     lines = [
         {"problem": f"A boy has {i} apples.", "solution": f"{i} + 1 = {i + 1}\nIt is {i + 1}."}
@@ -100,7 +96,7 @@ def _opinions(folder: Path, seed: int) -> Path:
 
 
 def _trained(folder: Path, seed: int) -> Path:
-    """Five steps of a tiny PRM, with validation and the best weights kept."""
+    """Train a tiny PRM for five steps, with validation and the best weights kept."""
     labels, base = write_run(folder / "labels", arith_rows(24)), tiny_model(folder / "base")
     keys = [f"labels=[{labels}]", f"base={base}", "max_steps=5", f"seed={seed}"]
     keys += ["save_steps=2", "batch_size=4", "eval_steps=1", "patience=4", "validation=0.3"]
@@ -110,7 +106,7 @@ def _trained(folder: Path, seed: int) -> Path:
 
 
 def _reinforced(folder: Path, seed: int) -> Path:
-    """Two steps of the bundled policy, with a checkpoint after each."""
+    """Train the bundled policy for two steps, with a checkpoint after each."""
     keys = ["problems.split=train", "problems.limit=8", "measured=arith", "measured.limit=2"]
     keys += ["measured.split=validation", "measuring.samples=1", "policy.max_tokens=60"]
     keys += ["steps=2", "save_steps=1", "problems_per_step=2", "group_size=2", "micro_batch=4"]
@@ -121,7 +117,6 @@ def _reinforced(folder: Path, seed: int) -> Path:
 
 KINDS: dict[str, tuple[Callable[[Path, int], Path], tuple[str, ...]]] = {
     "labels": (_labels, ("labels", "rollouts", "Python", "priors", "rejects")),
-    "merged labels": (_merged, ("labels", "rollouts", "rejects")),
     "begun labels": (
         _begun,
         ("labels", "rollouts", "priors", "rejects", "committed", "manifest", "spent", "journals"),
@@ -132,7 +127,9 @@ KINDS: dict[str, tuple[Callable[[Path, int], Path], tuple[str, ...]]] = {
     "training": (_trained, ("checkpoints", "model")),
     "reinforcement": (_reinforced, ("checkpoints", "model")),
 }
-"""What makes an output of each kind, from a folder and a seed, and what reads it."""
+"""By kind of output: the function that makes it from a folder and a seed, and the names of its
+readers in `READERS`.
+"""
 
 
 def _priors(run: Path) -> list[Any]:
@@ -151,7 +148,7 @@ def _journals(run: Path) -> list[Any]:
 
 
 def _accepted(check: Callable[[Path], None], place: Path, files: Path) -> tuple[bytes, ...]:
-    """The content of files that a check lets through."""
+    """Return the content of files that pass a check."""
     check(place)
     return tuple(path.read_bytes() for path in sorted(files.rglob("*")) if path.name != "README.md")
 
@@ -174,19 +171,24 @@ READERS: dict[str, Callable[[Path], list[Any]]] = {
     ],
     "model": lambda run: [_accepted(check_finished, run, run / "model")],
 }
-"""What reads an output, each part in a list."""
+"""Functions that read one part of an output as a list."""
 
 Content = bytes | str | None
-"""New content of a file; None if it is deleted, a text for what takes its place."""
+"""New content of a file. None deletes the file, and a text names the kind of entry that replaces
+it.
+"""
 
 
 def file_damages(name: str, whole: bytes, *, flips: int = 6) -> Iterator[tuple[str, Content]]:
-    """Flipped bits of a file, cuts, and other things in its place: what is done, and the content.
+    """Yield damages of one file: flipped bits, cuts, and other entries in its place.
 
     Args:
-        name: of the file, from which the places of the damage are drawn.
-        whole: its content.
-        flips: number of bits that are flipped, each alone.
+        name: name of the file, which is the random seed of the damaged places.
+        whole: content of the file.
+        flips: number of damages that flip one bit.
+
+    Yields:
+        A description and the new content.
     """
     rng = random.Random(name)
     for bit in [rng.randrange(8 * len(whole)) for _ in range(flips)]:
@@ -201,11 +203,11 @@ def file_damages(name: str, whole: bytes, *, flips: int = 6) -> Iterator[tuple[s
 
 
 def damages(run: Path, other: Path) -> Iterator[tuple[str, Mapping[str, Content]]]:
-    """Damage to each file of an output, swapped files, and folders that are gone.
+    """Yield damages of an output: damaged files, swapped files, and missing folders.
 
     Args:
-        run: the output.
-        other: an output of the same kind.
+        run: folder of the output.
+        other: folder of another output of the same kind.
     """
     names, theirs = (
         sorted(str(path.relative_to(of)) for path in of.rglob("*") if path.is_file())
@@ -221,7 +223,7 @@ def damages(run: Path, other: Path) -> Iterator[tuple[str, Mapping[str, Content]
             yield "a sibling's", {name: sibling}
             yield "swapped", {name: sibling, siblings[-1]: whole}
         like = [one for one in theirs if _kind_of(one) == _kind_of(name)]
-        if like and name != "progress.jsonl":  # a sign of life, of no weight for results
+        if like and name != "progress.jsonl":  # a heartbeat file that does not affect results
             yield "another output's", {name: (other / like[0]).read_bytes()}
     for folder in [path for path in run.iterdir() if path.is_dir()]:
         below = [name for name in names if name.startswith(f"{folder.name}/")]
@@ -229,13 +231,13 @@ def damages(run: Path, other: Path) -> Iterator[tuple[str, Mapping[str, Content]
 
 
 def _kind_of(name: str) -> str:
-    """Files of one kind have the same folder, and the same name where they have none."""
+    """Return the kind of a file: its folder, or its name if it is at the top."""
     folder, slash, file = name.rpartition("/")
     return folder if slash else file
 
 
 def put(path: Path, content: Content) -> None:
-    """Put something in the place of a file."""
+    """Replace a file by other content or another kind of entry."""
     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     match content:
         case "folder":
@@ -250,7 +252,7 @@ def put(path: Path, content: Content) -> None:
 
 @contextmanager
 def damaged(run: Path, changes: Mapping[str, Content]) -> Iterator[None]:
-    """Damage files while the context lasts."""
+    """Damage files within the context, and restore them afterwards."""
     whole = {name: (run / name).read_bytes() for name in changes}
     for name, content in changes.items():
         put(run / name, content)

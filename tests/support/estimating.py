@@ -1,4 +1,4 @@
-"""Makes estimators of paths, by name and settings."""
+"""Construction of estimators from a name, settings and solution paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mclabel.labeling.estimators import Estimator, EstimatorSettings, ProblemPat
 
 
 def settings_of(kind: str, **settings: Any) -> EstimatorSettings:
-    """The checked settings of an estimator, as a configuration gives them."""
+    """Return the validated settings of an estimator, as a configuration gives them."""
     found = Chosen("estimators", default=kind).settings({"kind": kind, **settings})
     assert isinstance(found, EstimatorSettings)
     return found
@@ -24,14 +24,14 @@ def make(
     knowledge: Any = None,
     **settings: Any,
 ) -> Any:
-    """The estimator of a problem with these paths, through the protocol.
+    """Make the estimator of a problem with these paths, through the protocol.
 
     Args:
         kind: name of the estimator.
-        paths: of the problem's solutions.
-        answer_class: of the problem.
-        knowledge: of other problems.
-        settings: of the estimator.
+        paths: paths of the problem's solutions.
+        answer_class: answer class of the problem.
+        knowledge: knowledge learned from other problems.
+        settings: settings of the estimator.
     """
     chosen = settings_of(kind, **settings)
     problem = ProblemPaths(paths=paths, answer_class=answer_class)

@@ -1,4 +1,4 @@
-"""What "exactly once" means, as a check of a run's folder that several tests make."""
+"""Check that a run's folder has every solution exactly once, for several tests."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mclabel.run.shards.store import Store
 
 
 def check_exact(out: Path, num_problems: int = 20, per_problem: int = 4) -> None:
-    """Every solution once, each label's counts those of its own attempt's rollouts."""
+    """Check that a run has every solution once, with the counts of its own attempt's rollouts."""
     check_exact_store(Store(str(out)), num_problems, per_problem)
     assert not [p for p in out.rglob("*") if p.is_file() and p.parent.name == PARTIAL]
 
 
 def check_exact_store(store: Store, num_problems: int = 20, per_problem: int = 4) -> None:
-    """The same, of any store."""
+    """Make the checks of `check_exact` on the solutions of any store."""
     check_solutions(store, range(num_problems), per_problem)
 
 
 def check_solutions(store: Store, problems: Iterable[int], per_problem: int = 4) -> None:
-    """The same, where these problems alone have labels."""
+    """Make the checks of `check_exact` when only these problems have labels."""
     named = set()
     for metadata, labels in label_tables(store):
         named.add(metadata["rollouts"])
@@ -44,4 +44,4 @@ def check_solutions(store: Store, problems: Iterable[int], per_problem: int = 4)
                     assert step[f"num_{outcome}"] == found[outcome]
     rows = [(row.problem.id, row.solution.sample_index) for row in read_labels(store)]
     assert sorted(rows) == sorted((f"p{i}", j) for i in problems for j in range(per_problem))
-    assert {*store.names("rollouts"), *store.names("merged/rollouts")} == named
+    assert {*store.names("rollouts")} == named

@@ -19,7 +19,7 @@ Fault = Literal["ok", "503", "drop", "lose answer", "stall"]
 
 
 class _QuietServer(ThreadingHTTPServer):
-    """Says nothing of clients that break off: tests kill them."""
+    """A server that does not report clients that disconnect, since tests kill them."""
 
     daemon_threads = True
 
@@ -28,14 +28,15 @@ class _QuietServer(ThreadingHTTPServer):
 
 
 class FlakyS3:
-    """The proxy: `fault` says for each request what goes wrong with it."""
+    """The proxy; its function `fault` chooses the fault of each request."""
 
     def __init__(self, target: str) -> None:
         self.fault: Callable[[str, str], Fault] = lambda method, path: "ok"
         self.num_requests = 0
         self.asked: set[tuple[str, str, str]] = set()
-        """Command, path and range of each request: one that is sent again after a lost connection
-        is the same."""
+        """Command, path and range of each request. A request that is repeated after a lost
+        connection counts once.
+        """
         self.stall_s = 30.0
         self._released = threading.Event()
         host, port = target.removeprefix("http://").split(":")
@@ -96,11 +97,11 @@ class FlakyS3:
 
 @contextmanager
 def flaky_s3(bucket: str) -> Iterator[FlakyS3]:
-    """A server with one bucket, and a proxy before it."""
+    """Start an S3 server with one bucket, behind a proxy."""
     import boto3
     from moto.server import ThreadedMotoServer
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line a request
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto logs one line per request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -120,7 +121,7 @@ def flaky_s3(bucket: str) -> Iterator[FlakyS3]:
 
 
 def s3_environment(proxy: FlakyS3) -> dict[str, str]:
-    """Environment in which `s3://` goes to the proxy."""
+    """Return the environment in which `s3://` addresses lead to the proxy."""
     return {
         "AWS_ENDPOINT_URL": proxy.url,
         "AWS_ACCESS_KEY_ID": "test",
@@ -131,6 +132,6 @@ def s3_environment(proxy: FlakyS3) -> dict[str, str]:
 
 
 def retry_soon(patch: pytest.MonkeyPatch) -> None:
-    """Let stores try again after milliseconds what failed, as often as ever."""
+    """Let stores retry failed requests after milliseconds, with the usual number of retries."""
     backoff = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(seconds=1)}
     patch.setitem(store._RETRIES, "backoff", {**backoff, "base": 2})

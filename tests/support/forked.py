@@ -1,6 +1,6 @@
-"""Processes forked from one that has imported what many commands need.
+"""Processes forked from a server process that has imported the packages of most commands.
 
-The imports of a command cost several seconds of a core, and its work in a test mostly less.
+The imports of a command cost several seconds of CPU time, and its work in a test mostly costs less.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ CONTEXT.set_forkserver_preload(
         *("transformers.models.llama.modeling_llama", "transformers.models.auto.tokenization_auto"),
         "transformers.tokenization_utils_tokenizers",
     ]
-)  # without mclabel.cli, whose consoles take their width when it is imported
+)  # mclabel.cli is left out, since its consoles fix their width at import
 
 
 def run_to_end(program: Callable[[], object], stdout: str, stderr: str) -> None:
-    """Run a program in this process: in a group and with output of its own, to its very end.
+    """Run a program in this process, with a separate process group and output, until it fully ends.
 
-    That is the end of an interpreter: threads first, above all those of pools, then what is left to
-    it. Multiprocessing would wait for a pool's processes before it tells them to end.
+    Like an interpreter, the process first joins its threads, above all those of pools, and then
+    runs its exit functions. Multiprocessing would instead wait for a pool's processes before it
+    stops them.
     """
     os.setsid()
     for number, path in enumerate((stdout, stderr), 1):
@@ -45,18 +46,19 @@ def run_to_end(program: Callable[[], object], stdout: str, stderr: str) -> None:
 
 
 class Forked:
-    """`python` with these arguments, with the methods of `subprocess.Popen`.
+    """A `python` process with these arguments and the methods of `subprocess.Popen`.
 
-    It has the environment that the first of them was begun in, and a session of its own.
+    Its environment is that in which the first `Forked` process was started. Each process has its
+    own session.
     """
 
     def __init__(self, *arguments: object, folder: Path | None = None, **variables: str) -> None:
-        """Begin it.
+        """Start the process.
 
         Args:
-            arguments: of the command `mclabel`, or a script and its arguments.
-            folder: that it is run in; None for this process's.
-            variables: of the environment, beside those from before.
+            arguments: arguments of the command `mclabel`, or a script and its arguments.
+            folder: working folder; None for that of this process.
+            variables: additional environment variables.
         """
         self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 - as long as this
         given = (list(map(str, arguments)), folder, self._output.name, variables)
@@ -78,10 +80,10 @@ class Forked:
         self._process.kill()
 
     def communicate(self, timeout: float | None = None) -> tuple[str, None]:
-        """What it has printed on both its outputs, once it has ended."""
+        """Wait for the end of the process and return its stdout and stderr together."""
         self._process.join(timeout)
         output = Path(self._output.name).read_text()
-        assert self.returncode is not None, f"it has not ended: {output}"
+        assert self.returncode is not None, f"The process has not ended: {output}"
         return output, None
 
 

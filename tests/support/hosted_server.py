@@ -1,7 +1,8 @@
-"""A server of OpenAI's API, written by us from its documented types, which it checks strictly.
+"""Our own test server of OpenAI's API, written from its documented types, which it checks strictly.
 
-Requests are checked by the types that openai-python has from OpenAI's specification, and so are
-its answers. It refuses what these do not have, as OpenAI does, and has errors in OpenAI's form.
+The requests and answers are checked by the types that openai-python has from OpenAI's
+specification. Like OpenAI, the server refuses unknown parameters, and its errors have OpenAI's
+form.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from tests.support.batch_server import BatchServer
 KEY = "sk-secret-0123456789"
 MODEL = "gpt-test"
 NUM_THOUGHTS = 5
-"""Tokens of each answer that are not shown."""
+"""Number of hidden reasoning tokens in each answer."""
 _REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
 _PARAMETERS = frozenset(CompletionCreateParamsNonStreaming.__annotations__)
 
 
 class HostedServer(BatchServer):
-    """Answers with `answer(text of all messages)`, which may be a dict of the choice's fields."""
+    """A server that answers with `answer(text of all messages)`: a text, or the choice's fields."""
 
     def __init__(
         self,
@@ -37,12 +38,13 @@ class HostedServer(BatchServer):
     ) -> None:
         super().__init__(chat=True, key=KEY, names=(MODEL,), **server)
         self.answers, self.fixed = answer, fixed
-        """Parameters that the model takes no value of, as reasoning models take no temperature."""
-        self.departure: Callable[[str, dict[str, Any]], object] = lambda prompt, answer: None
-        """Changes an answer to a prompt to what a service sends that departs from OpenAI's types.
+        """Parameters that the model accepts no value for, as reasoning models accept no
+        temperature.
         """
+        self.departure: Callable[[str, dict[str, Any]], object] = lambda prompt, answer: None
+        """Function that changes an answer to a prompt so that it departs from OpenAI's types."""
         self.errors: deque[tuple[int, str]] = deque()
-        """Status and code with which the next requests fail."""
+        """Statuses and codes with which the next requests fail."""
 
     def add_routes(self, app: web.Application) -> None:
         super().add_routes(app)

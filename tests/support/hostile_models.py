@@ -1,4 +1,4 @@
-"""Model folders that are made to do harm, each of which would leave a marker if its code ran."""
+"""Malicious model folders; each would create a marker file if its code ran."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOMBS = {
 
 
 class _Opens:
-    """Creates the marker when it is unpickled."""
+    """An object that creates the marker file when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self._marker = marker
@@ -34,12 +34,12 @@ class _Opens:
 
 
 def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
-    """Copies of a sound model, each damaged or hostile in one way.
+    """Make copies of a sound model, each damaged or malicious in one way.
 
     Args:
-        sound: folder of a model, whose architecture transformers knows.
-        folder: for the copies.
-        marker: file that code of theirs would create.
+        sound: folder of a model whose architecture transformers supports.
+        folder: folder for the copies.
+        marker: file that the copies' code would create.
     """
     code = f"open({str(marker)!r}, 'w').close()\n"
     found: dict[str, Path] = {}
@@ -115,7 +115,7 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
         change(copy("manifest-of-other-types") / "prm.json", max_tokens=[1], step_token=3)
         change(copy("manifest-of-another-head") / "prm.json", head="likelihood")
         change(copy("manifest-with-more") / "prm.json", trust_remote_code=True)
-    for name in ("loops", "escape"):  # all of them: see the test of rendering
+    for name in ("loops", "escape"):  # the other templates are covered by the test of rendering
         (copy(f"template-{name}") / "chat_template.jinja").write_text(BOMBS[name])
     return found
 

@@ -1,4 +1,4 @@
-"""Runs and configurations of a stranger, each of which would leave a canary if it ran anything."""
+"""Malicious runs and configurations; each would create a canary file if its code ran."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mclabel.run.shards.digest import parquet_with_digest, read_object, with_dig
 from mclabel.run.shards.manifest import FORMAT
 
 SCRIPT = "<script>window.executed=1</script><img src=x onerror=window.executed=2>"
-"""As it stands it must not be in a page."""
+"""Markup that must never appear unescaped in a page."""
 
 
 class Touches:
-    """Creates a file when it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, canary: Path) -> None:
         self._canary = canary
@@ -31,11 +31,11 @@ class Touches:
 
 
 def callables(canary: Path, module: str) -> dict[str, dict[str, Any]]:
-    """Settings of a component that would run something, by what.
+    """Return component settings that would run code, by the name of the called function.
 
     Args:
-        canary: file that it would create.
-        module: of the stranger, which Python finds, and which creates the file when it is imported.
+        canary: file that the code would create.
+        module: importable module of a stranger that creates the file when it is imported.
     """
     touch, python = f"touch {canary}", f"open({str(canary)!r}, 'w').close()"
     called = {
@@ -52,7 +52,7 @@ def callables(canary: Path, module: str) -> dict[str, dict[str, Any]]:
 
 
 def sign_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what a run has recorded, and sign it."""
+    """Change a run's manifest and update its digest."""
     manifest, _ = read_object((run / "run.json").read_bytes())
     change(manifest)
     (run / "run.json").write_text(json.dumps(with_digest(manifest)))
@@ -65,13 +65,13 @@ def sign_shards(
     columns: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Change a run's shards, and sign them.
+    """Change a run's shards and update their digests.
 
     Args:
-        run: its folder.
+        run: folder of the run.
         kind: `labels` or `rollouts`.
-        columns: a value for every row, or a function of a row's, by column.
-        metadata: keys of the shards' own.
+        columns: new values by column; a value for every row, or a function of the old value.
+        metadata: changed keys of the shards' metadata.
     """
     for path in sorted((run / kind).glob("*.parquet")):
         table = pq.read_table(path)
@@ -85,7 +85,7 @@ def sign_shards(
 
 
 def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[str, Path]:
-    """Copies of a sound run, each hostile in one way, and with right digests."""
+    """Make copies of a sound run, each malicious in one way and with valid digests."""
     found: dict[str, Path] = {}
 
     def copy(name: str) -> Path:
@@ -168,7 +168,6 @@ def hostile_runs(sound: Path, folder: Path, canary: Path, module: str) -> dict[s
         "priors": ("priors/0123456789abcdef.json", "priors/0.pkl"),
         "plans and journals": ("plan.json", "plan/0.parquet", "journals/0/0.json.gz"),
         "summaries": ("progress.jsonl", "rejects.jsonl", "health.json"),
-        "merged shards": ("compacted/000001.parquet", "compacted/0.pkl"),
     }.items():
         run = copy(f"pickles: {name}")
         for place in places:
@@ -187,12 +186,12 @@ def _above(one: str) -> str:
 
 
 def _meta(meta: str, program: str) -> str:
-    """Metadata of a problem, whose program is another one."""
+    """Return a problem's metadata with another program."""
     return json.dumps({**json.loads(meta), "program": program, "family": SCRIPT})
 
 
 def _training(run: Path, component: Mapping[str, Any], bomb: bytes) -> None:
-    """Add the files of a PRM that was trained, and of its evaluation."""
+    """Add the files of a trained PRM and of its evaluation."""
     config = {"target": "os:system", "loss": "os:system", "template": component, "base": SCRIPT}
     manifest = {"format": FORMAT, "id": "x", "identity": config, "config": config}
     (run / "train.json").write_text(json.dumps(with_digest(manifest)))
@@ -206,13 +205,16 @@ def _training(run: Path, component: Mapping[str, Any], bomb: bytes) -> None:
 def hostile_configurations(
     folder: Path, canary: Path, module: str, model: str
 ) -> dict[str, tuple[str, str]]:
-    """Files of configurations: by what is hostile, the verb that they are of, and the path.
+    """Write malicious configuration files.
 
     Args:
-        folder: for the files.
-        canary: as of `callables`.
-        module: as of `callables`.
-        model: folder of a model that brings code of its own, which would create the canary.
+        folder: folder for the files.
+        canary: file that the code would create.
+        module: module of a stranger, as in `callables`.
+        model: folder of a model with code that would create the canary.
+
+    Returns:
+        The verb and the path of each file, by the name of the attack.
     """
     found: dict[str, tuple[str, str]] = {}
 

@@ -1,6 +1,6 @@
-"""Endless hostile pairs: from the patterns' own alphabets, English, golds, and formulas that grow.
+"""Endless hostile pairs: attacks on the patterns, English, golds, and formulas that grow.
 
-For the benchmark, which tries a million of them, and a test, which tries some.
+The benchmark tries a million pairs, and a test tries some of them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _SHAPES = (
 
 
 def hostile_pairs(seed: int, golds: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(answer or completion, gold) without end, always the same for a seed.
+    """Yield endless pairs (answer or completion, gold), which depend only on the arguments.
 
     Args:
-        seed: of what is drawn.
-        golds: real ones, which also answer each other.
+        seed: random seed of the pairs.
+        golds: real golds, which also serve as answers.
     """
     rng = random.Random(seed)
     drawn = [attack for one in PATTERNS for attack in attacks(one.pattern, number=60)]

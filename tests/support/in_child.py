@@ -1,4 +1,4 @@
-"""What tests run in another process: importable there, as test modules are not."""
+"""Functions that tests run in another process, which cannot import test modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mclabel.domains.words.smollm2 import CACHE, smollm2_folder
 
 
 def grade_in_child(pair: tuple[str, str]) -> tuple[str, int]:
-    """The verdict on a pair, and the process that gave it."""
+    """Grade a pair; return the verdict and the id of the grading process."""
     return grade(*pair).verdict.value, os.getpid()
 
 

@@ -1,4 +1,4 @@
-"""Our servers in a thread of their own, for tests that look into them while clients ask."""
+"""Our servers in a thread, for tests that inspect them while clients send requests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 @dataclass
 class InThread(Generic[T]):
-    """A server in a thread of its own."""
+    """A server in a separate thread."""
 
     url: str = ""
     parts: list[T] = field(default_factory=list)
-    """What answers in it, of the class that is looked at."""
+    """Instances of the inspected class that the server has made."""
     error: BaseException | None = None
     thread: threading.Thread | None = None
     stop: Callable[[], None] = lambda: None
@@ -46,10 +46,10 @@ def in_thread(
     """Serve until the context ends.
 
     Args:
-        running: is told of the server.
-        serve: serves; it is given what to call with the URL and how to stop.
-        part: class of what answers.
-        name: where the server looks it up.
+        running: record that receives the server's URL, parts and error.
+        serve: function that serves. It gets a callback for the URL and the function that stops it.
+        part: class of the parts that are recorded.
+        name: dotted name under which the server looks up this class.
     """
     ready = threading.Event()
 
@@ -84,7 +84,7 @@ def in_thread(
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     end = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < end

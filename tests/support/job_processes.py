@@ -1,4 +1,4 @@
-"""Labelling jobs in processes of their own, and what they leave behind."""
+"""Labelling jobs in separate processes, and the processes and memory that they leave behind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.support.exactness import check_exact
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 TOKEN = "MCLABEL_TEST_TOKEN"
-"""Environment variable that marks all that a command has started."""
+"""Environment variable that marks all processes that a command has started."""
 HANGS_S = 1200
-"""A wait that takes longer, however busy the machine is, will not end."""
+"""Seconds after which a wait counts as endless, even on a busy machine."""
 NUM_PROBLEMS = 40
 VLLM = [
     "problems.source=arith",
@@ -30,13 +30,14 @@ VLLM = [
     "policy.engine.device=cpu",
 ]
 VLLM += ["policy.engine.kv_cache_gib=0.1", "policy.engine.max_live=64", "estimator.kind=fixed"]
-VLLM += ["estimator.rollouts=16"]  # a fast machine, too, is still at work when it is stopped
+# enough work that even a fast machine is still busy when it is stopped
+VLLM += ["estimator.rollouts=16"]
 EAGER = "policy.engine.engine_args={enforce_eager: true}"
-"""Without compiling, which costs more than most tests of vLLM take."""
+"""Override that turns off compiling, which takes longer than most tests of vLLM."""
 
 
 class Job(subprocess.Popen[str]):
-    """A command, in a session of its own."""
+    """A command in a separate session."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self.token = str(folder)
@@ -56,8 +57,8 @@ def start(folder: Path, address: str, *more: str) -> Job:
     return Job([sys.executable, "-m", "mclabel", *_label(folder, *changes)], folder)
 
 
-def go_on(folder: Path) -> None:
-    """The same job to its end, in this process."""
+def finish_job(folder: Path) -> None:
+    """Finish the same job in this process, and check its output."""
     scripted = "policy.engine={kind: scripted, repeatable: false}"
     run_verb(_label(folder, "ray.address=none", scripted))
     check_exact(folder / "out", NUM_PROBLEMS)
@@ -70,14 +71,15 @@ def _label(folder: Path, *changes: str) -> list[str]:
 
 
 def started_by(job: Job) -> list[psutil.Process]:
-    """Processes of a command, those that were left by others that ended included.
+    """Return the processes of a command, including those whose parent has ended.
 
-    They are in its session, or have left it with the token in their environment. One of the two
-    would not do: a process that sets its title may write over its environment.
+    A process is found by the command's session, or by the token in its environment if it has left
+    the session. One of the two would not suffice, since a process that sets its title may overwrite
+    its environment.
     """
     found = []
     for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):  # it has ended, or is another user's
+        with suppress(psutil.Error, OSError):  # the process has ended or belongs to another user
             if process.status() != psutil.STATUS_ZOMBIE and (
                 os.getsid(process.pid) == job.pid or process.environ().get(TOKEN) == job.token
             ):
@@ -86,11 +88,11 @@ def started_by(job: Job) -> list[psutil.Process]:
 
 
 def vllm_engine(job: Job) -> psutil.Process | None:
-    """The process of vLLM's engine, from early in its loading until it ends.
+    """Return the process of vLLM's engine, from early in its loading until it ends.
 
-    It shares memory with its workers, which are its children. Its title does not tell: it cannot be
-    set if the first variable of the process's environment was changed before, and Ray gives its
-    workers theirs in an order that varies.
+    The engine shares memory with its workers, which are its child processes. Its title cannot
+    identify it. A title cannot be set if the first variable of the process's environment was
+    changed, and Ray sets its workers' variables in a varying order.
     """
     sharing = {
         process.pid: process
@@ -98,24 +100,24 @@ def vllm_engine(job: Job) -> psutil.Process | None:
         if any(path.name.startswith("psm_") for path in _mapped(process))
     }
     for process in sharing.values():
-        with suppress(psutil.Error):  # it has ended
+        with suppress(psutil.Error):  # the process has ended
             if process.ppid() not in sharing:
                 return process
     return None
 
 
 def worker_actors() -> list[psutil.Process]:
-    """Engines on the clusters that this process, or one that it started, has started."""
+    """Return the engine processes on clusters that this process or its child processes started."""
     found = []
     for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):  # it has ended
+        with suppress(psutil.Error):  # the process has ended
             if "WorkerActor" in " ".join(process.cmdline()):
                 found.append(process)
     return found
 
 
 def last_state(out: Path) -> dict[str, int]:
-    """The last row of a run's progress, if it has any yet."""
+    """Return the last row of a run's progress; empty if the run has no rows yet."""
     file = out / "progress.jsonl"
     lines = file.read_text().splitlines() if file.is_file() else []
     state: dict[str, int] = json.loads(lines[-1]) if lines else {}
@@ -127,12 +129,12 @@ def wait_for_work(out: Path, job: subprocess.Popen[str]) -> None:
 
 
 def wait_for_journals(out: Path, job: subprocess.Popen[str]) -> None:
-    """Until the job has kept what it sampled for a block that is not yet done."""
+    """Wait until the job has a journal with samples of a block that is not done yet."""
     _wait_until(lambda: bool(list(out.rglob("journals/**/*.gz"))), job)
 
 
 def wait_for_engine(job: Job) -> None:
-    """Until the job loads vLLM, or has loaded it."""
+    """Wait until the job has started to load vLLM."""
     _wait_until(lambda: vllm_engine(job) is not None, job)
 
 
@@ -145,12 +147,12 @@ def _wait_until(holds: Callable[[], bool], job: subprocess.Popen[str]) -> None:
 
 
 def check_nothing_is_left(job: Job, memory: set[Path], timeout_s: float = 60) -> None:
-    """No process, and none of its shared memory, after a moment in which they may end.
+    """Check that a command leaves no processes and no shared memory behind.
 
     Args:
-        job: that has ended.
-        memory: that its processes had mapped (`shared_memory`); other programs have their own.
-        timeout_s: of the moment.
+        job: command that has ended.
+        memory: files that its processes had mapped (`shared_memory`); other files are ignored.
+        timeout_s: seconds in which the rest may still end.
     """
     deadline = time.monotonic() + timeout_s
     while left := [*started_by(job), *(path for path in memory if path.exists())]:
@@ -159,7 +161,7 @@ def check_nothing_is_left(job: Job, memory: set[Path], timeout_s: float = 60) ->
 
 
 def shared_memory(job: Job) -> set[Path]:
-    """What the processes of a command have mapped in /dev/shm now; none without /proc."""
+    """Return the files in /dev/shm that a command's processes map now; empty without /proc."""
     found = {path for process in started_by(job) for path in _mapped(process)}
     return {path for path in found if path.exists()}
 

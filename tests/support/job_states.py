@@ -1,4 +1,4 @@
-"""The state of a job, for tests of what is made of it."""
+"""A job's state for tests of its displays and summaries."""
 
 from __future__ import annotations
 

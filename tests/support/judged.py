@@ -1,4 +1,4 @@
-"""Reads the tables of human-judged cases, such as `cases.txt` and `holdout.txt`."""
+"""Tables of human-judged answer cases, such as `cases.txt` and `holdout.txt`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FOLDER = Path(__file__).parents[1] / "answers"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One pair and what a careful human grader says of it."""
+    """One pair of gold and answer, with the verdict of a careful human grader."""
 
     kind: str
     right: bool
     open: bool = False
-    """The text does not say enough for any verdict, so that it must be unknown."""
+    """True if the text is insufficient for a verdict, so that the verdict must be unknown."""
     gold: str
     answer: str
-    """A whole completion in the kinds that begin with "completion"."""
+    """Answer; a whole completion for kinds that begin with "completion"."""
 
     @property
     def is_completion(self) -> bool:
@@ -40,7 +40,7 @@ class Case:
 
 
 def read_cases(name: str) -> Iterator[Case]:
-    """The cases of a table in this folder, in order."""
+    """Yield the cases of a table in tests/answers, in order."""
     kind = ""
     for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):

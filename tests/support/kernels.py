@@ -1,8 +1,10 @@
-"""The kernels that numpy and its BLAS have for this CPU, older ones included, as environments.
+"""Environments that select older kernels of numpy and its BLAS on this CPU.
 
-A kernel of newer instructions than the CPU has would crash.
-`python -m tests.support.kernels COMMAND ...`
-runs a command under each but the newest, and ends with the first that fails.
+A kernel with newer instructions than the CPU's would crash.
+
+    python -m tests.support.kernels COMMAND ...
+
+runs a command under each kernel but the newest, and stops at the first failure.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ _NEEDS = {
     "Haswell": "avx2 fma",
     "SkylakeX": "avx512f avx512dq avx512bw avx512vl avx512cd",
 }
-"""Of OpenBLAS, and the flags of Linux that they need."""
+"""Kernels of OpenBLAS, each with the CPU flags of Linux that it needs."""
 
 
 def kernels() -> dict[str, dict[str, str]]:
-    """Environments by name, from the oldest instructions to the newest.
+    """Return environments by kernel name, from the oldest instructions to the newest.
 
-    numpy is held to about the same instructions. Empty on CPUs that are not x86, and where the
-    system does not say what the CPU has.
+    numpy is restricted to about the same instructions. The result is empty on CPUs other than x86,
+    and where the system does not list the CPU's flags.
     """
     told = Path("/proc/cpuinfo")
     if platform.machine().lower() not in ("x86_64", "amd64") or not told.exists():
@@ -50,10 +52,10 @@ def kernels() -> dict[str, dict[str, str]]:
 
 
 def main(command: list[str]) -> int:
-    """Run the command under each kernel but the newest, which a plain run has."""
+    """Run the command under each kernel but the newest, which a plain run uses."""
     found = kernels()
     if not found:
-        print(f"LEFT OUT: no kernels to choose from on {platform.machine()}")
+        print(f"LEFT OUT: no kernels are known for {platform.machine()}")
     for chosen in list(found.values())[:-1]:
         print("--", *(f"{key}={value}" for key, value in chosen.items()), flush=True)
         ended = subprocess.run(command, env={**os.environ, **chosen}, check=False).returncode

@@ -26,13 +26,13 @@ from mclabel.run.shards.store import Store
 
 
 def arith_text() -> PolicyText:
-    """The text side of the bundled models."""
+    """Load the tokenizer and chat template of the bundled models."""
     folder = str(bundled_model("strong"))
     return PolicyText.load(folder, revision=None, template=None, system=None)
 
 
 def arith_rows(count: int, *, per_problem: int = 2, seed: int = 0) -> list[LabeledSolution]:
-    """Solutions written under misconceptions, labelled by exact truth as if by 8 rollouts."""
+    """Return solutions with misconceptions, labelled by exact truth as if by 8 rollouts."""
     text, rng = arith_text(), random.Random(seed)
     rows = []
     for problem in generate(-(-count // per_problem), seed=seed, split="test"):
@@ -85,13 +85,16 @@ def arith_rows(count: int, *, per_problem: int = 2, seed: int = 0) -> list[Label
 
 
 def write_run(folder: Path, rows: list[LabeledSolution]) -> str:
-    """A run's folder with these labels in one shard."""
+    """Write a run with these labels in one shard."""
     commit_block(Store(str(folder), create=True), "0" * 16, "test", rows, None, {})
     return str(folder)
 
 
 def tiny_model(folder: Path, num_tokens: int = 1024) -> str:
-    """Write a random Llama of two narrow layers that takes so many tokens of the bundled kind."""
+    """Write a random Llama of two narrow layers with the bundled tokenizer.
+
+    `num_tokens` is its context length.
+    """
     tokenizer = AutoTokenizer.from_pretrained(bundled_model("strong"))
     tokenizer.model_max_length = num_tokens
     torch.manual_seed(0)
@@ -114,7 +117,7 @@ def tiny_model(folder: Path, num_tokens: int = 1024) -> str:
 
 
 def train_tiny_prm(root: Path) -> str:
-    """The folder of a PRM that has taken one step of training."""
+    """Train a PRM for one step and return its folder."""
     labels = write_run(root / "labels", arith_rows(12))
     content = {"out": f"{root}/prm", "labels": [labels], "base": tiny_model(root / "base")}
     config = check_config(TrainConfig, {**content, "max_steps": 1, "validation": 0})

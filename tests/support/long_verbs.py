@@ -1,4 +1,4 @@
-"""Every verb on long traces: one problem, two solutions, any number of steps.
+"""Runs of every verb on long traces: one problem, two solutions, any number of steps.
 
 The policy is the scripted one, whose tokens are characters.
 """
@@ -19,7 +19,7 @@ from tests.support.viewer_process import ViewerProcess
 NUM_SOLUTIONS = 2
 FORMATS = ("parquet", "trl", "math-shepherd", "rlhflow", "prm800k", "processbench")
 NUM_ASKED = 40
-"""Requests to the viewer of each kind."""
+"""Number of requests of each kind to the viewer."""
 
 
 def write_given(folder: Path, num_steps: int, tokens_per_step: int) -> None:
@@ -47,7 +47,7 @@ def _trace(num_steps: int, tokens_per_step: int, rng: random.Random) -> str:
 
 
 def verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Names and arguments of all that are measured, each after those whose output it reads."""
+    """Yield names and arguments of all measured verbs, each after those whose output it reads."""
     empty, fixed, prm = (f"{folder}/{name}" for name in ("empty.yaml", "fixed", "prm"))
     label = [
         *("label", empty, f"problems.source={folder}/problems.jsonl", "policy.engine=scripted"),
@@ -75,7 +75,7 @@ def verbs(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def viewer(run: Path, num_steps: int) -> tuple[float, float]:
-    """The 99th percentile of the viewer's times, in ms; kilobytes of its largest answer."""
+    """Return the viewer's p99 latency in ms, and its largest response in KiB."""
     rng = random.Random(0)
     taken, largest = [], 0
     with ViewerProcess(str(run)) as server:

@@ -1,4 +1,4 @@
-"""The marks of tests that need vLLM: skipped where it is not installed, except in CI."""
+"""Marks of tests that need vLLM. Without vLLM the tests are skipped, except in CI."""
 
 from __future__ import annotations
 

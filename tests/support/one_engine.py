@@ -1,4 +1,4 @@
-"""What `label_problem` needs beside a problem, for tests that label without a job."""
+"""The engine context of `label_problem`, for tests that label without a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mclabel.run.cpu_executor import CpuExecutor
 
 
 def on_one_engine(policy: Policy, settings: LabelSettings) -> EngineContext:
-    """What problems share on an engine that is started."""
+    """Return the context that problems share on a started engine."""
     executor = CpuExecutor()
     return EngineContext(
         policy=policy,

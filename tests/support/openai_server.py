@@ -1,6 +1,6 @@
-"""An OpenAI-compatible server that can be told to fail as real ones do.
+"""An OpenAI-compatible server with faults on demand.
 
-`vllm serve` stands behind the engine in tests/vllm; it cannot be made to limit rates, to lose
+The tests in tests/vllm use a real `vllm serve`. It cannot be made to limit rates, to lose
 connections or to lack an option at will.
 """
 
@@ -22,17 +22,17 @@ from mclabel.engines.text import PolicyText
 ANSWER = "1 + 1 = 2.\nThe answer is \\boxed{2}."
 
 Fault = tuple[int, dict[str, str]] | str | bytes
-"""Status and headers, `drop` for a connection that is closed, a reason to end for, or a body."""
+"""Status and headers, `drop` for a closed connection, a finish reason, or a body."""
 
 
 @cache
 def policy_text() -> PolicyText:
-    """The tokenizer of the model that the server names, loaded on first need."""
+    """Load the tokenizer of the model that the server names, once."""
     return PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
 
 
 class Server:
-    """In a thread of its own, on a port of its own."""
+    """A server with its own thread and port."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Server:
         self._loop.close()
 
     def add_routes(self, app: web.Application) -> None:
-        """What servers of other kinds have beside this."""
+        """Add routes; subclasses override this method."""
 
     async def _models(self, request: web.Request) -> web.Response:
         if self.is_html:

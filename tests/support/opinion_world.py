@@ -1,6 +1,6 @@
-"""Solutions of known first errors, with rollouts from prefixes of known value, and scripted judges.
+"""Simulated solutions with known first errors and prefix values, and scripted judges.
 
-The rollouts are read as the pipeline reads them: by priors that are fitted to the whole world.
+The rollouts are evaluated as in the pipeline, by priors that are fitted to the whole simulation.
 """
 
 from __future__ import annotations
@@ -21,58 +21,66 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FAIR = (0.03, 0.7, 0.5)
-"""Chances to find fault with a sound step, the first wrong one, a later one."""
+"""Rates of a fair judge: its chances to object to a sound step, to the first wrong step, and to a
+later step.
+"""
 RANDOM = (0.2, 0.2, 0.2)
 LONGEST = 9
-"""Steps of the longest solution."""
+"""Number of steps of the longest solution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A run whose truth is known."""
+    """A simulated run whose truth is known."""
 
     rng: np.random.Generator
     errors: Ints
-    """[solution]: the first wrong step, the number of steps for none."""
+    """Array [solution]: index of the first wrong step; the number of steps if no step is wrong."""
     num_steps: Ints
     chances: Floats
-    """[solution, T + 1]: what the rollouts show."""
+    """Array [solution, T + 1]: chances of the first errors according to the rollouts."""
     labels: Ints
-    """[solution]: the first step from which no rollout ends right, the number of steps for none."""
+    """Array [solution]: the first step from which no rollout ends right; the number of steps if
+    there is no such step.
+    """
 
     def judge(self, rates: Sequence[float] = FAIR) -> Ints:
-        """What a judge of these rates names, who reads step after step."""
+        """Return the first errors named by a judge of these rates that reads step after step."""
         step, error = np.arange(LONGEST), self.errors[:, None]
         chance = np.where(step < error, rates[0], np.where(step == error, rates[1], rates[2]))
         return self._first(self.rng.random(chance.shape) < chance)
 
     def repeating(self, named: Ints, share: float, rates: Sequence[float] = FAIR) -> Ints:
-        """What a judge names that repeats another on such a share, and else has its own rates."""
+        """Return the first errors of a judge that repeats another judge on some solutions.
+
+        `share` is the chance that a solution's error is repeated. On the other solutions the judge
+        has its own rates.
+        """
         return np.where(self.rng.random(len(named)) < share, named, self.judge(rates))
 
     def scores(self) -> Floats:
-        """A PRM's numbers, [solution, T]; those of one solution are off together."""
+        """Return a PRM's scores [solution, T]; the scores of one solution share an error."""
         is_sound = np.arange(LONGEST) < self.errors[:, None]
         noise = self.rng.normal(size=is_sound.shape)
         noise += 0.5 * self.rng.normal(size=(len(noise), 1))
         return np.asarray(1 / (1 + np.exp(-1.5 * (2.0 * is_sound - 1) - noise)))
 
     def below(self, scores: Floats, threshold: float) -> Ints:
-        """What a PRM names by a threshold."""
+        """Return the first errors that a PRM names by a threshold."""
         return self._first(scores < threshold)
 
-    def naming(self, named: Ints) -> Locations:
-        """The model of a judge that names steps."""
+    def location_model(self, named: Ints) -> Locations:
+        """Return the model of a judge that names first errors."""
         sureness = np.zeros(len(named), dtype=np.int64)
         return Locations(num_steps=self.num_steps, named=named, sureness=sureness)
 
     def scoring(self, scores: Floats) -> Scores:
-        """The model of a judge that scores them."""
+        """Return the model of a judge that scores steps."""
         rows = [row[:steps].tolist() for row, steps in zip(scores, self.num_steps, strict=True)]
         return Scores.of(rows, self.num_steps)
 
     def right(self, chances: Floats) -> float:
-        """Share of the solutions whose likeliest first error is the true one."""
+        """Return the share of solutions whose likeliest first error is the true one."""
         return float((chances.argmax(1) == self.errors).mean())
 
     def _first(self, finds: NDArray[np.bool_]) -> Ints:
@@ -81,15 +89,15 @@ class World:
 
 
 def simulated(seed: int, count: int, rollouts: int) -> World:
-    """A world of solutions with 4 to 9 steps, of which 8% are the first wrong one.
+    """Simulate solutions with 4 to 9 steps, each of which is wrong with a chance of 8%.
 
-    Sound prefixes are mostly worth .5 to .9, some almost nothing; behind an error one solution in
-    four is repaired now and then.
+    Sound prefixes mostly have values of 0.5 to 0.9, and some almost zero. After an error, one
+    solution in four is repaired now and then.
 
     Args:
-        seed: of everything, the judges included.
-        count: solutions.
-        rollouts: from each prefix.
+        seed: random seed of the whole simulation, including its judges.
+        count: number of solutions.
+        rollouts: number of rollouts from each prefix.
     """
     rng = np.random.default_rng(seed)
     num_steps = rng.integers(4, LONGEST + 1, count)
@@ -116,19 +124,19 @@ def simulated(seed: int, count: int, rollouts: int) -> World:
 
 
 def _chances(right: Ints, rollouts: int, outcome: NDArray[np.bool_], num_steps: Ints) -> Floats:
-    """What the posterior estimator makes of rollouts from each prefix, [solution, T + 1]."""
+    """Return the posterior estimator's chances for rollouts from each prefix [solution, T + 1]."""
     evidence = [
         _evidence(right[row, : steps - 1], rollouts, bool(outcome[row]))
         for row, steps in enumerate(num_steps.tolist())
     ]
     fitted = fit_priors({"number": [{AUTHOR: one} for one in evidence]}).as_written
-    priors = fitted.by(AUTHOR).of("number").with_rare_luck
+    priors = fitted.for_completer(AUTHOR).for_class("number").with_rare_luck
     requests = [
         PlanRequest(
             num_steps=one.num_steps,
             counts=np.stack([one.right, one.wrong, one.same, one.others]),
             outcome=one.outcome,
-            elsewhere=one.elsewhere,
+            external_likelihood=one.external_likelihood,
             priors=priors,
             previous=None,
             changed=range(1),
@@ -144,7 +152,10 @@ def _chances(right: Ints, rollouts: int, outcome: NDArray[np.bool_], num_steps: 
 
 
 def _evidence(right: Ints, rollouts: int, outcome: bool) -> Evidence:
-    """Of one solution: rollouts from all prefixes but the problem alone and the whole solution."""
+    """Return one solution's rollout evidence.
+
+    Its prefixes exclude the bare problem and the whole solution.
+    """
     steps = len(right) + 1
     counts = np.zeros((2, 1, steps + 1))
     counts[0, 0, 1:steps] = right[::-1]
@@ -157,27 +168,27 @@ def _evidence(right: Ints, rollouts: int, outcome: bool) -> Evidence:
         same=nothing,
         others=nothing,
         outcome=np.array([[not outcome, outcome]], dtype=np.float64),
-        elsewhere=nothing + 1,
+        external_likelihood=nothing + 1,
     )
 
 
 def scripted(world: World) -> dict[str, Mapping[str, JudgeModel]]:
-    """Sets of judges, by what they are to show."""
+    """Return sets of judges by a description of the set."""
     fair, random, scores = world.judge(), world.judge(RANDOM), world.scores()
-    naming = world.naming
-    thresholds = {str(at): naming(world.below(scores, at)) for at in (0.3, 0.5, 0.7)}
+    location_model = world.location_model
+    thresholds = {str(at): location_model(world.below(scores, at)) for at in (0.3, 0.5, 0.7)}
     five = [world.judge() for _ in range(5)]
     echoes = [world.repeating(fair, 0.8) for _ in range(5)]
     return {
-        "a fair judge": {"fair": naming(fair)},
-        "the same twice": _several(naming(fair), 2),
-        "the same five times": _several(naming(fair), 5),
-        "five that repeat it on 80%": {str(n): naming(one) for n, one in enumerate(echoes)},
-        "five independent fair judges": {str(n): naming(one) for n, one in enumerate(five)},
-        "a random judge": {"random": naming(random)},
-        "the same five times, random": _several(naming(random), 5),
+        "a fair judge": {"fair": location_model(fair)},
+        "the same twice": _several(location_model(fair), 2),
+        "the same five times": _several(location_model(fair), 5),
+        "five that repeat it on 80%": {str(n): location_model(one) for n, one in enumerate(echoes)},
+        "five independent fair judges": {str(n): location_model(one) for n, one in enumerate(five)},
+        "a random judge": {"random": location_model(random)},
+        "the same five times, random": _several(location_model(random), 5),
         "a fair judge and a random one five times": {
-            "fair": naming(fair), **_several(naming(random), 5)
+            "fair": location_model(fair), **_several(location_model(random), 5)
         },
         "a PRM at .3": {"0.3": thresholds["0.3"]},
         "a PRM at .5": {"0.5": thresholds["0.5"]},
@@ -188,9 +199,9 @@ def scripted(world: World) -> dict[str, Mapping[str, JudgeModel]]:
         "its scores and a threshold": {
             "scores": world.scoring(scores), "0.5": thresholds["0.5"]
         },
-        "a copier of the labels": {"copier": naming(world.labels)},
+        "a copier of the labels": {"copier": location_model(world.labels)},
         "a fair judge and a copier of the labels": {
-            "fair": naming(fair), "copier": naming(world.labels)
+            "fair": location_model(fair), "copier": location_model(world.labels)
         },
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""An engine as somebody else's package has it: it writes one solution, token by token."""
+"""An engine like that of another package: it writes one solution, token by token."""
 
 from __future__ import annotations
 
@@ -15,50 +15,52 @@ from mclabel.engines import Engine, EngineResources, EngineSettings, EngineStats
 
 
 class ConstantEngine(Engine):
-    """Writes `solution` whatever the problem; tokens are characters."""
+    """An engine that writes `solution` for every problem; tokens are characters."""
 
     class Settings(EngineSettings):
-        """A policy that always writes the same."""
+        """Settings of a policy that always writes the same text."""
 
         solution: str = "One and one is two.\nThe answer is \\boxed{2}."
-        """What it writes: labels depend on it."""
+        """Text that the engine writes; labels depend on it."""
         needs: Annotated[str | None, OPERATIONAL] = None
-        """Something that no machine has, for tests."""
+        """Name of a requirement that no machine meets, for tests; None for no requirement."""
         num_cpus: Annotated[float, OPERATIONAL] = Field(0.5, gt=0)
-        """Of its actor."""
+        """Number of CPUs of the engine's actor."""
 
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Keep what is written."""
+        """Start without sampled tokens."""
         super().__init__(policy, seed=seed)
         self._num_tokens = 0
 
     def resources(self) -> EngineResources:
-        """A part of a core."""
+        """Return a part of a CPU core."""
         return EngineResources(num_cpus=self.settings.num_cpus)
 
     def check_environment(self) -> None:
-        """Refuse what `needs` names."""
+        """Refuse the environment if `needs` names a requirement."""
         if self.settings.needs is not None:
-            raise ConfigError(f"policy.engine.needs={self.settings.needs}: not here")
+            raise ConfigError(
+                f"policy.engine.needs={self.settings.needs}: this machine does not have it"
+            )
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """Characters of a problem."""
+        """Return the characters of a problem."""
         return self.encode(problem)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Characters of a text."""
+        """Return the characters of a text."""
         return tuple(map(ord, text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of characters."""
+        """Return the text of characters."""
         return "".join(map(chr, ids))
 
     async def sample(
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
     ) -> Completion:
-        """The rest of the solution after a prefix."""
+        """Return the part of the solution after a prefix."""
         ids: list[int] = []
         room = self.policy.room(len(prompt), len(prefix), self.max_context)
         rest = self.encode(self.settings.solution)[len(prefix) :]
@@ -70,5 +72,5 @@ class ConstantEngine(Engine):
         return Completion(ids=tuple(ids), text=self.decode(ids), finish_reason=ended)
 
     def stats(self) -> EngineStats:
-        """Characters written."""
+        """Return the number of written characters."""
         return EngineStats(num_sampled_tokens=self._num_tokens)

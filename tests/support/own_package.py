@@ -1,4 +1,4 @@
-"""A package of somebody else's with components for mclabel, installed by pip."""
+"""A package with components for mclabel, installed by pip like a package of other authors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def install_package(folder: Path, name: str, modules: Mapping[str, str], entry_p
     """Build a wheel and install it.
 
     Args:
-        folder: for the wheel and the installation.
-        name: of the package.
-        modules: texts of files by path.
+        folder: folder for the wheel and the installation.
+        name: name of the package.
+        modules: texts of the package's files by path.
         entry_points: content of the wheel's `entry_points.txt`.
 
     Returns:
-        The folder that is to stand on Python's path.
+        The folder that must be added to Python's path.
     """
     wheel = folder / f"{name}-1.0-py3-none-any.whl"
     info = f"{name}-1.0.dist-info"
@@ -51,12 +51,12 @@ def install_package(folder: Path, name: str, modules: Mapping[str, str], entry_p
 
 
 def mclabel(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, which finds the modules of a folder."""
+    """Run the command in a new process that can import the modules of a folder."""
     path = os.pathsep.join([str(home), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-m", "mclabel", *arguments],
         env=os.environ | {"PYTHONPATH": path},
-        cwd=home,  # where actors of a cluster that runs already look
+        cwd=home,  # actors of an already running cluster search this folder
         capture_output=True,
         text=True,
         timeout=300,
@@ -64,14 +64,14 @@ def mclabel(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def mclabel_here(home: Path, *arguments: str) -> Result:
-    """The command in this process, which finds the modules of a folder meanwhile."""
+    """Run the command in this process, with the modules of a folder importable meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(home))
-        components._added.cache_clear()
+        components._entry_points.cache_clear()
         try:
             return CliRunner(env={"COLUMNS": "300"}).invoke(main, arguments)
         finally:
-            components._added.cache_clear()
+            components._entry_points.cache_clear()
 
 
 def _digest(text: str) -> str:

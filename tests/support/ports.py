@@ -1,4 +1,4 @@
-"""Ports of this machine."""
+"""Free ports of this machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import socket
 
 
 def free_port() -> int:
-    """A port on which nothing listens now."""
+    """Return a port on which nothing listens at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])

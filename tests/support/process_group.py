@@ -1,4 +1,4 @@
-"""Trains in a process group without a cluster, set up as Ray Train does, at less cost."""
+"""Training in a process group without a cluster, set up as by Ray Train but cheaper."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch.distributed
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import TrainingError
 from mclabel.prm.config import TrainConfig
-from mclabel.prm.job import _work, chosen_blocks
+from mclabel.prm.job import _train_worker, chosen_blocks
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-"""One process imports torch and the trainer; each worker is a fork of it."""
+"""Start method whose server process imports torch and the trainer; each worker is a fork of it."""
 _CONTEXT.set_forkserver_preload(["mclabel.prm.training.trainer", __name__])
 
 
@@ -23,9 +23,9 @@ def train_in_group(overrides: list[str], folder: Path, num_workers: int = 2) -> 
     """Run a training's workers to their end, as `distributed.run_workers` does.
 
     Args:
-        overrides: of the configuration; the training has begun, or has been claimed by nobody.
-        folder: where the workers find each other.
-        num_workers: of the group.
+        overrides: configuration overrides of a training that has begun or is not claimed yet.
+        folder: folder for the file by which the workers find each other.
+        num_workers: number of workers in the group.
     """
     meeting = folder / "meeting"
     meeting.unlink(missing_ok=True)
@@ -39,20 +39,20 @@ def train_in_group(overrides: list[str], folder: Path, num_workers: int = 2) -> 
         worker.join()
     codes = [worker.exitcode for worker in workers]
     if any(codes):
-        raise TrainingError(f"workers of the group ended with {codes}")
+        raise TrainingError(f"workers of the group ended with exit codes {codes}")
 
 
 def _run(overrides: list[str], meeting: str, rank: int, num_workers: int) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)}
-    # Transformers looks for these, though the group meets by a file.
+    # Transformers reads these variables, although the group meets by a file.
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     torch.distributed.init_process_group(
         "gloo",
         init_method=f"file://{meeting}",
         rank=rank,
         world_size=num_workers,
-        timeout=timedelta(minutes=5),  # then a worker whose fellow has died ends, too
+        timeout=timedelta(minutes=5),  # after this time a worker ends if another worker has died
     )
     config = load_config(TrainConfig, None, overrides)
-    _work(config, chosen_blocks(config))
+    _train_worker(config, chosen_blocks(config))
     torch.distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Nodes of the parse tree of a regular expression, and the characters that they take."""
+"""Nodes of a regular expression's parse tree, and the characters that they match."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CATEGORIES: dict[Any, Callable[[str], bool]] = {
 
 
 def fits(op: Any, value: Any, flags: int) -> Callable[[str], bool]:
-    """Whether a character is one that a node takes."""
+    """Return a function that is True for the characters that a node matches."""
     if op is names.ANY:
         return lambda c: bool(flags & re.DOTALL) or c != "\n"
     if op is names.LITERAL:
@@ -54,7 +54,7 @@ def _is_member(c: str, op: Any, value: Any, flags: int) -> bool:
 
 
 def nodes(items: Any) -> Iterator[tuple[Any, Any]]:
-    """Every node of a parse tree, outer ones first."""
+    """Yield every node of a parse tree, outer nodes first."""
     for op, value in items:
         yield op, value
         if op in REPEATS:

@@ -1,4 +1,4 @@
-"""A reward server that answers by a rule of the test: one step a line, real HTTP."""
+"""A real HTTP reward server whose test chooses the reward rule; each line is a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Rule = Callable[[dict[str, Any]], StepRewards]
 
 
 def by_lines(item: dict[str, Any]) -> StepRewards:
-    """Step k of n has credit k / n; right where the answer is in the text; empty is refused."""
+    """Give step k of n the credit k / n.
+
+    A completion is right if the answer occurs in its text. An empty completion is refused.
+    """
     text = item["completion"]
     if not text.strip():
         return StepRewards(0.0, refused="empty")
@@ -34,7 +37,7 @@ def by_lines(item: dict[str, Any]) -> StepRewards:
 
 
 class RewardServer:
-    """`with RewardServer() as server:` serves at `server.url`; `asked` keeps every request."""
+    """A context manager that serves at `server.url` and records every request in `asked`."""
 
     def __init__(self, rule: Rule = by_lines, token: str | None = None) -> None:
         self.rule, self.token = rule, token

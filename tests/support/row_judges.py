@@ -1,4 +1,4 @@
-"""Judges that say what a column of the row tells them to."""
+"""Judges whose opinions are read from a column of the row."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 
 
 class RowJudge(Judge):
-    """Names the first error that `says` of the row has for it: an index, null or "unknown"."""
+    """A judge that names the first error in the row's `says`: an index, null or "unknown"."""
 
     class Settings(JudgeSettings):
-        """Says what is in the row."""
+        """Settings of a judge that reads its opinions from the row."""
 
         name: str
-        """Key of `says`."""
+        """Key of the judge's opinion in `says`."""
 
     settings: Settings
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
-        """Read it."""
+        """Return the opinion in the row."""
         error = json.loads(item.row)["says"][self.settings.name]
         if error == "unknown":
             return Opinion(is_known=False, reason="the script says nothing")
@@ -29,18 +29,18 @@ class RowJudge(Judge):
 
 
 class FlaggingRowJudge(RowJudge):
-    """Only claims an error at a step or before it."""
+    """A judge that claims only that an error lies at or before a step."""
 
     claim: ClassVar[Claim] = "at_or_before"
 
 
 class ScoringRowJudge(RowJudge):
-    """Scores steps: .3 at the first error, .9 elsewhere, and has a threshold of its own."""
+    """A judge that names the first error and scores it 0.3; other steps score 0.9."""
 
     claim: ClassVar[Claim] = "scores"
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
-        """Score the steps."""
+        """Return the scores of the steps."""
         said = await super().judge(item, ask)
         scores = tuple(0.3 if n == said.first_error else 0.9 for n in range(len(item.steps)))
         return Opinion(is_known=said.is_known, first_error=said.first_error, scores=scores)

@@ -1,4 +1,4 @@
-"""Labelled solutions in one line, for tests of what is measured on them."""
+"""Short constructors of labelled solutions for tests of measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def step(
     high: float | None = None,
     mean: float | None = None,
 ) -> StepLabel:
-    """A step's label."""
+    """Return a step's label."""
     return StepLabel(
         prefix_id=prefix,
         counts=counts or Counts(),
@@ -54,8 +54,10 @@ def row(
     posterior: tuple[float, ...] | None = None,
     root: Counts | None = None,
 ) -> LabeledSolution:
-    """A labelled solution `PROBLEM.SAMPLE`; steps without texts are numbered, steps without hard
-    labels have those of the first error.
+    """Return a labelled solution with the id `PROBLEM.SAMPLE`.
+
+    Steps without texts get numbered texts. Steps without hard labels get those that follow from the
+    first error.
     """
     lines = [f"{problem} {sample} {i}\n" for i in range(len(steps))] if texts is None else texts
     made = LabeledSolution(

@@ -1,4 +1,4 @@
-"""Labelling jobs on the scripted policy, for tests of the machinery."""
+"""Labelling jobs on the scripted policy, for tests of the job machinery."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mclabel.run.tally import JobReport
 
 
 def write_problems(folder: Path, count: int) -> Path:
-    """A file of problems that the scripted policy answers."""
+    """Write a file of problems that the scripted policy can answer."""
     path = folder / "problems.jsonl"
     rows = [
         {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(count)
@@ -26,14 +26,14 @@ def write_problems(folder: Path, count: int) -> Path:
 
 
 def write_config(folder: Path) -> Path:
-    """A configuration that leaves all to the overrides."""
+    """Write a configuration that sets only the seed."""
     path = folder / "empty.yaml"
     path.write_text("seed: 1\n")
     return path
 
 
 def scripted_overrides(source: Path, out: Path, *more: str) -> list[str]:
-    """A job in blocks of four problems."""
+    """Return the overrides of a job in blocks of four problems."""
     base = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
     return [*base, "block_problems=4", "estimator.rollouts=4", *more]
 
@@ -42,17 +42,17 @@ def run_label_job(overrides: Sequence[str], **options: Any) -> JobReport:
     """Run a labelling job without showing its progress.
 
     Args:
-        overrides: every setting that is not the default.
+        overrides: all settings that differ from the defaults.
         options: keyword arguments of `jobs.label`.
     """
     return jobs.label(load_config(LabelConfig, None, overrides), lambda state: None, **options)
 
 
 def scripted(*, max_tokens: int = 1000, **settings: Any) -> PolicySettings:
-    """A scripted policy; its engine is `ScriptedEngine(scripted())`.
+    """Return the settings of a scripted policy; its engine is `ScriptedEngine(scripted())`.
 
     Args:
-        max_tokens: characters of a solution.
-        settings: of the engine.
+        max_tokens: maximum characters of a solution.
+        settings: settings of the engine.
     """
     return PolicySettings(max_tokens=max_tokens, engine=ScriptedEngine.Settings(**settings))

@@ -1,4 +1,4 @@
-"""A synthetic policy and scorer that serve search methods, with samples in any order."""
+"""A synthetic policy and scorer for search methods, with samples that arrive in any order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mclabel.core.components import find_component
 from mclabel.search.base import ROOT, Node, SearchMethod
 
 Scorer = Callable[[Sequence[int]], float]
-"""The score of the last of some steps, which are numbers."""
+"""Function from a path of steps, which are numbers, to the score of its last step."""
 
 SCORERS: Mapping[str, Scorer] = {
     "informative": lambda steps: 0.9 if set(steps) == {1} else 0.2,
@@ -27,7 +27,10 @@ SCORERS: Mapping[str, Scorer] = {
 
 @dataclass(frozen=True)
 class World:
-    """A policy and a scorer: what is sampled depends on the node, and on how often it was asked."""
+    """A simulated policy and scorer.
+
+    A sample depends on the node and on the number of its earlier samples.
+    """
 
     seed: int
     score: Scorer | None = None
@@ -36,12 +39,15 @@ class World:
     stop: float = 0.3
     """Chance that a step is the last one."""
     max_depth: int = 5
-    """Depth at which a solution that has not ended is cut."""
+    """Depth at which an unfinished solution is cut."""
     least_depth: int = 1
-    """Number of steps that no solution is shorter than."""
+    """Smallest number of steps of a solution."""
 
     def sample(self, node: Node, steps: int | None, number: int) -> Node:
-        """One continuation; `number` counts those of the same node and number of steps."""
+        """Return one continuation.
+
+        `number` is its 0-based index among the samples of the same node and number of steps.
+        """
         rng = Random(f"{self.seed}:{node.id}:{steps}:{number}")
         path = [int(step) for step in node.id]
         for _ in range(self.max_depth if steps is None else steps):
@@ -68,20 +74,20 @@ class World:
 
 @dataclass
 class Run:
-    """What a method asked for, and what came of it."""
+    """The requests of a search method and their number."""
 
     method: SearchMethod
     asked: Counter[tuple[str, int | None]] = field(default_factory=Counter)
-    """Number of samples by node and steps."""
+    """Number of samples by node and number of steps."""
     most: int = 0
-    """Largest number of samples that were under way together."""
+    """Largest number of concurrent samples."""
 
     @property
     def num_samples(self) -> int:
         return self.asked.total()
 
     def samples_at(self, depth: int) -> int:
-        """Number of samples from nodes at a depth."""
+        """Return the number of samples from nodes at a depth."""
         nodes = self.method.nodes
         return sum(count for (node, _), count in self.asked.items() if nodes[node].depth == depth)
 
@@ -93,7 +99,7 @@ def begin(kind: str, root: Node | None = None, *, seed: int = 0, **settings: Any
 
 
 def search(method: SearchMethod, world: World, order: Random) -> Run:
-    """Serve a method; samples arrive in any order, and some are told before it is asked again."""
+    """Serve a method; samples arrive in random order, several of them between two requests."""
     run, due = Run(method), list[tuple[str, Node]]()
     while True:
         for wanted in method.wanted():

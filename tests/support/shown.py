@@ -1,4 +1,4 @@
-"""Small labelling runs for the report and the viewer, one of them hostile."""
+"""Small labelling runs for the report and the viewer, one of them malicious."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
 from mclabel.run.shards.store import Store
 
-CONFIG = {"seed": 0, "estimator": {"kind": "fixed", "rollouts": 4}}
+CONFIG: dict[str, Any] = {"seed": 0, "estimator": {"kind": "fixed", "rollouts": 4}}
 
 HOSTILE = {
     "script": "<script>window.executed=1</script>",
@@ -50,7 +50,7 @@ HOSTILE = {
     "direction": "\u202egnorw\u202c \u200b \x00 \x1b[31m",
     "template": "{{constructor.constructor('window.executed=11')()}} ${window.executed=12}",
 }
-"""Texts that a model could write, by what they try."""
+"""Texts that a model could write, by the attack that they try."""
 
 
 def solution(
@@ -64,7 +64,10 @@ def solution(
     prediction: str | None = "3",
     meta: dict[str, str] | None = None,
 ) -> LabeledSolution:
-    """A solution whose prefixes had 4 rollouts each, so many of them right; the last: outcome."""
+    """Return a solution whose prefixes had 4 rollouts each, with `good` right rollouts by step.
+
+    The label of the last step is the outcome.
+    """
     labels = []
     for index, right in enumerate(good):
         counts = Counts(num_right=right, num_wrong=4 - right, num_tokens=40)
@@ -108,7 +111,7 @@ def solution(
 def combined(
     row: LabeledSolution, *flags: Flag, kept: bool = True, source: str = "symbolic"
 ) -> LabeledSolution:
-    """The solution with the opinions of four sources, of which `source` points at places."""
+    """Return the solution with the opinions of four sources; `source` has the given flags."""
     at = min((flag.step for flag in flags), default=None)
     told: list[tuple[str, Claim, bool, int | None, tuple[Flag, ...]]] = [
         ("rollouts", "where", True, row.first_error, ()),
@@ -126,7 +129,10 @@ def combined(
 def rollouts_of(
     row: LabeledSolution, text: str = "So it is \\boxed{ANSWER}.", reason: str | None = None
 ) -> list[Rollout]:
-    """The rollouts that a solution's counts stand for; ANSWER in the text is 3, or 4 if wrong."""
+    """Return the rollouts behind a solution's counts.
+
+    ANSWER in the text becomes 3, or 4 for a wrong rollout.
+    """
 
     def answer(index: int, step: StepLabel) -> str:
         return "3" if index < step.counts.num_right else "4"
@@ -150,28 +156,32 @@ def rollouts_of(
 
 
 def write_run(
-    folder: Path, rows: list[LabeledSolution], rollouts: list[Rollout] | None, block: str = "0" * 16
+    folder: Path,
+    rows: list[LabeledSolution],
+    rollouts: list[Rollout] | None,
+    block: str = "0" * 16,
+    config: dict[str, Any] = CONFIG,
 ) -> str:
-    """A run's folder, or one more block in it."""
+    """Write a run, or add a block to an existing one."""
     store = Store(str(folder), create=True)
-    claim(store, MANIFEST, Semantic.of(CONFIG), {"versions": {}}, run=folder.name)
-    commit_block(store, block, "test", rows, rollouts, {"config": CONFIG})
+    claim(store, MANIFEST, Semantic.of(config), {"versions": {}}, run=folder.name)
+    commit_block(store, block, "test", rows, rollouts, {"config": config})
     return str(folder)
 
 
 def example_markup(example: Example, **more: Any) -> str:
-    """The part of a report that shows one solution."""
+    """Render the part of a report that shows one solution."""
     macros: Any = environment().get_template("macros.html").module
     return str(macros.example(example_data(example), False, **more))
 
 
 def report_page(places: Sequence[str], out: str) -> Path:
-    """The file of a report that was written."""
+    """Write a report and return its path."""
     return Path(write_report(places, out)["path"])
 
 
 def hostile_run(folder: Path) -> str:
-    """A run in which everything that can be text is hostile."""
+    """Write a run in which every text is malicious."""
     rows = []
     for number, text in enumerate(HOSTILE.values()):
         rows.append(
@@ -194,7 +204,10 @@ def hostile_run(folder: Path) -> str:
 
 
 def twin_run(folder: Path) -> str:
-    """Two samples of a problem that begin alike, and one of another, without a value."""
+    """Write a run with two samples of a problem that share their first step.
+
+    A third solution, of another problem, has a step without a value.
+    """
     texts = ["We add.\n", "That makes 5.\n", "So \\boxed{5}."]
     first = solution(0, texts, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
     second = solution(1, ["We add.\n", "It is 3.\n", "<b>So</b> \\boxed{3}."], [3, 4, 4])
@@ -210,7 +223,7 @@ def twin_run(folder: Path) -> str:
 
 
 def long_run(folder: Path, num_steps: int) -> str:
-    """Two solutions of so many steps; the second one's value is low at a single step."""
+    """Write two solutions of `num_steps` steps; the second one's value is low at a single step."""
     texts = [f"Step {number} adds {number}.\n" for number in range(num_steps)]
     good = [4] * num_steps
     rows = [solution(0, texts, good), solution(1, texts, [*good[:-9], 1, *good[-8:]])]
@@ -218,7 +231,7 @@ def long_run(folder: Path, num_steps: int) -> str:
 
 
 def plain_run(folder: Path) -> str:
-    """Three solutions: sound, with an error, cut."""
+    """Write three solutions: a sound one, one with an error, and a truncated one."""
     rows = [
         solution(0, ["We add $1$ and $2$.\n", "So \\boxed{3}."], [4, 4], meta={"level": "easy"}),
         solution(
@@ -244,11 +257,11 @@ def plain_run(folder: Path) -> str:
 
 
 SCORED = {"prm:last": 0.6, "prm:min": 0.7, "likelihood:a:sum": 0.5, "likelihood:b:sum": 0.58}
-"""Of `evaluation`: by method."""
+"""Accuracies of methods with scores, as arguments of `evaluation`."""
 
 
 def evaluation(folder: Path, num_problems: int = 300, **accuracy: float) -> str:
-    """A best-of-N output of made-up accuracies at N=4; intervals are 0.05 to each side."""
+    """Write a best-of-N output with given accuracies at N=4 and intervals of +-0.05."""
     named = {"random": 0.4, "majority": 0.45, "vote:prm": 0.5, "pass": 0.8, **accuracy}
 
     def estimate(value: float) -> dict[str, float]:

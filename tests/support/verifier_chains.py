@@ -1,4 +1,4 @@
-"""Chains of verifiers: with the verdicts that a person reads in them, and as a critic's run."""
+"""Verifiers' chains, with the verdicts that a person reads in them, and runs of a critic."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from mclabel.run.shards.store import Store
 
 _FILE = Path(__file__).parents[1] / "judge" / "verifier_chains.jsonl"
 PARSERS = {"thinkprm": "step_verdicts", "genprm": "step_verdicts", "rprm": "step_verdicts"}
-"""Parsers of formats that have another name."""
+"""Parsers of formats whose parser has a different name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenChain:
-    """A chain, and what a person reads in it."""
+    """A verifier's chain, with a person's reading of it."""
 
     name: str
     format: str
     num_steps: int
     verdicts: list[bool | None]
-    """One a step; None where it says nothing, or both."""
+    """Verdict on each step; None if the chain has no verdict or both."""
     complete: bool
-    """Whether it is a whole verification, up to the first incorrect step at least."""
+    """True if the chain verifies all steps up to the first incorrect one."""
     truncated: bool
     text: str
 
@@ -41,20 +41,20 @@ class GoldenChain:
 
 
 def golden_chains() -> list[GoldenChain]:
-    """All chains of the file."""
+    """Return all chains of the file."""
     lines = _FILE.read_text(encoding="utf-8").splitlines()
     return [GoldenChain(**json.loads(line)) for line in lines]
 
 
 def chain(row: LabeledSolution, error: int | None, words: str = "I redo it.") -> str:
-    """What a critic writes that finds the first error there."""
+    """Return the text of a critic that finds the first error at step `error`."""
     last = len(row.steps) if error is None else error + 1
     says = ["incorrect" if index == error else "correct" for index in range(last)]
     return "\n".join(f"Step {i}: {words} \\boxed{{{one}}}" for i, one in enumerate(says, 1))
 
 
 def answer(row: LabeledSolution, text: str, number: int = 0, **more: Any) -> Answer:
-    """A critic's answer with the prompt `step_verdicts`."""
+    """Return a critic's answer to the prompt `step_verdicts`."""
     steps = [step.text for step in row.solution.steps]
     prompt = critic_prompt(TEMPLATES["step_verdicts"], row.problem.text, steps)
     content = {"finish_reason": "stop", "num_tokens": 60, "max_tokens": 90, **more}
@@ -67,7 +67,7 @@ def write_critic(
     say: Callable[[LabeledSolution], list[Answer]],
     **asked: Any,
 ) -> str:
-    """A critic's run over a labelling run, with these answers."""
+    """Write a critic's run over a labelling run, with these answers."""
     store = Store(str(folder), create=True)
     config = {"task": "judge", "judge": {"kind": "critic", "claim": "where", "split": "line"}}
     asked = {"template": asdict(TEMPLATES["step_verdicts"]), "use_reference": False} | asked

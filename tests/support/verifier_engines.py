@@ -1,4 +1,4 @@
-"""Engines that verify as the texts tell them to, whose tokens are characters."""
+"""Verifier engines that follow marks in the texts; their tokens are characters."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from mclabel.engines.scripted import ScriptedEngine
 
 VERDICTS = ("yes", "no", "Yes", "No")
 SURE = 0.9
-"""The chance that `SureEngine` gives to what was said."""
+"""Chance that `SureEngine` gives to the stated verdict."""
 _STEP = re.compile(r"^Step \d+: (.*)$", re.MULTILINE)
 
 
 class KnowingEngine(ScriptedEngine):
-    """Writes ThinkPRM's chains. The first wrong step is N where the problem holds `[error N]`, else
-    the first step that says `wrong`, as the scripted policy writes; there is none for N=-1.
+    """An engine that writes ThinkPRM's chains.
 
-    Chains are cut for a text with `[unknown]` or `shaky`, give no verdict for one with `[silent]`,
-    and for one with `[torn]` half of them find the first step wrong.
+    The first wrong step is N if the problem contains `[error N]`, and no step is wrong for N=-1.
+    Without this mark it is the first step that contains `wrong`, as the scripted policy writes.
+    Chains are cut if the text contains `[unknown]` or `shaky`, and have no verdict for `[silent]`.
+    For `[torn]`, half of the chains find the first step wrong.
     """
 
     class Settings(ScriptedEngine.Settings):
-        """Nothing more to set."""
+        """The settings of the scripted policy."""
 
     async def sample(
         self,
@@ -38,7 +39,7 @@ class KnowingEngine(ScriptedEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """The verification."""
+        """Return the verification of the prompt's steps."""
         asked = self.decode(prompt)
         steps = _STEP.findall(asked)
         error = first_error(asked, steps)
@@ -62,17 +63,20 @@ class KnowingEngine(ScriptedEngine):
 
 
 def first_error(text: str, steps: Sequence[str]) -> int:
-    """Index of the first wrong step, -1 for none."""
+    """Return the index of the first wrong step; -1 if no step is wrong."""
     if label := re.findall(r"\[error (-?\d+)\]", text):
         return int(label[-1])
     return next((i for i, step in enumerate(steps) if "wrong" in step), -1)
 
 
 class SureEngine(KnowingEngine):
-    """Gives a chance, too: `SURE` for what the chain has said. A verdict is one token."""
+    """An engine that also returns chances: `SURE` for the chain's verdict.
+
+    A verdict is one token.
+    """
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Characters, and one id for a verdict at the end."""
+        """Return the characters, with one id for a verdict at the end."""
         for number, word in enumerate(VERDICTS):
             if text.endswith((f" {word}", f"{{{word}")):
                 return (*map(ord, text.removesuffix(word)), 0xE000 + number)
@@ -81,19 +85,22 @@ class SureEngine(KnowingEngine):
     async def logprobs(
         self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
     ) -> tuple[float, ...] | None:
-        """Of the good verdict and the bad one."""
-        is_wrong = "boxed{incorrect}" in self.decode(prefix)
-        return tuple(map(log, (1 - SURE, SURE) if is_wrong else (SURE, 1 - SURE)))[: len(tokens)]
+        """Return the log-probabilities of the good and the bad verdict."""
+        chances = (1 - SURE, SURE) if self._is_wrong(prompt, prefix) else (SURE, 1 - SURE)
+        return tuple(map(log, chances))[: len(tokens)]
+
+    def _is_wrong(self, prompt: Sequence[int], prefix: Sequence[int]) -> bool:
+        return "boxed{incorrect}" in self.decode(prefix)
 
 
 class TurnEngine(SureEngine):
-    """Writes GenPRM's turns: an analysis, and a judgement where it is asked for as text.
+    """An engine that writes GenPRM's turns: an analysis, or a judgement if it is requested as text.
 
-    It takes a step for wrong after which an earlier one was judged `No`, too.
+    It also judges a step as wrong if an earlier step was judged `No`.
     """
 
     def chat_ids(self, turns: Sequence[tuple[str, str]], problem: str) -> tuple[int, ...] | None:
-        """Questions and answers, one after the other."""
+        """Return the ids of all questions and answers in order."""
         return ScriptedEngine.encode(self, "".join(map("".join, turns)) + problem)
 
     async def sample(
@@ -106,18 +113,11 @@ class TurnEngine(SureEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """An analysis, or a judgement."""
+        """Return an analysis or a judgement."""
         if not self.decode(prefix).endswith("boxed{"):
             text = " I looked.\n</analyze>"
             return self._completion(text, is_cut="[unknown]" in self.decode(prompt))
         return self._completion("No}" if self._is_wrong(prompt, prefix) else "Yes}")
-
-    async def logprobs(
-        self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
-    ) -> tuple[float, ...] | None:
-        """Of Yes and No."""
-        is_wrong = self._is_wrong(prompt, prefix)
-        return tuple(map(log, (1 - SURE, SURE) if is_wrong else (SURE, 1 - SURE)))[: len(tokens)]
 
     def _is_wrong(self, prompt: Sequence[int], prefix: Sequence[int]) -> bool:
         asked, said = self.decode(prompt), self.decode(prefix)
@@ -127,7 +127,7 @@ class TurnEngine(SureEngine):
 
 
 class SlowEngine(KnowingEngine):
-    """Never ends a chain."""
+    """An engine whose chains never end."""
 
     async def sample(self, prompt: Sequence[int], prefix: Sequence[int], **how: Any) -> Completion:
         """Wait for ever."""

@@ -1,4 +1,4 @@
-"""`mclabel view` as a process of its own or in a thread, and a client for it."""
+"""`mclabel view` in a separate process or in a thread, and a client for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAIT_S = 120.0
 
 
 class ViewerProcess:
-    """A viewer of some runs; a context manager that ends it."""
+    """A context manager that runs a viewer of some runs."""
 
     def __init__(self, *runs: str) -> None:
         self._runs = runs
@@ -48,7 +48,7 @@ class ViewerProcess:
         self._stop()
 
     def _start(self) -> str:
-        """The address of the page, once it is served."""
+        """Start the viewer and return the address of its page."""
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-m", "mclabel", "view", *self._runs],
             stdout=subprocess.PIPE,
@@ -59,17 +59,17 @@ class ViewerProcess:
         for line in self.process.stdout:
             if found := re.search(r"http://\S+", line):
                 return found[0]
-        raise RuntimeError("mclabel view has ended without an address")
+        raise RuntimeError("mclabel view ended without printing an address")
 
     def _stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(WAIT_S)
 
     def ask(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of an answer."""
+        """Send a request; return the status, headers and body of the response."""
         try:
             response = self._asked(path, headers)
-        except http.client.RemoteDisconnected:  # the server closes idle connections
+        except ConnectionResetError:  # the server closes idle connections
             response = self._asked(path, headers)
         body = response.read()
         return response.status, {k.lower(): v for k, v in response.getheaders()}, body
@@ -79,14 +79,14 @@ class ViewerProcess:
         return self._connection.getresponse()
 
     def get(self, name: str, **parameters: Any) -> Any:
-        """What the pages would be told."""
+        """Return the decoded response of an API call."""
         status, _, body = self.ask(f"/api/{name}?{urlencode(parameters)}", cookie=self.cookie)
         if status != 200:
             raise RuntimeError(f"{name} {parameters}: {status} {body[:300]!r}")
         return json.loads(body)
 
     def wait_for(self, num_solutions: int) -> None:
-        """Wait until so many solutions are in the index."""
+        """Wait until `num_solutions` solutions are in the index."""
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             state = self.get("state")
@@ -97,7 +97,7 @@ class ViewerProcess:
 
 
 class ViewerHere(ViewerProcess):
-    """The viewer in a thread of this process, which starts and ends at once."""
+    """A viewer in a thread of this process, which starts and ends quickly."""
 
     def _start(self) -> str:
         ready: SimpleQueue[str] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""A server of vLLM that several files of tests ask."""
+"""Fixtures: a vLLM server for the tests of several files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ KEY = "sk-local-4711"
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Folder of the bundled policy with a chat template."""
+    """Return the folder of the bundled policy with a chat template."""
     return chat_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
 def served(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The base URL of an OpenAI-compatible server of it, which wants a key and does not log it."""
+    """Yield the base URL of an OpenAI-compatible server, which needs a key and never logs it."""
     log = tmp_path_factory.mktemp("server") / "log"
     with served_policy(model, log, key=KEY) as address:
         yield address
@@ -29,6 +29,6 @@ def served(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 @pytest.fixture
 def url(served: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The server's URL; its key is in `LOCAL_KEY`."""
+    """Return the server's URL; its key is in `LOCAL_KEY`."""
     monkeypatch.setenv("LOCAL_KEY", KEY)
     return served

@@ -1,4 +1,4 @@
-"""vLLM's engine process is killed under a job: it goes on, and the output is exact."""
+"""A job continues after a kill of vLLM's engine process, and its output is exact."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     state = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
     assert state["num_failures"] == 1 and state["num_replayed"] > 0
     assert not (out / "rejects.jsonl").exists()
-    check_nothing_is_left(job, set())  # a killed engine's own memory may be left
+    check_nothing_is_left(job, set())  # the memory of the killed engine itself may be left
 
 
 def test_what_a_killed_job_leaves_is_freed_by_the_next_and_one_killed_alone_leaves_nothing(
     tmp_path: Path,
 ) -> None:
-    """First all its processes at once, as Ray kills them: none is left to free its memory."""
+    """First all processes are killed at once, as Ray does, so none can free the memory."""
     job = start(tmp_path, "none", *VLLM, EAGER)
     wait_for_engine(job)
     time.sleep(2 * NOTE_S)

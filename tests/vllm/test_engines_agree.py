@@ -1,9 +1,9 @@
-"""The same solutions labelled by the hf, vllm and openai engines: step values agree within noise.
+"""The hf, vllm and openai engines give equal step values to the same solutions, up to noise.
 
-Whole jobs, from configuration to shards; vLLM's engine sits in a Ray actor, and the openai
-engine talks to a real `vllm serve`. The engines share neither kernels nor random numbers, so the
-test is one of samples: if engines did not matter, the rollouts of a prefix could be dealt out to
-the two jobs in any way.
+Whole jobs run, from configuration to shards. vLLM's engine runs in a Ray actor, and the openai
+engine uses a real `vllm serve`. The engines share neither kernels nor random numbers, so the test
+compares samples. If engines did not matter, the rollouts of a prefix could be divided between the
+two jobs in any way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = NEEDS_VLLM
 
 ROLLOUTS = 24
 NUM_PERMUTATIONS = 4000
-ALARM = 1e-3  # false alarms, of each comparison
+ALARM = 1e-3  # false-alarm rate of each comparison
 JOB = [
     *["problems.limit=24", "problems.seed=21", "policy.max_tokens=200", "policy.temperature=0.8"],
     *[f"estimator={{kind: fixed, rollouts: {ROLLOUTS}}}", "keep_rollouts=false"],
@@ -41,7 +41,7 @@ def own_ray(own_cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def label(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
-    """Right and all rollouts by prefix."""
+    """Return the numbers of right and of all rollouts, by prefix."""
     config = load_config(LabelConfig, None, [f"out={out}", *JOB, *overrides])
     jobs.label(config, lambda state: None)
     return {
@@ -54,9 +54,9 @@ def label(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
 def p_value(
     one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]], rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Chance of step values this far apart, and of a mean this far apart, if engines are alike.
+    """Return p-values of the differences of step values and of the mean, for equal engines.
 
-    Rollouts of a prefix are dealt out anew to two halves: hypergeometric.
+    The rollouts of a prefix are randomly divided into two halves, which is hypergeometric.
     """
     assert one.keys() == other.keys()
     right: NDArray[np.int64] = np.array([[one[key][0], other[key][0]] for key in sorted(one)])
@@ -72,7 +72,7 @@ def p_value(
 
 
 def test_the_test_sees_a_policy_that_is_a_little_off() -> None:
-    """Values moved by a twentieth, or exchanged between prefixes, would be found."""
+    """Step values moved by 0.05, or exchanged between prefixes, would be noticed."""
     rng = np.random.default_rng(0)
     values = rng.beta(0.5, 0.7, size=300)
 

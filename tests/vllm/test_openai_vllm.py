@@ -1,4 +1,4 @@
-"""The `openai` engine on a real `vllm serve`: ids out and back, chat, refusals, continuation."""
+"""The `openai` engine on a real `vllm serve`: token ids, chat, refusals, continuation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = NEEDS_VLLM
 def policy(
     model: str, url: str, settings: Mapping[str, Any] | None = None, **sampling: Any
 ) -> OpenAIEngine:
-    """An engine whose settings are these beside the server's address and key."""
+    """Return an engine with these settings and the server's address and key."""
     own = {"endpoints": [url], "api_key_env": "LOCAL_KEY", **(settings or {})}
     values = {"temperature": 0.8, "max_tokens": 100, **sampling}
     servers = OpenAIEngine.Settings.model_validate(own)
@@ -64,7 +64,7 @@ def test_stop_texts_lengths_and_ids(model: str, url: str) -> None:
 def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     model: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the server says it read, and what it sampled."""
+    """The test compares the ids that the server received with those that it sampled."""
     calls, completion = Calls(), OpenAIEngine._completion
 
     def recording(
@@ -115,14 +115,14 @@ def test_chat_continues_the_last_message_exactly_or_says_that_it_does_not(
         finally:
             await one.close()
 
-    with pytest.raises(EngineError, match=r"use policy\.engine\.api=completions"):
+    with pytest.raises(EngineError, match=r"Set policy\.engine\.api=completions"):
         asyncio.run(run())
 
 
 @pytest.mark.parametrize(
     ("settings", "prompting", "message"),
     [
-        ({"api_key_env": None}, {}, r"wants a key\. Set policy\.engine\.api_key_env"),
+        ({"api_key_env": None}, {}, r"requires an API key\. Set policy\.engine\.api_key_env"),
         ({"model": "other"}, {}, r"policy\.engine\.model='other': .* serves policy"),
         ({"api": "chat"}, {"template": "{problem}"}, "needs a chat template"),
     ],
@@ -144,6 +144,6 @@ def test_a_wrong_key_is_refused_and_not_shown(
 
 
 def test_searches_keep_an_exact_ledger(model: str, url: str) -> None:
-    """The client does not see end tokens, so its counter lacks them; the ledger has them."""
+    """The client does not see end tokens, so its counter lacks them, but the ledger has them."""
     one = policy(model, url, max_tokens=160, max_model_len=512)
     asyncio.run(search_all(one, counts_end_tokens=False))

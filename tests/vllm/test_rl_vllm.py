@@ -1,4 +1,4 @@
-"""A policy in training that vLLM samples, whatever TRL thinks of its version."""
+"""A policy in training that vLLM samples, although TRL may reject the version of vLLM."""
 
 from __future__ import annotations
 

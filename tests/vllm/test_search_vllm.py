@@ -1,6 +1,6 @@
-"""Searches on vLLM: where steps end, and an exact ledger.
+"""Searches on vLLM: ends of steps and an exact ledger.
 
-Those on a server are tested beside the engine that asks it (`test_openai_vllm`).
+`test_openai_vllm` tests searches on a server, beside the engine that uses the server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mclabel.engines import Engine, PolicySettings
 from mclabel.engines.vllm import VllmEngine
 from mclabel.search import SEARCHES
 from mclabel.search.config import SearchSettings
-from mclabel.search.problem import Searching, search_problem
+from mclabel.search.problem import SearchContext, search_problem
 from mclabel.search.scorers import make_scorer
 from tests.support.needs_vllm import NEEDS_VLLM
 
@@ -24,7 +24,7 @@ POLICY = {"max_model_len": 512, "max_tokens": 160, "temperature": 0.8}
 
 
 async def search_all(engine: Engine, *, counts_end_tokens: bool) -> None:
-    """Every method on one engine, each held against the engine's counter."""
+    """Search with every method on one engine, and compare each ledger with the engine's counter."""
     await engine.start()
     try:
         for method in SEARCHES:
@@ -32,7 +32,7 @@ async def search_all(engine: Engine, *, counts_end_tokens: bool) -> None:
                 {"search": {"kind": method, "n": 4}, "scorer": "exact"}
             )
             scorer = make_scorer(settings.scorer)
-            shared = Searching(policy=engine, scorer=scorer, settings=settings)
+            shared = SearchContext(policy=engine, scorer=scorer, settings=settings)
             before = engine.stats().num_sampled_tokens
             problems = generate(3, seed=5, split="test")
             found = await asyncio.gather(*(search_problem(one, shared) for one in problems))

@@ -1,4 +1,4 @@
-"""A served PRM scores as it does in transformers: real servers on CPU."""
+"""A PRM on real servers on the CPU gives the same scores as in transformers."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_step_scores_are_those_of_transformers(
     ours = here.score_encoded(encoded)
     assert [len(a) for a in ours] == [len(a) for a in theirs]
     flat = np.concatenate(ours)
-    assert flat.std() > 0.01  # there is something to agree on
-    # Both round to the dtype, each in an order of its own, which differs between processors.
+    assert flat.std() > 0.01  # the scores differ between steps
+    # Both round to the dtype, but in different orders, which also depend on the processor.
     exact = np.concatenate(PRM.load(prm, dtype="float32").score_encoded(encoded))
     rounding = np.abs(flat - exact).max()
     apart = np.abs(flat - np.concatenate(theirs))

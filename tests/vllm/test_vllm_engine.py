@@ -1,4 +1,4 @@
-"""The vLLM engine in this process, on CPU: sampling, ends, continuation, failures."""
+"""The vLLM engine in this process on the CPU: sampling, ends, continuation, failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def engine(
     max_model_len: int = 512,
     **policy: Any,
 ) -> VllmEngine:
-    """An engine on a CPU, not started."""
+    """Return an engine for the CPU that is not started."""
     chosen = VllmEngine.Settings(**settings)
     return VllmEngine(
         PolicySettings(model=model, max_model_len=max_model_len, engine=chosen, **policy)
@@ -47,7 +47,7 @@ def engine(
 
 
 def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_start() -> None:
-    """One engine, as loading one takes most of the time."""
+    """The test uses one engine, because loading takes most of the time."""
     from transformers import AutoModelForCausalLM
 
     problem = generate(1, seed=5, split="test")[0].text
@@ -102,7 +102,7 @@ def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_st
 def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What vLLM says it was given, and what it sampled."""
+    """The test compares the ids that vLLM received with those that it sampled."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
     calls, generate_all = Calls(), AsyncLLM.generate
@@ -127,7 +127,10 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
             {"device": "cuda"},
             r"policy\.engine\.device=cuda: the installed .* build for CPUs",
         ),
-        ({"kv_cache_gib": 100_000.0}, r"vLLM could not load it: ValueError: Available memory"),
+        (
+            {"kv_cache_gib": 100_000.0},
+            r"vLLM could not load the model: ValueError: Available memory",
+        ),
         ({"max_model_len": 10**6}, r"vLLM refuses the model or its settings: .*max_model_len"),
         ({"engine_args": {"enforce_eage": True}}, "did you mean enforce_eager?"),
         ({"quantization": "magic"}, "vLLM refuses the model or its settings"),

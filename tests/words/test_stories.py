@@ -1,4 +1,4 @@
-"""Word problems: worked solutions are right, and what is held out is not trained on."""
+"""Word problems: right worked solutions, and held-out problems that are not used in training."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Compares two forms: equal, different, or not decided here.
+"""Compares two parsed answers (forms): they are equal, different or undecided.
 
-Every comparison is three-valued. A pair of formulas that exact arithmetic does not settle goes to
-`prove`, which is nothing in the caller's process and sympy in a worker.
+A comparison returns True, False or None, where None means undecided. A pair of formulas that exact
+arithmetic cannot decide is passed to `prove`. In a worker, `prove` calls sympy. In the caller's
+process it only records that a worker is needed, and returns None.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from fractions import Fraction
 from mclabel.answers.comparison import measures
 from mclabel.answers.comparison.equations import (
     as_congruence,
+    equality_holds,
     equation_and_value,
-    holds,
     is_congruence,
     proportional,
     same_equations,
@@ -28,11 +29,11 @@ from mclabel.answers.comparison.formulas import (
 )
 from mclabel.answers.comparison.names import (
     all_same,
+    is_variable_product,
     option_letters,
     same_names,
     same_options,
     same_sequences,
-    says_product,
 )
 from mclabel.answers.effort import spend
 from mclabel.answers.reading.relations import as_interval
@@ -64,22 +65,23 @@ from mclabel.answers.values.forms import (
 from mclabel.answers.values.reals import ALL, same_set
 
 Prover = Callable[[Form, Form], bool | None]
-"""Function that decides about two forms that exact arithmetic cannot decide; None if it cannot
-either."""
+"""A function that compares two forms that exact arithmetic cannot decide. It returns None if it
+cannot decide either."""
 _ROUNDED = Fraction(1, 20)
-"""Largest relative difference between a value and its approximation behind ≈."""
+"""Largest accepted relative difference between a value and the approximation after its `≈`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of answers with golds."""
+    """Compares answers with golds."""
 
     units_optional: bool
-    """True if 5 cm is equal to 5 if only one side has a unit."""
+    """True if 5 cm equals 5, that is, if a unit on only one side is ignored."""
     prove: Prover
+    """Function that compares two forms that exact arithmetic cannot decide."""
 
     def same(self, answer: Form, gold: Form) -> bool | None:
-        """Return whether `answer` means what `gold` means."""
+        """Return whether `answer` is equivalent to `gold`; None if undecided."""
         spend(2)
         if isinstance(answer, Number) and isinstance(gold, Number):
             if answer.literal.num_digits >= FULL_PRECISION and is_float_of(
@@ -94,7 +96,10 @@ class Comparison:
         return self._compare_scalars(answer, gold)
 
     def _compare_wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
-        """Compare remarks, equations, choices and hedges by the values that they hold."""
+        """Compare remarks, equations, choices and approximations by the values inside them.
+
+        Return whether one of the forms is of such a type, and the verdict.
+        """
         if is_congruence(answer) is not is_congruence(gold):
             ours, theirs = as_congruence(answer), as_congruence(gold)
             if ours is not answer or theirs is not gold:
@@ -114,7 +119,7 @@ class Comparison:
         return False, None
 
     def _compare_remarked(self, answer: Form, gold: Form) -> bool | None:
-        """Compare the value of a remarked form, and what restates it, with the other form."""
+        """Compare the value and the remark of a remarked form with the other form."""
         if (
             isinstance(answer, Remarked)
             and isinstance(gold, Remarked)
@@ -126,7 +131,7 @@ class Comparison:
         other = gold if remarked is answer else answer
         claims = [form for form in (remarked.value, remarked.remark) if form is not None]
         pairs = [(form, other) if remarked is answer else (other, form) for form in claims]
-        verdict = _any(self.same(*pair) for pair in pairs)
+        verdict = _any_verdict(self.same(*pair) for pair in pairs)
         if remarked.remark is not None and (
             self.same(remarked.value, remarked.remark) or self.same(remarked.remark, remarked.value)
         ):
@@ -134,12 +139,14 @@ class Comparison:
         return False if verdict is False and not isinstance(other, Sequence) else None
 
     def _compare_approximations(self, answer: Form, gold: Form) -> bool | None:
-        """Return the exact parts, or the gold's approximation; of a formula in symbols what it is
-        near.
+        """Compare two forms of which one has the form `exact ≈ stated`.
+
+        The exact parts decide first. The approximation counts if it belongs to the gold, or if the
+        exact part of the answer is a formula with variables.
         """
         if isinstance(answer, Approximated):
             exact = self.same(answer.exact, gold)
-            if holds(answer.exact, answer.stated, self.same, rounded=_ROUNDED) is False:
+            if equality_holds(answer.exact, answer.stated, self.same, rounded=_ROUNDED) is False:
                 stated = self.same(answer.stated, gold)
                 return None if stated else stated
             value = value_of(answer.exact)
@@ -224,7 +231,7 @@ class Comparison:
                 answer.strict == gold.strict
             )
         if isinstance(answer, Relation) or isinstance(gold, Relation):
-            return self.prove(answer, gold) if _opaque(answer, gold) else False
+            return self.prove(answer, gold) if _either_is_opaque(answer, gold) else False
         if isinstance(answer, Special) or isinstance(gold, Special):
             if isinstance(answer, Special) and isinstance(gold, Special):
                 return _same_specials(answer.name, gold.name)
@@ -233,14 +240,16 @@ class Comparison:
         return self._compare_formulas(answer, gold)
 
     def _compare_names(self, answer: Form, gold: Form) -> bool | None:
-        """Compare letters as they are spelt, or as a product where they say so."""
+        """Compare names by their letters, or as products if the gold's letters are usual variables
+        (see `is_variable_product`).
+        """
         if isinstance(answer, Name) and isinstance(gold, Name):
             if answer.letters.lower() == gold.letters.lower():
                 return True
-            if not says_product(gold.letters):
+            if not is_variable_product(gold.letters):
                 return same_names(answer, gold)
         verdict = self._compare_formulas(answer, gold)
-        product = not isinstance(gold, Name) or says_product(gold.letters)
+        product = not isinstance(gold, Name) or is_variable_product(gold.letters)
         return verdict if verdict is not True or product else None
 
     def _compare_formulas(self, answer: Form, gold: Form) -> bool | None:
@@ -271,7 +280,7 @@ class Comparison:
                 return False
             if [len(row) for row in answer.rows] != [len(row) for row in gold.rows]:
                 return False
-            cells = zip(_flat(answer), _flat(gold), strict=True)
+            cells = zip(_matrix_cells(answer), _matrix_cells(gold), strict=True)
             return all_same(self.same(a, b) for a, b in cells)
         matrix, other = (answer, gold) if isinstance(answer, Matrix) else (gold, answer)
         assert isinstance(matrix, Matrix)
@@ -287,7 +296,7 @@ class Comparison:
         flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
         if not flat:
             return False
-        flat_cells = _flat(matrix)
+        flat_cells = _matrix_cells(matrix)
         items = measures.vector_entries(other, len(flat_cells))
         if items is None:
             if not isinstance(other, Sequence) or other.kind == "set":
@@ -301,38 +310,42 @@ class Comparison:
 
 
 def _same_specials(answer: str, gold: str) -> bool | None:
-    """Compare two special values; a divergent value may be infinite or undefined."""
+    """Compare two special values. "Diverges" may mean infinite or undefined, so that a comparison
+    of it with either is undecided.
+    """
     if answer != gold and "diverges" in (answer, gold):
         return None if {answer, gold} & {"∞", "-∞", "undefined"} else False
     return answer == gold
 
 
-def _as_reals(form: Form, beside: Form) -> Reals | None:
-    """Return a set of reals, also one that another form writes if the other side is beyond doubt
-    one.
+def _as_reals(form: Form, other_form: Form) -> Reals | None:
+    """Read a form as a set of reals, or return None.
+
+    Finite sets, pairs and "no solution" are read as sets of reals only if `other_form`, the other
+    side of the comparison, is a set of reals.
     """
     if isinstance(form, Reals):
         return form
     if isinstance(form, Special) and form.name == "all reals":
         return ALL
-    if not isinstance(beside, Reals):
+    if not isinstance(other_form, Reals):
         return None
     if isinstance(form, Special) and form.name == "no solution":
         return Reals(())
     if isinstance(form, Sequence) and form.kind == "set":
-        return measures.points(form)
+        return measures.set_to_reals(form)
     return as_interval(form)
 
 
-def _opaque(answer: Form, gold: Form) -> bool:
+def _either_is_opaque(answer: Form, gold: Form) -> bool:
     return isinstance(answer, Opaque) or isinstance(gold, Opaque)
 
 
-def _flat(matrix: Matrix) -> list[Form]:
+def _matrix_cells(matrix: Matrix) -> list[Form]:
     return [cell for row in matrix.rows for cell in row]
 
 
-def _any(verdicts: Iterable[bool | None]) -> bool | None:
+def _any_verdict(verdicts: Iterable[bool | None]) -> bool | None:
     unsure = False
     for verdict in verdicts:
         if verdict:

@@ -1,4 +1,4 @@
-"""Compares equations with equations, and with values that they give."""
+"""Compares equations with equations and with values: `x = 3` with `x = 3` and with `3`."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ from mclabel.answers.values.monomials import UNIT, NotClosed
 from mclabel.answers.values.sampling import real
 
 CONGRUENCE = "congruence modulo"
-"""Prefix of the word that a congruence is read as, before its modulus."""
+"""Prefix of the word that represents a congruence in a form. The modulus follows the prefix."""
 _ANY_INTEGER = frozenset("kmnt")
+"""Letters that usually stand for an arbitrary integer."""
 _ARGUMENT = re.compile(r"\s*\\?([A-Za-z]{1,7}(?:_\{?\w\}?)?'{0,2})\s*\(\s*([a-z])\s*\)\s*")
-"""A function and its argument."""
+"""A function applied to a variable, such as `f(x)`."""
 _APPLIED = re.compile(r"[a-zA-Z]\(x\)")
 
 Same = Callable[[Form, Form], bool | None]
 
 
 def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
-    """Return whether two equations name the same thing or have the same solutions."""
+    """Return whether two equations give the same value to the same name, or have the same
+    solutions.
+    """
     if answer.label and gold.label:
-        if _squeezed(answer.label) == _squeezed(gold.label):
+        if _without_spaces(answer.label) == _without_spaces(gold.label):
             verdict = same(answer.right, gold.right)
             if verdict is False and gold.label.endswith(")"):
                 return _same_family(answer.right, gold.right)
@@ -50,7 +53,9 @@ def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
         ours, theirs = _ARGUMENT.fullmatch(answer.label), _ARGUMENT.fullmatch(gold.label)
         if ours and theirs and ours[1] == theirs[1]:
             return _same_function(answer.right, ours[2], gold.right, theirs[2], same)
-        if _is_graph(answer.label, gold.label) or _is_graph(gold.label, answer.label):
+        if _are_function_and_y(answer.label, gold.label) or _are_function_and_y(
+            gold.label, answer.label
+        ):
             return same(answer.right, gold.right)
     sides = [
         value_of(side) for equation in (answer, gold) for side in (equation.left, equation.right)
@@ -73,16 +78,16 @@ def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
 
 
 def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: bool) -> bool | None:
-    """Compare an equation with a form that is none by its right side, which is what it claims.
+    """Compare an equation with a form that is not an equation.
 
-    The left side of an equality of numbers counts too if the equality is true: 2 m = 200 cm. If it
-    is false, no gold makes it right.
+    The value of an equation is its right side. If both sides are numbers and the equality is true,
+    as in 2 m = 200 cm, the left side counts too. A false equality is never right.
 
     Args:
         equation: the equation.
-        other: the other form.
+        other: the form that is not an equation.
         same: compares an answer with a gold.
-        swap: the equation is the gold.
+        swap: True if the equation is the gold, False if it is the answer.
     """
     if isinstance(other, Relation):
         return False
@@ -95,7 +100,7 @@ def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: boo
     claimed = fits(equation.right)
     if equation.label:
         return claimed
-    true = holds(equation.left, equation.right, same)
+    true = equality_holds(equation.left, equation.right, same)
     if true is False:
         return None if claimed else claimed
     if true:
@@ -107,13 +112,13 @@ def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: boo
         if isinstance(equation.left, Ratio | Words):
             return claimed
         return (claimed or None) if isinstance(equation.left, Opaque) else None
-    if not _names_something(left, right):
+    if not _names_asked_quantity(left, right):
         return None if right is None else False
     return claimed if algebra.symbols(left) else None
 
 
 def is_congruence(form: Form) -> bool:
-    """Return whether a form is `x ≡ 3 (mod 7)`."""
+    """Return whether a form is a congruence such as `x ≡ 3 (mod 7)`."""
     if not isinstance(form, Sequence) or form.kind != "tuple":
         return False
     first = form.items[0]
@@ -121,10 +126,10 @@ def is_congruence(form: Form) -> bool:
 
 
 def as_congruence(form: Form) -> Form:
-    """Read `x = 7k + 3` or `7k + 3` as the congruence that it says; return any other form as it is.
+    """Convert `x = 7k + 3` or `7k + 3` to the congruence modulo 7; return any other form unchanged.
 
     Args:
-        form: the form to read, in which k, m, n or t stands for any integer.
+        form: the form to convert. The letters k, m, n and t stand for an arbitrary integer.
     """
     if isinstance(form, Equation) and not form.label:
         return form
@@ -142,17 +147,19 @@ def as_congruence(form: Form) -> Form:
     return Sequence("tuple", (words, Number(Literal(residue % size))))
 
 
-def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0)) -> bool | None:
-    """Return whether an equality of numbers is true, as exactly as its right side is written.
+def equality_holds(
+    left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0)
+) -> bool | None:
+    """Return whether an equality of numbers is true up to the precision of its right side.
 
     Args:
         left: the left side.
         right: the right side, which may be rounded.
         same: compares an answer with a gold.
-        rounded: difference that is allowed too, as a fraction of the left side.
+        rounded: additional relative difference that is accepted, as a fraction of the left side.
 
     Returns:
-        None if a side is no number, or the sides measure different things.
+        None if a side is not a number, or if the units of the sides have different dimensions.
     """
     if isinstance(left, Quantity) and isinstance(right, Quantity):
         if left.unit.dimension != right.unit.dimension:
@@ -161,7 +168,7 @@ def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0
         left = left.amount
     elif isinstance(right, Quantity) and not same(left, right):  # 1/2 = 50%
         right = right.amount
-    left_size, right_size = _size(left), _size(right)
+    left_size, right_size = _numeric_value(left), _numeric_value(right)
     if left_size is None or right_size is None:
         return None
     if same(left, right):
@@ -177,8 +184,10 @@ def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0
     ) * rounded
 
 
-def _size(form: Form) -> Fraction | None:
-    """Return a number, as near as a float is; None of what is none."""
+def _numeric_value(form: Form) -> Fraction | None:
+    """Return the value of a number or quantity, with a float's precision if it is irrational; None
+    for any other form.
+    """
     value = value_of(form.amount if isinstance(form, Quantity) else form)
     if value is None or algebra.symbols(value):
         return None
@@ -188,8 +197,9 @@ def _size(form: Form) -> Fraction | None:
 
 
 def proportional(a: Value, b: Value, *, positive: bool) -> bool:
-    """Return whether a is a constant times b, so that a = 0 and b = 0 (or > 0, if positive) are
-    one.
+    """Return whether a is a constant multiple of b, so that a = 0 and b = 0 are equivalent.
+
+    If `positive` is true, the constant must be positive, so that a > 0 and b > 0 are equivalent.
     """
     left, right = _without_denominators(a), _without_denominators(b)
     if not left.num or not right.num:
@@ -204,7 +214,9 @@ def proportional(a: Value, b: Value, *, positive: bool) -> bool:
 
 
 def _compare_sides(answer: Equation, gold: Equation, same: Same) -> bool | None:
-    """Compare sides that are not formulas: names in words may differ, letters may not."""
+    """Compare equations of which a side is not a formula. If a left side is in words, compare only
+    the right sides.
+    """
     if isinstance(answer.left, Words) or isinstance(gold.left, Words):
         return same(answer.right, gold.right)
     left, right = same(answer.left, gold.left), same(answer.right, gold.right)
@@ -216,33 +228,35 @@ def _compare_sides(answer: Equation, gold: Equation, same: Same) -> bool | None:
 def _same_function(
     answer: Form, argument: str, gold: Form, gold_argument: str, same: Same
 ) -> bool | None:
-    """Return whether functions are the same but call their argument differently: f(t) = t² is f(x)
-    = x².
+    """Return whether two functions are equal after their argument is renamed, as f(t) = t² and
+    f(x) = x² are.
     """
     value = value_of(answer)
     if value is None or value_of(gold) is None:
         return None
     if gold_argument in algebra.symbols(value):
         return False
-    return same(Closed(algebra.renamed(value, {argument: gold_argument})), gold)
+    return same(Closed(algebra.rename_symbols(value, {argument: gold_argument})), gold)
 
 
 def _same_family(answer: Form, gold: Form) -> bool | None:
-    """Return whether the solutions f(x) of two equations differ in one letter for any constant."""
+    """Return whether the right sides of two equations are the same family of functions, whatever
+    the letter of the arbitrary constant.
+    """
     ours, theirs = value_of(answer), value_of(gold)
     if ours is None or theirs is None:
         return False
     return same_but_for_a_letter(ours, theirs)
 
 
-def _is_graph(label: str, other: str) -> bool:
-    """Return whether the labels are those of a graph, as f(x) and y are."""
+def _are_function_and_y(label: str, other: str) -> bool:
+    """Return whether `label` is a function of x, such as f(x), and `other` is y."""
     return other == "y" and bool(_APPLIED.fullmatch(label))
 
 
-def _names_something(left: Value, right: Value | None) -> bool:
-    """Return whether a left side is what was asked for (a + b = 3), not an equation to be
-    solved.
+def _names_asked_quantity(left: Value, right: Value | None) -> bool:
+    """Return whether a left side is the quantity that the problem asks for, such as a + b in
+    a + b = 3, rather than a side of an equation to solve.
     """
     if not algebra.symbols(left):
         return True
@@ -252,7 +266,9 @@ def _names_something(left: Value, right: Value | None) -> bool:
 
 
 def _without_denominators(value: Value) -> Value:
-    """Return the numerator times what makes the powers of its symbols whole and not negative."""
+    """Return the numerator, multiplied by the powers of its symbols that remove all negative
+    exponents.
+    """
     lowest: dict[str, int | Fraction] = {}
     for mono in value.num:
         for x, exponent in mono:
@@ -265,5 +281,5 @@ def _without_denominators(value: Value) -> Value:
     return result
 
 
-def _squeezed(label: str) -> str:
+def _without_spaces(label: str) -> str:
     return label.replace(" ", "").replace("\\", "")

@@ -1,8 +1,8 @@
-"""Compares two closed forms: by exact arithmetic, by rules, and by their values at a point.
+"""Compares two closed forms by exact arithmetic, by rules, and by their values at a point.
 
-Sums of inverse tangents, sines and cosines of rational numbers are compared exactly:
-arctan(p/q) is the angle of the Gaussian number q + pi, so that a whole number of such angles add up
-to the angle of a product of Gaussian numbers, which is worked out.
+Sums of inverse tangents, sines and cosines of rational numbers are compared exactly. arctan(p/q) is
+the argument of the Gaussian integer q + p·i. A sum of such angles is therefore the argument of a
+product of Gaussian integers, which is computed exactly.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import isqrt, lcm
 from typing import Any
 
-from mclabel.answers.comparison.names import integrated, same_but_for_constants
+from mclabel.answers.comparison.names import same_antiderivative, same_but_for_names_of_constants
 from mclabel.answers.effort import spend
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
@@ -21,11 +21,11 @@ from mclabel.answers.values.monomials import UNIT, NotClosed
 from mclabel.answers.values.sampling import clearly_differ, real, size_of_difference
 
 FULL_PRECISION = 15
-"""A decimal with so many significant digits equals the number that it is rounded from."""
+"""Significant digits from which a decimal counts as equal to the exact number that it rounds."""
 
 
 def same_formulas(answer: Form, gold: Form) -> bool | None:
-    """Return whether a formula is another; None where exact arithmetic cannot tell."""
+    """Return whether two formulas are equal; None if exact arithmetic cannot decide."""
     left, right = value_of(answer), value_of(gold)
     if left is None or right is None:
         return None
@@ -44,22 +44,28 @@ def same_formulas(answer: Form, gold: Form) -> bool | None:
 
 
 def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value) -> bool:
-    """Return whether they differ only by what the rules let differ."""
-    if isinstance(gold, Number) and rounds(left, gold.literal):
+    """Return whether a rule accepts the difference between two formulas.
+
+    The rules cover rounding, magnitudes such as `2.6B`, arbitrary constants and the case of a lone
+    letter.
+    """
+    if isinstance(gold, Number) and rounds_to_gold(left, gold.literal):
         return True
     if isinstance(answer, Number) and is_float_of(answer.literal, right):
         return True
     if _same_magnitude(answer, gold):
         return True
-    if integrated(left, right) or same_but_for_constants(left, right):
+    if same_antiderivative(left, right) or same_but_for_names_of_constants(left, right):
         return True
     letter, other_letter = lone_letter(answer), lone_letter(gold)
     return bool(letter and other_letter and letter.lower() == other_letter.lower())
 
 
 def _same_magnitude(answer: Form, gold: Form) -> bool:
-    """Return whether `2.6B` is 2600000000. A gold has a point, so that its letter is no
-    variable.
+    """Return whether one form is a number with a magnitude, such as `2.6B`, and the other is the
+    same number in digits.
+
+    A gold with a magnitude must have a decimal point. Otherwise its letter may be a variable.
     """
     if isinstance(answer, Closed) and answer.magnitude is not None and isinstance(gold, Number):
         return same_number(answer.magnitude.value, gold.literal, literal=True)
@@ -71,7 +77,7 @@ def _same_magnitude(answer: Form, gold: Form) -> bool:
 
 
 def lone_letter(form: Form) -> str | None:
-    """Return the letter that is the whole of a form, or None."""
+    """Return the letter if a form is a single letter; None otherwise."""
     if not isinstance(form, Closed) or len(form.value.num) != 1 or len(form.value.den) != 1:
         return None
     ((mono, coefficient),) = form.value.num.items()
@@ -82,8 +88,8 @@ def lone_letter(form: Form) -> str | None:
 
 
 def _same_squares(left: Value, right: Value) -> bool:
-    """Return whether two real numbers of one sign have the same square, as √(7 + 4√3) and 2 + √3
-    have.
+    """Return whether two real numbers have the same sign and the same square, as √(7 + 4√3) and
+    2 + √3 have.
     """
     if algebra.symbols(left) or algebra.symbols(right):
         return False
@@ -94,12 +100,13 @@ def _same_squares(left: Value, right: Value) -> bool:
 
 
 def same_number(value: Fraction, gold: Literal, *, literal: bool) -> bool:
-    """Return whether a number is a decimal gold, or rounds to it.
+    """Return whether a number equals a decimal gold or rounds to it.
 
     Args:
         value: value of the answer.
         gold: the gold as it was written.
-        literal: the answer was written as a rational number; short golds round only what is not.
+        literal: True if the answer was written as a rational number. Such an answer may be rounded
+            only to a gold with at least 2 decimals or 3 significant digits.
     """
     if value == gold.value:
         return True
@@ -109,7 +116,7 @@ def same_number(value: Fraction, gold: Literal, *, literal: bool) -> bool:
     return (precise or not literal) and rounds_to(value, gold)
 
 
-def rounds(value: Value, gold: Literal) -> bool:
+def rounds_to_gold(value: Value, gold: Literal) -> bool:
     """Return whether a formula rounds to a decimal gold."""
     if gold.unit_in_last_place is None:
         return False
@@ -123,7 +130,7 @@ def rounds(value: Value, gold: Literal) -> bool:
 
 
 def is_float_of(answer: Literal, gold: Value) -> bool:
-    """Return whether a decimal of full precision is a rounding of an exact number."""
+    """Return whether an answer of at least `FULL_PRECISION` digits is a rounding of the gold."""
     if answer.num_digits < FULL_PRECISION or algebra.symbols(gold):
         return False
     size = real(gold)
@@ -135,7 +142,7 @@ def is_float_of(answer: Literal, gold: Value) -> bool:
 
 _ARCS = ("arctan", "arcsin", "arccos")
 _MAX_TIMES = 200
-"""Largest multiple of one angle in a sum of angles."""
+"""Largest multiple of one angle in a sum of angles that is compared exactly."""
 _MAX_SIZE = 10**12
 _NEAR = 1e-6
 _HALF_TURN = frozenset((("π", 1),))
@@ -144,11 +151,17 @@ Gaussian = tuple[int, int]
 
 
 def same_angles(left: Value, right: Value) -> bool:
-    """Return whether two sums of angles are equal; False where they differ or are no such sums."""
-    if left.den is not UNIT or right.den is not UNIT or not (_has_arc(left) or _has_arc(right)):
+    """Return whether two sums of inverse trigonometric angles are equal; False if they differ or
+    are not such sums.
+    """
+    if (
+        left.den is not UNIT
+        or right.den is not UNIT
+        or not (_has_inverse_trigonometric(left) or _has_inverse_trigonometric(right))
+    ):
         return False
     difference = algebra.add(left, algebra.negate(right))
-    terms = [_angle(mono) for mono in difference.num]
+    terms = [_gaussian_of_angle(mono) for mono in difference.num]
     if None in terms:
         return False
     times = [Fraction(coefficient) for coefficient in difference.num.values()]
@@ -160,18 +173,18 @@ def same_angles(left: Value, right: Value) -> bool:
             return False
         if factor is not None:
             spend(abs(count))
-            product = _times(product, factor, count)
+            product = _multiply_by_power(product, factor, count)
     size = size_of_difference(left, right)
-    # The sum is a multiple of a half turn over the scale: near zero it is zero.
+    # The difference is now a multiple of π / scale, so that it is zero if it is nearly zero.
     return product[1] == 0 and size is not None and size < _NEAR / scale
 
 
-def _has_arc(value: Value) -> bool:
+def _has_inverse_trigonometric(value: Value) -> bool:
     return any(isinstance(x, tuple) and x[0] in _ARCS for mono in value.num for x, _ in mono)
 
 
-def _angle(mono: Any) -> Gaussian | None:
-    """Return the Gaussian number of which a monomial is the angle; None if it is no angle."""
+def _gaussian_of_angle(mono: Any) -> Gaussian | None:
+    """Return the Gaussian integer whose argument is the monomial; None if it is not an angle."""
     if mono == _HALF_TURN:
         return (-1, 0)
     if len(mono) != 1:
@@ -193,7 +206,7 @@ def _angle(mono: Any) -> Gaussian | None:
     return (other, across) if x[0] == "arcsin" else (across, other)
 
 
-def _times(product: Gaussian, factor: Gaussian, count: int) -> Gaussian:
+def _multiply_by_power(product: Gaussian, factor: Gaussian, count: int) -> Gaussian:
     a, b = product
     c, d = factor if count >= 0 else (factor[0], -factor[1])
     for _ in range(abs(count)):

@@ -1,4 +1,4 @@
-"""Compares what stands around a number (units, percent, bases, times, ratios), and words."""
+"""Compares numbers with units, percentages, numbers in a base, times, ratios and words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from mclabel.answers.reading.cardinals import CARDINALS
-from mclabel.answers.reading.numerals import number_in_words, tells_number
+from mclabel.answers.reading.numerals import mentions_number, number_in_words
 from mclabel.answers.reading.words import is_open, same_words
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
@@ -35,7 +35,7 @@ _INITIALS: dict[Monomial, tuple[str, ...]] = {
     frozenset(((letter, 1),)): word
     for letter, word in {"T": ("true",), "F": ("false",), "Y": ("yes",), "N": ("no",)}.items()
 }
-"""Letters that stand for a truth value beside its word."""
+"""Words that a single letter equals, by the monomial of that letter: T is `true`."""
 
 Same = Callable[[Form, Form], bool | None]
 
@@ -43,7 +43,9 @@ _PERCENT, _DEGREE, _RADIAN = (frozenset(((name, 1),)) for name in ("percent", "d
 
 
 def same_quantity(answer: Form, gold: Form, same: Same, *, units_optional: bool) -> bool | None:
-    """Compare amounts of the same thing after conversion, or an amount with a bare number."""
+    """Compare two quantities after conversion of units, or a quantity with a number without a
+    unit.
+    """
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
         return _same_measures(answer, gold, same)
     quantity, other = (answer, gold) if isinstance(answer, Quantity) else (gold, answer)
@@ -54,24 +56,24 @@ def same_quantity(answer: Form, gold: Form, same: Same, *, units_optional: bool)
     if value is None:
         return False
     if len(value.num) == 1 and algebra.symbols(value):
-        spelt = _spelt_without_space(value)
+        spelt = _read_letter_as_unit(value)
         if spelt is not None and spelt.unit == quantity.unit:
-            return _ordered(quantity.amount, spelt.amount, answer is quantity, same)
-    bare = _ordered(quantity.amount, other, answer is quantity, same)
+            return _compare_in_order(quantity.amount, spelt.amount, answer is quantity, same)
+    bare = _compare_in_order(quantity.amount, other, answer is quantity, same)
     dimension = quantity.unit.dimension
     if dimension == _PERCENT:
-        return bare or _ordered(
-            _scaled(quantity.amount, Fraction(1, 100)), other, answer is quantity, same
+        return bare or _compare_in_order(
+            _multiply_amount(quantity.amount, Fraction(1, 100)), other, answer is quantity, same
         )
     if dimension == _DEGREE:
-        if bare or "π" not in _constants(other):
+        if bare or "π" not in _named_symbols(other):
             return bool(bare)
-        return _ordered(_in_radians(quantity.amount), other, answer is quantity, same)
+        return _compare_in_order(_in_radians(quantity.amount), other, answer is quantity, same)
     return bare if units_optional else False
 
 
-def _spelt_without_space(value: Value) -> Quantity | None:
-    """Return 0.64N as an amount of newtons."""
+def _read_letter_as_unit(value: Value) -> Quantity | None:
+    """Read a number times a letter, such as 0.64N, as a quantity whose unit is the letter."""
     ((mono, coefficient),) = value.num.items()
     names = [(name, n) for name, n in mono if isinstance(name, str) and name not in ("π", "e", "i")]
     if len(names) != 1 or names[0][1] != 1:
@@ -93,18 +95,18 @@ def _same_measures(answer: Quantity, gold: Quantity, same: Same) -> bool | None:
         )
         return same(left, right)
     if ours.dimension != theirs.dimension:
-        # Words that are no units may name one thing: 12 pieces of fruit are perhaps 12 apples.
+        # Counted things may have two names: 12 pieces of fruit are perhaps 12 apples.
         counted = ours.is_counted or theirs.is_counted
         return None if counted and same(answer.amount, gold.amount) is not False else False
     if isinstance(answer.amount, Number) and not ours.offset and not theirs.offset:
-        return same(_scaled(answer.amount, ours.factor / theirs.factor), gold.amount)
+        return same(_multiply_amount(answer.amount, ours.factor / theirs.factor), gold.amount)
     amount = value_of(answer.amount)
     if amount is None:
         return None
-    return same(_from_value(_converted(amount, ours, theirs)), gold.amount)
+    return same(_from_value(_convert_unit(amount, ours, theirs)), gold.amount)
 
 
-def _converted(amount: Value, ours: Unit, theirs: Unit) -> Value:
+def _convert_unit(amount: Value, ours: Unit, theirs: Unit) -> Value:
     base = algebra.add(
         algebra.multiply(amount, algebra.number(ours.factor)), algebra.number(ours.offset)
     )
@@ -113,11 +115,11 @@ def _converted(amount: Value, ours: Unit, theirs: Unit) -> Value:
     )
 
 
-def _ordered(amount: Form, other: Form, amount_is_answer: bool, same: Same) -> bool | None:
+def _compare_in_order(amount: Form, other: Form, amount_is_answer: bool, same: Same) -> bool | None:
     return same(amount, other) if amount_is_answer else same(other, amount)
 
 
-def _scaled(amount: Form, factor: Fraction) -> Form:
+def _multiply_amount(amount: Form, factor: Fraction) -> Form:
     if isinstance(amount, Number):
         literal = amount.literal
         unit = literal.unit_in_last_place
@@ -144,7 +146,7 @@ def _in_radians(degrees: Form) -> Form:
     )
 
 
-def _constants(form: Form) -> set[object]:
+def _named_symbols(form: Form) -> set[object]:
     value = value_of(form)
     return set() if value is None else {x for mono in value.num for x, _ in mono}
 
@@ -155,7 +157,9 @@ def _from_value(value: Value) -> Form:
 
 
 def same_base(answer: Form, gold: Form) -> bool | None:
-    """Compare numbers in stated bases; a number without a base is read by its digits."""
+    """Compare a number in a stated base with another number. If only one has a base, their digits
+    are compared.
+    """
     if isinstance(answer, Based) and isinstance(gold, Based):
         return answer.value == gold.value and answer.base == gold.base
     based, other = (answer, gold) if isinstance(answer, Based) else (gold, answer)
@@ -175,7 +179,7 @@ def same_base(answer: Form, gold: Form) -> bool | None:
 
 
 def same_colons(answer: Form, gold: Form, same: Same) -> bool | None:
-    """Compare times and ratios, both of which a:b may mean."""
+    """Compare times and ratios. The notation a:b may mean either."""
     if isinstance(answer, Clock) and isinstance(gold, Clock):
         return _same_times(answer, gold, same)
     if _is_hour(answer, gold) or _is_hour(gold, answer):
@@ -203,7 +207,7 @@ def same_colons(answer: Form, gold: Form, same: Same) -> bool | None:
 
 
 def _is_hour(form: Form, clock: Form) -> bool:
-    """Return whether a bare number is the full hour of a time that says am or pm."""
+    """Return whether a form is a bare number and `clock` is this full hour with am or pm."""
     if not isinstance(clock, Clock) or not clock.half or clock.half == "24":
         return False
     value = value_of(form)
@@ -269,17 +273,17 @@ def same_text(answer: Form, gold: Form) -> bool | None:
         return False
     if exact in map(_number_of_word, words.words):
         return None if is_open(words.words) else False
-    return None if tells_number(" ".join(words.words)) else False
+    return None if mentions_number(" ".join(words.words)) else False
 
 
 def _number_of_word(word: str) -> Fraction | int | None:
-    """Return the number that a word is, in digits or in any language."""
+    """Return the number that a word denotes, in digits or as a numeral of a supported language."""
     return int(word) if word.isdecimal() else CARDINALS.get(word, number_in_words(word))
 
 
 def vector_entries(form: Form, size: int) -> list[Form] | None:
-    """Return the entries of a vector written with the unit vectors i, j and k; None if it is
-    none.
+    """Return the `size` entries of a vector written with the unit vectors i, j and k; None if the
+    form is not such a vector.
     """
     value = value_of(form)
     if value is None or size not in (2, 3) or len(value.den) > 1:
@@ -296,8 +300,10 @@ def vector_entries(form: Form, size: int) -> list[Form] | None:
     return entries if names - {"i"} else None
 
 
-def points(form: Sequence) -> Reals | None:
-    """Return a finite set of reals as a union of intervals."""
+def set_to_reals(form: Sequence) -> Reals | None:
+    """Convert a finite set of reals to a union of intervals; return None if an item is not a
+    number.
+    """
     values = [value_of(item) for item in form.items]
     try:
         return (

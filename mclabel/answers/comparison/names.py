@@ -1,4 +1,4 @@
-"""Compares names, constants of integration, and lists, sets and tuples: in order or not."""
+"""Compares names, arbitrary constants, and the items of lists, sets and tuples."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _ARBITRARY = frozenset(
 _CALLED = _ARBITRARY | frozenset("ABCDKabcdk") | frozenset(f"k_{n}" for n in range(5))
 """Names that an answer may give to a constant of integration."""
 _FAMILY, _FREE = frozenset("abcdkmtABCDKM"), frozenset("cCkK")
-"""Letters for any constant in a family of functions, and those that stand for nothing else."""
+"""Letters that may stand for an arbitrary constant, and the letters that always do."""
 _GOLD_CONSTANTS = ("C", "C_1", "C_0")
 _CONSTANTS = (*_GOLD_CONSTANTS, "c", "K", "k", "c_1", "c_0", "D", "A", "B")
 
 
-def says_product(letters: str) -> bool:
-    """Return whether letters are read as a product: `xy`, `mn`, `abc`; not `arc`, nor any
-    capitals.
+def is_variable_product(letters: str) -> bool:
+    """Return whether letters are a product of variables, such as `xy`, `mn` or `abc`. Words such as
+    `arc` and capital letters are names.
     """
     if not letters.islower():
         return False
@@ -45,9 +45,10 @@ def says_product(letters: str) -> bool:
 
 
 def same_names(answer: Name, gold: Name) -> bool | None:
-    """Return whether two names agree that are spelt differently.
+    """Compare two names that are spelt differently.
 
-    Small letters in another order could be a product after all, so nothing is said of them.
+    The result is None if they have the same small letters in another order, because the letters
+    may be a product. Otherwise it is False.
     """
     if sorted(answer.letters) == sorted(gold.letters) and gold.letters.islower():
         return None
@@ -64,14 +65,17 @@ def same_options(name: Name, items: list[str]) -> bool:
 
 
 def option_letters(form: Form) -> str:
-    """Return the letters of options that a form lists, in order: `A and C`, `AC`, `A/C`; empty if
-    it is none.
+    """Return the sorted option letters that a form lists, as `A and C`, `AC` and `A/C` do.
 
     Args:
-        form: a list of choices, or the formula that letters in a row or with signs were read as.
+        form: a list of choices, or a product or quotient of letters as which `AC` or `A/C` was
+            read.
+
+    Returns:
+        The empty string if the form does not list at least two option letters.
     """
     if isinstance(form, Sequence):
-        letters = [_option(item) for item in form.items]
+        letters = [_option_letter(item) for item in form.items]
     elif isinstance(form, Closed):
         monos = [*form.value.num.items(), *form.value.den.items()]
         if any(n not in (1, -1) or c != 1 for mono, c in monos for _, n in mono):
@@ -84,7 +88,7 @@ def option_letters(form: Form) -> str:
     return "".join(sorted(letters)) if is_list else ""
 
 
-def _option(form: Form) -> str:
+def _option_letter(form: Form) -> str:
     if isinstance(form, Choice):
         return form.letter if form.content is None else ""
     if not isinstance(form, Closed) or len(form.value.num) != 1 or form.value.den != UNIT:
@@ -94,8 +98,10 @@ def _option(form: Form) -> str:
     return names[0] if coefficient == 1 and len(names) == len(mono) == 1 else ""
 
 
-def integrated(answer: Value, gold: Value) -> bool:
-    """Return whether two antiderivatives differ by a constant only, whatever each calls its own."""
+def same_antiderivative(answer: Value, gold: Value) -> bool:
+    """Return whether two antiderivatives differ only by a constant, whatever the names of their
+    constants of integration.
+    """
     theirs = _without_constant(gold, _GOLD_CONSTANTS)
     if theirs is None or not any(name.islower() for name in algebra.symbols(theirs)):
         return False
@@ -112,10 +118,11 @@ def integrated(answer: Value, gold: Value) -> bool:
     return algebra.same_form(difference, algebra.number(shift))
 
 
-def same_but_for_constants(answer: Value, gold: Value) -> bool:
-    """Return whether two formulas are one but for the names of constants or of an integer.
+def same_but_for_names_of_constants(answer: Value, gold: Value) -> bool:
+    """Return whether two formulas differ only in the names of arbitrary constants or of an integer.
 
-    `c_1 e^x` is `C_1 e^x`; π/4 + kπ is π/4 + nπ, where the integer stands beside π.
+    `c_1 e^x` equals `C_1 e^x`, and π/4 + kπ equals π/4 + nπ. An integer may be renamed only if it
+    is a factor of π.
     """
     ours, theirs = algebra.symbols(answer), algebra.symbols(gold)
     new, old = ours - theirs, theirs - ours
@@ -123,18 +130,18 @@ def same_but_for_constants(answer: Value, gold: Value) -> bool:
         return True
     if not new or len(new) != len(old) or len(new) > _MAX_RENAMED:
         return False
-    if len(new) == 1 and new | old <= _INTEGERS and _are_turns(gold, *old):
+    if len(new) == 1 and new | old <= _INTEGERS and _occurs_only_times_pi(gold, *old):
         names = {next(iter(new)): next(iter(old))}
     else:
         names = {name: name.upper() for name in new}
         if set(names.values()) != old or not old <= _ARBITRARY:
             return False
-    return algebra.same_form(algebra.renamed(answer, names), gold)
+    return algebra.same_form(algebra.rename_symbols(answer, names), gold)
 
 
 def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
-    """Return whether constants that the gold shows to be arbitrary have other names: A e^x for C_1
-    e^x.
+    """Return whether two formulas differ only in the names of the gold's arbitrary constants, as
+    A e^x and C_1 e^x do.
     """
     theirs = algebra.symbols(gold)
     free = sorted(theirs & _ARBITRARY)
@@ -144,36 +151,41 @@ def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
     if len(called) != len(free) or len(free) > _MAX_PERMUTED or not called <= _CALLED:
         return False
     return any(
-        algebra.same_form(algebra.renamed(answer, dict(zip(names, free, strict=True))), gold)
+        algebra.same_form(algebra.rename_symbols(answer, dict(zip(names, free, strict=True))), gold)
         for names in permutations(sorted(called))
     )
 
 
 def same_but_for_a_letter(answer: Value, gold: Value) -> bool | None:
-    """Return whether two families of functions are one: `kx` and `cx`; None where a letter may be
-    given.
+    """Return whether two families of functions differ only in the letter of their arbitrary
+    constant, as `kx` and `cx` do.
 
-    Only c and k are taken for any constant: a in `ax` may be a number of the problem.
+    The result is None if the gold's letter may be a number that the problem gives, as a in `ax`.
+    Only c and k are always arbitrary constants.
     """
     ours, theirs = algebra.symbols(answer), algebra.symbols(gold)
     new, old = ours - theirs, theirs - ours
     if len(new) != 1 or len(old) != 1 or not new | old <= _FAMILY:
         return False
     names = {next(iter(new)): next(iter(old))}
-    if not algebra.same_form(algebra.renamed(answer, names), gold):
+    if not algebra.same_form(algebra.rename_symbols(answer, names), gold):
         return False
     return True if old <= _FREE else None
 
 
-def _are_turns(value: Value, name: str) -> bool:
-    """Return whether every term with that symbol is a rational multiple of it times π."""
-    turn = frozenset(((name, 1), ("π", 1)))
-    with_name = [mono for mono in value.num if any(x == name for x, _ in mono)]
-    return with_name == [turn] and name not in algebra.symbols(Value(value.den, UNIT))
+def _occurs_only_times_pi(value: Value, symbol: str) -> bool:
+    """Return whether `symbol` occurs only in one term, which is a rational multiple of π times the
+    symbol.
+    """
+    turn = frozenset(((symbol, 1), ("π", 1)))
+    with_name = [mono for mono in value.num if any(x == symbol for x, _ in mono)]
+    return with_name == [turn] and symbol not in algebra.symbols(Value(value.den, UNIT))
 
 
 def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
-    """Return the value less the constant of `names` that is added to it; None if there is none."""
+    """Remove the added constant whose name is the first possible one of `names`; return None if no
+    such constant is added.
+    """
     present = algebra.symbols(value)
     for name in names:
         if name not in present:
@@ -187,15 +199,16 @@ def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
 
 
 def is_assigned(sequence: Sequence) -> bool:
-    """Return whether every item is given to a name of its own: x = 1, y = 2."""
+    """Return whether every item is an equation with its own name, as in x = 1, y = 2."""
     labels = [item.label for item in sequence.items if isinstance(item, Equation)]
     return len(labels) == len(sequence.items) == len(set(labels)) and all(labels)
 
 
-def by_name(sequence: Sequence) -> Sequence | None:
-    """Return the assigned values in the order of their names: x = 3, y = 4 of y = 4, x = 3.
+def sort_by_name(sequence: Sequence) -> Sequence | None:
+    """Sort the equations of a list by their names: y = 4, x = 3 becomes x = 3, y = 4.
 
-    None if they stand in that order, or if their names are not letters in a row, as x, y and z are.
+    The result is None if they are sorted already, or if their names are not consecutive letters
+    such as x, y and z.
     """
     if not is_assigned(sequence):
         return None
@@ -210,12 +223,14 @@ def by_name(sequence: Sequence) -> Sequence | None:
 
 
 def has_labels(sequence: Sequence) -> bool:
-    """Return whether any item names what it is the value of."""
+    """Return whether any item is an equation."""
     return any(isinstance(item, Equation) for item in sequence.items)
 
 
 def are_truth_values(sequence: Sequence) -> bool:
-    """Return whether every item is true or false, yes or no, T or F."""
+    """Return whether there are several items and each is true or false, yes or no, or their
+    initial letter.
+    """
     return len(sequence.items) > 1 and all(map(_is_truth_value, sequence.items))
 
 
@@ -232,18 +247,19 @@ Same = Callable[[Form, Form], bool | None]
 
 
 def same_sequences(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
-    """Return whether two collections hold the same, in order where their brackets or names say so.
+    """Return whether two collections have the same items. The order counts if their brackets or
+    names require it.
 
-    Beside values without names, named ones count in the order of their names. If only the order in
-    which they are written fits, nothing is decided.
+    If only one collection has names, its items are sorted by name before the comparison. If they
+    are equal only in the order in which they are written, the result is None.
     """
     if answer.kind == "set" and gold.kind != "set" and is_assigned(answer):
         answer = replace(answer, kind="list")
-    by = None if has_labels(gold) else by_name(answer)
+    by = None if has_labels(gold) else sort_by_name(answer)
     if by is not None:
         verdict = _same_items(by, gold, same)
         return None if not verdict and _same_items(answer, gold, same) else verdict
-    by = None if has_labels(answer) else by_name(gold)
+    by = None if has_labels(answer) else sort_by_name(gold)
     if by is not None:
         verdict = _same_items(answer, by, same)
         return None if not verdict and _same_items(answer, gold, same) else verdict
@@ -253,33 +269,35 @@ def same_sequences(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
 def _same_items(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
     kinds = {answer.kind, gold.kind}
     if kinds == {"list", "alternatives"} and option_letters(gold):
-        return False  # A or C is not A and C
+        return False  # "A or C" differs from "A and C"
     if "tuple" in kinds and "bracket" in kinds and len(gold.items) == 2:
         return False
     if "set" in kinds and kinds & {"tuple", "bracket"}:
         return False
     loose = {"list", "alternatives"}
-    has_order = kinds <= loose and _order_is_stated(answer, gold)
+    has_order = kinds <= loose and _order_counts(answer, gold)
     if has_order and not has_labels(gold) and has_labels(answer) and not are_truth_values(gold):
-        ordered_verdict = all_same(map(same, spread(answer), spread(gold)))
+        ordered_verdict = all_same(map(same, flatten_items(answer), flatten_items(gold)))
         if ordered_verdict or len(answer.items) != len(gold.items):
             return ordered_verdict
-        return None if _matching(spread(answer), spread(gold), same) else False
+        return None if _match_items(flatten_items(answer), flatten_items(gold), same) else False
     ordered = has_order or bool(kinds & {"tuple", "bracket"})
-    ours, theirs = spread(answer), spread(gold)
+    ours, theirs = flatten_items(answer), flatten_items(gold)
     if kinds == {"set"}:
-        ours, theirs = _distinct(ours, same), _distinct(theirs, same)
+        ours, theirs = _distinct_items(ours, same), _distinct_items(theirs, same)
     if len(ours) > len(theirs) and not ordered:
-        ours = _distinct(ours, same)
+        ours = _distinct_items(ours, same)
     if len(ours) != len(theirs):
         return False
     if ordered:
         return all_same(map(same, ours, theirs))
-    return _matching(ours, theirs, same)
+    return _match_items(ours, theirs, same)
 
 
-def _order_is_stated(answer: Sequence, gold: Sequence) -> bool:
-    """Return whether names, truth values or dots at the end say that the order of a list counts."""
+def _order_counts(answer: Sequence, gold: Sequence) -> bool:
+    """Return whether the order of two lists counts, because of names, truth values or final
+    dots.
+    """
     if answer.ordered or gold.ordered:
         return True
     for sequence, other in ((answer, gold), (gold, answer)):
@@ -288,7 +306,7 @@ def _order_is_stated(answer: Sequence, gold: Sequence) -> bool:
     return are_truth_values(gold)
 
 
-def _distinct(items: Items[Form], same: Same) -> list[Form]:
+def _distinct_items(items: Items[Form], same: Same) -> list[Form]:
     kept: list[Form] = []
     for item in items:
         if not any(same(item, other) for other in kept):
@@ -296,8 +314,10 @@ def _distinct(items: Items[Form], same: Same) -> list[Form]:
     return kept
 
 
-def _matching(answer: Items[Form], gold: Items[Form], same: Same) -> bool | None:
-    """Return whether every gold item has an answer item of its own."""
+def _match_items(answer: Items[Form], gold: Items[Form], same: Same) -> bool | None:
+    """Return whether every gold item can be matched with a different answer item; None if
+    undecided.
+    """
     remaining, unsure = list(answer), False
     open_golds = []
     for item in gold:
@@ -313,8 +333,10 @@ def _matching(answer: Items[Form], gold: Items[Form], same: Same) -> bool | None
     return None if unsure else True
 
 
-def spread(sequence: Form) -> list[Form]:
-    """Return the items, with those that are several answers themselves (1, ±2) spread out."""
+def flatten_items(sequence: Form) -> list[Form]:
+    """Return the items of a collection, where an item that is a list itself (±2 in 1, ±2) is
+    replaced by its items.
+    """
     assert isinstance(sequence, Sequence)
     items: list[Form] = []
     for item in sequence.items:

@@ -1,1 +1,1 @@
-"""The final answer of a text: marked, announced, or last."""
+"""Extraction of the final answer of a text: a marked, an announced or the last value."""

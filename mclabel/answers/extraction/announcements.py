@@ -1,8 +1,8 @@
-"""Answers that a text announces in another language than English: `答案是`, `Ответ:`, `उत्तर`.
+"""Extracts answers that a text announces in a language other than English: `答案是`, `Ответ:`.
 
-The phrases are those of MGSM, MMLU-ProX, PolyMath, CMATH and GAOKAO. What follows one is cut at the
-end of its sentence, and freed of the words that only say "is". Decimal commas are read where the
-language has them, unless the text shows that its author writes points.
+The phrases are those of MGSM, MMLU-ProX, PolyMath, CMATH and GAOKAO. The answer is the rest of the
+sentence after such a phrase, without words that only mean "is". In languages with decimal commas,
+commas are read as decimal marks, unless other numbers of the text have decimal points.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
 from mclabel.answers.extraction.statements import stated_value, without_contrasts
-from mclabel.answers.reading.scripts import beyond_ascii, plain_signs
+from mclabel.answers.reading.scripts import non_ascii_characters, plain_signs
 
 _COLON = r"[*_ ]{0,3}[:：=]"
 _TO = r"(?: (?:to|auf|à|a|al|на|к|zu|zur)\b[^.:：\n]{0,60}?)?"
@@ -20,7 +20,7 @@ _OPTION = (
     r"(?: (?:(?:la|el|l'|a|o|die|le)? ?(?:opción|letra|lettre|option|opção|alternativa)|"
     r"(?:la|el|a|o|le)(?= \(?\*{0,2}\(?[A-J]\b))(?!\w))?"
 )
-"""An option named before its letter: `la opción B`, `a (B)`."""
+"""The word for "option" before the letter of an option: `la opción B`, `a (B)`."""
 _PHRASES = {
     "chinese": (
         r"(?:答案|正确选项|正確選項|正确答案|结果|結果)(?:\]|】)?[*_ ]{0,3}"
@@ -97,9 +97,9 @@ _ASCII_KEYWORDS = (
     "ntwort", "espuesta", "esposta", "isposta", "lternativa", "abarito", "awaban", "ntwoord",
     "ibu", "rgebnis", "esultado", "evap",
 )  # fmt: skip
-"""Parts of the words for "answer", which are found in a tenth of the time of a pattern."""
+"""Parts of the words for "answer". Searching for them takes a tenth of the time of a pattern."""
 _LEAD = 32
-"""Characters before a keyword at which its phrase may begin."""
+"""Maximum number of characters between the start of a phrase and its keyword."""
 _ANNOUNCEMENT = re.compile(
     "|".join(f"(?P<{name}>{phrase})" for name, phrase in _PHRASES.items()), re.IGNORECASE
 )
@@ -175,9 +175,9 @@ _JOINED = re.compile(
 )
 
 
-def announced(text: str) -> str | None:
-    """Return the text behind the last announcement of an answer in another language; None if there
-    is none.
+def announced_answer(text: str) -> str | None:
+    """Return the answer after its last announcement in a language other than English; None if the
+    text has no such announcement.
 
     Args:
         text: text of a completion, with digits in ASCII.
@@ -193,20 +193,22 @@ def announced(text: str) -> str | None:
         if _is_denied(rest[:_MAX_VALUE]):
             continue
         other = _ANOTHER_DENIED.search(rest, 0, _MAX_VALUE)
-        answer = _value(rest if other is None else rest[: other.start()])
+        answer = _announced_value(rest if other is None else rest[: other.start()])
         if answer:
             name = match.lastgroup or ""
             answer = _MIL.sub("thousand", answer)
-            return with_points(answer, text) if name in _DECIMAL_COMMAS else answer
+            return to_decimal_points(answer, text) if name in _DECIMAL_COMMAS else answer
     return None
 
 
 _MIL = re.compile(r"(?<=[0-9] )mil\b")
-"""A thousand in Spanish and Portuguese; in English it may be a million."""
+"""The word for thousand in Spanish and Portuguese. In English, `mil` may be a million."""
 
 
 def _is_denied(clause: str) -> bool:
-    """Return whether the first number of what is announced is denied or bounded: `less than 42`."""
+    """Return whether the first number of an announced clause is negated or only bounded, as in
+    `less than 42`.
+    """
     number = _NUMBER.search(clause)
     if number is None:
         return False
@@ -220,11 +222,11 @@ _NUMBER = re.compile(r"[0-9]++(?:[.,][0-9]++)*+")
 _ANOTHER_DENIED = re.compile(
     r"[，,;；] ?(?:而不是|不是|并非|並非|nicht\b|не\b|no\b|non\b|não\b|pas\b)", re.IGNORECASE
 )
-"""Another value that is denied: `42，不是40`."""
+"""A second value after the answer, which is negated: `42，不是40`."""
 
 
-def denies(sentence: str) -> bool:
-    """Return whether a sentence in another language says what the answer is not."""
+def denies_answer(sentence: str) -> bool:
+    """Return whether a sentence in a language other than English says what the answer is not."""
     if _is_english(sentence):
         return False
     lower = sentence.lower()
@@ -233,22 +235,24 @@ def denies(sentence: str) -> bool:
 
 
 def is_inexact(sentence: str) -> bool:
-    """Return whether a sentence in another language bounds a number instead of giving it."""
+    """Return whether a sentence in a language other than English only bounds a number."""
     return not _is_english(sentence) and bool(_INEXACT.search(sentence.lower()))
 
 
-def stated_abroad(sentence: str) -> str | None:
-    """Return the value that a sentence in another language states, with a decimal point."""
-    if _is_english(sentence) or is_inexact(sentence) or denies(sentence):
+def stated_in_other_language(sentence: str) -> str | None:
+    """Return the value, with a decimal point, that a sentence in a language other than English
+    states; None if it states none.
+    """
+    if _is_english(sentence) or is_inexact(sentence) or denies_answer(sentence):
         return None
     value = stated_value(sentence)
     if value is None or max(sentence) >= "\u0500":
         return value
-    return with_points(value, sentence)
+    return to_decimal_points(value, sentence)
 
 
 def _is_english(text: str) -> bool:
-    """Return whether a text is beyond doubt in English, so that no other language is looked for."""
+    """Return whether a text is certainly in English, so that other languages are not considered."""
     is_marked = " the " in text or any(map(text.__contains__, _ENGLISH))
     return is_marked and not _has_foreign_letters(text)
 
@@ -257,13 +261,15 @@ _ENGLISH = ("The ", "Therefore", " are ", " and ", " has ", " she ", " with ")
 
 
 def _has_foreign_letters(text: str) -> bool:
-    """Return whether a text has letters beyond ASCII that are not Greek, which is for formulas."""
-    return not text.isascii() and _FOREIGN_LETTER.search(beyond_ascii(text)) is not None
+    """Return whether a text has non-ASCII letters other than Greek ones, which occur in
+    formulas.
+    """
+    return not text.isascii() and _FOREIGN_LETTER.search(non_ascii_characters(text)) is not None
 
 
 def _needs_all_keywords(text: str) -> bool:
-    """Return whether a text may hold others than the ASCII keywords; English with `≤` or `π` does
-    not.
+    """Return whether a text may contain keywords other than the ASCII ones. English text with `≤`
+    or `π` does not.
     """
     return not text.isascii() and ("olution" in text or _has_foreign_letters(text))
 
@@ -286,23 +292,23 @@ def _announcements(text: str) -> Iterator[re.Match[str]]:
         if place >= last:
             continue
         for start in range(place, max(-1, place - _LEAD), -1):
-            match = _ANNOUNCEMENT.match(text, start) if _begins(text, start) else None
+            match = _ANNOUNCEMENT.match(text, start) if _may_begin_phrase(text, start) else None
             if match and match.end() > place:
                 last = start
                 yield match
                 break
 
 
-def _begins(text: str, start: int) -> bool:
-    """Return whether a phrase may begin there: at a word's first letter, where words have
-    spaces.
+def _may_begin_phrase(text: str, start: int) -> bool:
+    """Return whether a phrase may begin at index `start`. In scripts that separate words by spaces,
+    this must be the first letter of a word.
     """
     before = text[start - 1 : start]
     return not before.isalpha() or before >= "\u0e00" or text[start] >= "\u0e00"
 
 
-def _value(rest: str) -> str | None:
-    """Return the answer at the start of what follows an announcement."""
+def _announced_value(rest: str) -> str | None:
+    """Return the answer at the start of the text after an announcement; None if there is none."""
     rest = rest.lstrip(" \t\n*_:：,、—–")[: 4 * _MAX_VALUE]
     end = _sentence_end(rest)
     sentence = rest[: end.start()] if end else rest
@@ -311,7 +317,7 @@ def _value(rest: str) -> str | None:
     sentence = _TRAILING.sub("", sentence.strip(" *_\"'«»“”「」『』"))
     if not sentence or len(sentence) > _MAX_VALUE or _DENIED.search(sentence):
         return None
-    return _essence(sentence.strip(" *_\"'«»“”「」『』"))
+    return _answer_in_announcement(sentence.strip(" *_\"'«»“”「」『』"))
 
 
 def _sentence_end(rest: str) -> re.Match[str] | None:
@@ -322,8 +328,10 @@ def _sentence_end(rest: str) -> re.Match[str] | None:
     return None
 
 
-def _essence(sentence: str) -> str | None:
-    """Return the letter, the formula, the list or the one number of what announces an answer."""
+def _answer_in_announcement(sentence: str) -> str | None:
+    """Return the option letter, formula, list or only number of the sentence after an
+    announcement; None if the sentence is not clear.
+    """
     letter = _LETTER.match(sentence)
     if letter:
         return letter[1] or letter[2]
@@ -365,14 +373,15 @@ _SHOWS_COMMA = re.compile(
 _SHOWS_POINT = re.compile(r"(?:^|[\s=€$(~≈])-?\d+\.(?:\d{1,2}|\d{4,})(?=[\s,;:)%€$]|[^\W\d]|$)")
 
 
-def with_points(answer: str, text: str) -> str:
-    """Return an answer with decimal points, from a text in a language with decimal commas.
+def to_decimal_points(answer: str, text: str) -> str:
+    """Convert the decimal commas of an answer to decimal points.
 
-    1,234 is left as it is unless the text shows commas in other numbers: many authors group so.
+    1,234 is converted only if other numbers of the text have decimal commas, because many authors
+    separate thousands by commas.
 
     Args:
         answer: a part of the text.
-        text: in that language.
+        text: a text in a language with decimal commas.
     """
     if "," not in answer and "." not in answer:
         return answer
@@ -408,9 +417,9 @@ _MIN_WORDS = 3
 _END_OF_TEXT = 600
 
 
-def localised(answer: str, text: str) -> str:
-    """Return a marked answer with decimal points where the text around it is in a language with
-    commas.
+def convert_decimal_commas(answer: str, text: str) -> str:
+    """Convert the decimal commas of a marked answer to points, if the end of the text is in a
+    language with decimal commas.
     """
     if "(" in answer or not _NAMED_MARK.search(answer) or _is_english(text[-_WINDOW:]):
         return answer
@@ -422,4 +431,4 @@ def localised(answer: str, text: str) -> str:
             or max(len(words & language_words) for language_words in _WORDS_OF) < _MIN_WORDS
         ):
             return answer
-    return with_points(answer, text[-_WINDOW:])
+    return to_decimal_points(answer, text[-_WINDOW:])

@@ -1,9 +1,9 @@
-"""The answer that the last sentence of a text asserts without a mark: `he has 12 left`.
+"""Extracts an answer that the last sentence of a text asserts without a mark: `he has 12 left`.
 
-A number counts as asserted if it follows a verb (`there are 3 apples`) or is the subject (`8 litres
-remain`) and every other number of the sentence belongs to something else (`in the 2 baskets`).
-Anything less clear is left to the caller, who can only guess. Words are looked at one by one, and
-only at the end of a text. A sentence is cut into words, numbers and signs first.
+A number counts as asserted under two conditions. It follows a verb (`there are 3 apples`) or is the
+subject (`8 litres remain`), and every other number of the sentence belongs to something else (`in
+the 2 baskets`). If a sentence is less clear, the functions return None and the caller has to guess.
+A sentence is first split into words, numbers and signs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mclabel.answers.reading.numerals import (
 
 _MAX_SENTENCE = 500
 _BOUNDARIES = (". ", "\n", "! ", "? ", ".** ", "\\] ", ".) ")
-"""Ends of sentences, one of which is a displayed formula."""
+"""Strings that end a sentence. A displayed formula ends one, too."""
 _TITLES = ("Mr", "Mrs", "Ms", "Dr")
 _DIVISION, _QUOTIENT = re.compile(r"(?<=\d)/(?=[A-Za-z])"), re.compile(r"\d/\d")
 _FRACTION = re.compile(r"\\[dt]?frac\{(-?\d+)\}\{(\d+)\}")
@@ -34,7 +34,7 @@ _CIRCLE = re.compile(r"\^(?:\{\\circ\}|\\circ(?![a-z]))")
 _MAX_PLEASANTRIES = 3
 _BOLD_VALUE = re.compile(r"\*\*([-−]?[$€£]?\d[\d,.]*+%?+(?: [A-Za-z]{1,15})?)[.!]?\*\*")
 _RECKONED = re.compile(r"[+*/^<>_\\{}=×÷·≈\x00]|\s[-−]\s")
-"""Signs of a formula, of which no number is read but what the last `=` gives."""
+"""Signs of a formula. Only the number after its last `=` may be an asserted value."""
 _PLEASANTRIES = ("i hope", "hope ", "let me know", "if you need", "if you have", "please ")
 _CONCLUDING = frozenset(
     "so therefore thus hence leaving meaning giving making leading resulting yielding".split()
@@ -62,6 +62,7 @@ _WITH_TWO_OBJECTS = frozenset(
 )
 _PRONOUNS = frozenset("me you him her it us them".split())
 _HE = frozenset("he she it they we i you so".split())
+"""Words that begin a new clause after "and"."""
 _MODALS = frozenset("will would can could should must may might did does do".split())
 _BEFORE_INFINITIVE = frozenset("need needs needed has have had going able required".split())
 _ADVERBS = frozenset(
@@ -76,7 +77,7 @@ _BELONGING = frozenset(
     "than the these those all every each his her their its our my both other first last next "
     "across among remaining original same a an using".split()
 )
-"""Words before a number that belongs to something else: `in the 2 baskets`, `a 42 kg bag`."""
+"""Words before a number that is not the answer: `in the 2 baskets`, `a 42 kg bag`."""
 _SCALES = frozenset("hundred thousand million billion".split())
 _RELATIVE = frozenset("more fewer less times".split())
 _ARE = frozenset("are were be".split())
@@ -89,8 +90,8 @@ _BETWEEN = re.compile(r"\s*+(?:[,;]\s*+(?:and|or)?+|and|or)\s*+")
 _DELIMITERS = re.compile(r"\$|\\[()\[\]]")
 
 
-def _plain(sentence: str) -> str:
-    """Return a sentence without markup, with fractions and degrees on one line."""
+def _strip_markup(sentence: str) -> str:
+    """Remove the markup of a sentence and write its fractions as a/b and its degrees as °."""
     text = sentence.replace("**", "")
     if "\\" in text:
         text = text.replace("\\$", "$").replace("\\%", "%")
@@ -99,7 +100,9 @@ def _plain(sentence: str) -> str:
 
 
 def last_sentence(text: str) -> str:
-    """Return the last sentence of a text, bounded, but for pleasantries that follow it."""
+    """Return at most `_MAX_SENTENCE` characters of the last sentence of a text, ignoring
+    pleasantries such as `I hope this helps` after it.
+    """
     text = text[-2 * _MAX_SENTENCE :].rstrip()
     if "M" in text or "D" in text:
         for title in _TITLES:
@@ -120,8 +123,8 @@ def last_sentence(text: str) -> str:
 
 
 def closing_assignments(sentence: str) -> str | None:
-    """Return the named values that end a sentence: `x = 3 and y = 4`; None if there are fewer than
-    two.
+    """Return the assignments at the end of a sentence, such as `x = 3 and y = 4`; None if there are
+    fewer than two.
     """
     if sentence.count("=") < 2:
         return None
@@ -140,50 +143,51 @@ def closing_assignments(sentence: str) -> str | None:
 
 
 def bold_value(sentence: str) -> str | None:
-    """Return the one number in bold of a sentence."""
+    """Return the only bold number of a sentence; None if there is none or there are several."""
     if "**" not in sentence:
         return None
     values = {match[1].strip() for match in _BOLD_VALUE.finditer(sentence)}
     return values.pop() if len(values) == 1 else None
 
 
-def asserted(sentence: str) -> str | None:
-    """Return the number that a sentence asserts, or the list of them; None if that is not clear.
+def asserted_value(sentence: str) -> str | None:
+    """Return the number or the list of numbers that a sentence asserts; None if it is not clear.
 
     Args:
-        sentence: the sentence, with each formula replaced by its result.
+        sentence: a sentence in which each formula is replaced by its result.
     """
-    text = _plain(sentence)
+    text = _strip_markup(sentence)
     if text.endswith(":"):
         return None
     left, equals, right = text.rpartition("=")
     if equals:
-        return None if left.endswith(("!", "<", ">")) else _given(right)
+        return None if left.endswith(("!", "<", ">")) else _value_after_equals(right)
     if _RECKONED.search(text):
         return None
     read = Sentence(text)
     if not read.numbers:
         return None
-    several = _listed(read)
+    several = _final_list(read)
     if several is not None:
         return several
-    for among in (_of_main_clause(read), read.numbers):
-        roles = {i: _role(read, i) for i in among}
+    for among in (_main_clause_numbers(read), read.numbers):
+        roles = {i: _number_role(read, i) for i in among}
         candidates = [i for i, role in roles.items() if role == "verb"]
         candidates = candidates or [i for i, role in roles.items() if role == "subject"]
         if len(candidates) == 1 and "other" not in roles.values():
-            if read.is_denied(candidates[0]) or _goes_on(read, candidates[0]):
+            if read.is_denied(candidates[0]) or _has_later_clause(read, candidates[0]):
                 return None
-            return _value(read, candidates[0])
+            return _number_with_unit(read, candidates[0])
         if candidates:
             return None
     return None
 
 
 def named_subject(sentence: str) -> str | None:
-    """Return the name that a sentence puts first of all: `Alice` of `So Alice is the tallest.`
+    """Return the name that a sentence ranks first: `Alice` for `So Alice is the tallest.`
 
-    A sentence that holds anything else, such as another name, a number or a denial, gives none.
+    The result is None if the sentence contains anything else, such as another name, a number or a
+    negation.
     """
     if " is the " not in sentence:
         return None
@@ -205,24 +209,29 @@ _NO_NAMES = frozenset(
     "each every all no not answer result value solution number sum total option choice first "
     "second third fourth fifth last next former latter it he she they we i you".split()
 )
-"""Words that begin a sentence and are no answer to who or which."""
+"""Words that may begin a sentence but cannot be its named subject."""
 
 
-def _given(right: str) -> str | None:
-    """Return the value behind the last equals sign, unless another number is asserted behind it."""
+def _value_after_equals(right: str) -> str | None:
+    """Return the value directly after the last equals sign; None if another number is asserted
+    after it.
+
+    Args:
+        right: text after the last equals sign of a sentence.
+    """
     right = _DIVISION.sub(" per ", right)
     if _RECKONED.search(_QUOTIENT.sub(" ", right)):
         return None
     sentence = Sentence(right)
     if sentence.numbers[:1] != [0] or sentence.numbers[1:2] == [1] or 0 in sentence.unclear:
         return None
-    if any(_role(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
+    if any(_number_role(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
         return None
-    return _value(sentence, 0)
+    return _number_with_unit(sentence, 0)
 
 
-def _listed(sentence: Sentence) -> str | None:
-    """Return the listed values of a sentence: `5 and 3` of `The roots are 5 and 3.`"""
+def _final_list(sentence: Sentence) -> str | None:
+    """Return the list of values at the end of a sentence: `5 and 3` for `The roots are 5 and 3.`"""
     places = sentence.numbers
     first = next((i for i in places if sentence.word(i - 1) in _ARE), places[-1])
     last = places[-1]
@@ -240,8 +249,10 @@ def _listed(sentence: Sentence) -> str | None:
     return " ".join(sentence.tokens[first : last + 1]).replace(" ,", ",")
 
 
-def _of_main_clause(sentence: Sentence) -> list[int]:
-    """Return the numbers of what the sentence concludes, without those of subordinate clauses."""
+def _main_clause_numbers(sentence: Sentence) -> list[int]:
+    """Return the token indices of the numbers in the concluding main clause of a sentence, without
+    the numbers in subordinate clauses.
+    """
     places = sentence.numbers
     if len(places) == 1:
         return places
@@ -260,39 +271,47 @@ def _of_main_clause(sentence: Sentence) -> list[int]:
     return kept
 
 
-def _role(sentence: Sentence, i: int) -> str:
-    """Return the role of a number in its sentence: that of the `verb`, the `subject`, `belongs`, or
-    `other`.
+def _number_role(sentence: Sentence, i: int) -> str:
+    """Return the role of the number at token index `i`.
+
+    The role is `verb` after a verb that gives a value, `subject` for the subject, `belongs` for a
+    number that belongs to something else, and `other` if the role is not clear.
     """
     if i in sentence.unclear:
         return "other"
     if sentence.word(i + 1) in _RELATIVE and len(sentence.numbers) > 1:
         return "other"
     j = i - 1
-    while j >= 0 and (sentence.word(j) in _ADVERBS or _is_joint(sentence, j)):
+    while j >= 0 and (sentence.word(j) in _ADVERBS or _introduces_total(sentence, j)):
         j -= 1
     word, before = sentence.word(j), sentence.word(j - 1)
     if word in _VERBS or (word.endswith("ed") and before not in _BELONGING):
-        return "belongs" if before == "to" and not _needs(sentence, j - 2) else "verb"
+        return "belongs" if before == "to" and not _belongs_to_verb(sentence, j - 2) else "verb"
     if word.isalpha() and before in _MODALS:
         return "verb"
     if word.isalpha() and before == "to":
-        return "verb" if _needs(sentence, j - 2) else "belongs"
+        return "verb" if _belongs_to_verb(sentence, j - 2) else "belongs"
     if word in _PRONOUNS and before in _WITH_TWO_OBJECTS:
         return "verb"
     if word.isalpha() and _WITH_TWO_OBJECTS & {before, sentence.word(j - 2)}:
         return "belongs" if word in _BELONGING else "verb"
     if sentence.word(i - 1) in _BELONGING:
         return "belongs"
-    if word == "" or word in _CONCLUDING or (word == "," and not _is_listed(sentence, j)):
+    if (
+        word == ""
+        or word in _CONCLUDING
+        or (word == "," and not _comma_follows_number(sentence, j))
+    ):
         follows = sentence.word(i + 1)
         plain = follows.isalpha() and follows not in _JOINTS
         return "subject" if plain and follows not in _BELONGING - {"of"} else "other"
     return "other"
 
 
-def _goes_on(sentence: Sentence, index: int) -> bool:
-    """Return whether a clause with another number follows, or any after a number in words."""
+def _has_later_clause(sentence: Sentence, index: int) -> bool:
+    """Return whether another clause with a number follows a number in digits, or any clause follows
+    a number in words.
+    """
     later = range(index + 1, len(sentence.words))
     if not sentence.tokens[index][-1:].isalpha():
         last = sentence.numbers[-1]
@@ -305,25 +324,25 @@ def _goes_on(sentence: Sentence, index: int) -> bool:
     return any(sentence.word(i) in _SUBORDINATE or sentence.word(i) in ",;(" for i in later)
 
 
-def _is_joint(sentence: Sentence, j: int) -> bool:
+def _introduces_total(sentence: Sentence, j: int) -> bool:
     """Return whether a word is the "of" in "a total of 5" or the "with" in "is left with 5"."""
     word, before = sentence.word(j), sentence.word(j - 1)
     return (word == "of" and before in _SUMMED) or (word == "with" and before in _WITH)
 
 
-def _needs(sentence: Sentence, j: int) -> bool:
-    """Return whether an infinitive says what is to be done, and not what for: `needs to pay 5`."""
+def _belongs_to_verb(sentence: Sentence, j: int) -> bool:
+    """Return whether the word before an infinitive makes it part of the verb, as in `needs to pay
+    5`. Otherwise the infinitive is a purpose.
+    """
     return sentence.word(j) in _BEFORE_INFINITIVE
 
 
-def _is_listed(sentence: Sentence, comma: int) -> bool:
+def _comma_follows_number(sentence: Sentence, comma: int) -> bool:
     return comma - 1 in sentence.numbers
 
 
-def _value(sentence: Sentence, i: int) -> str:
-    """Return a number as it is written, with the word behind it where that scales or measures
-    it.
-    """
+def _number_with_unit(sentence: Sentence, i: int) -> str:
+    """Return a number as it is written, followed by its unit or scale word such as `million`."""
     token = sentence.tokens[i].rstrip(",")
     follows = sentence.word(i + 1)
     if follows in _SCALES or follows in _MEASURES:
@@ -347,19 +366,20 @@ _BEHIND_FRACTION = frozenset(
     "miles pound pounds ounce ounces gallon gallons liter liters litre litres inch inches foot "
     "feet meter meters metre metres".split()
 )
-"""Words that may follow a fraction in words that is no part of an amount stated elsewhere."""
+"""Words that may follow an asserted fraction in words. Before any other word, the fraction is a
+share of something, as in `half the money`."""
 _NUMBER_ENDS = frozenset("0123456789%°")
 _NUMERAL = (BEGINNINGS - {"a", "an", "one"}) | PARTS | SCALES
-"""Words of which a sentence with a number in words has one, unless hyphens join them."""
+"""Number words. A sentence without any of them and without hyphens has no number in words."""
 _DENYING = frozenset("not cannot never neither nor without except".split())
 _MAX_DENYING = 4
-"""Words before a number in which one may deny it."""
+"""Number of words before a number that are searched for a negation."""
 
 
 class Sentence:
-    """The words, numbers and signs of a sentence, with where they stand.
+    """The tokens of a sentence (words, numbers and signs) and the indices of its numbers.
 
-    A number in several words is one token: `two and a half`.
+    A number in several words, such as `two and a half`, is one token.
     """
 
     def __init__(self, text: str) -> None:
@@ -367,18 +387,20 @@ class Sentence:
         lower = "\n".join(tokens).lower().split("\n") if tokens else []
         self.tokens, self.words = tokens, lower
         self.unclear: set[int] = set()
-        """Places of numbers in words that may mean something else."""
+        """Indices of numbers in words that may mean something else, such as an ordinal."""
         in_words: set[int] = set()
         if "-" in text or not _NUMERAL.isdisjoint(lower):
-            in_words = self._join(tokens, lower)
+            in_words = self._join_number_words(tokens, lower)
         self.numbers = [
             i
             for i, word in enumerate(self.words)
             if (word[-1] in _NUMBER_ENDS and word not in "%°") or i in in_words
         ]
 
-    def _join(self, tokens: list[str], lower: list[str]) -> set[int]:
-        """Make each number in words one token; gives their places."""
+    def _join_number_words(self, tokens: list[str], lower: list[str]) -> set[int]:
+        """Join the words of each number in words to one token, and return the indices of these
+        tokens.
+        """
         joined: list[str] = []
         places: set[int] = set()
         at = 0
@@ -394,49 +416,51 @@ class Sentence:
         return places
 
     def word(self, i: int) -> str:
-        """Return a word in lower case; empty beyond the ends."""
+        """Return the token at index `i` in lower case; empty if `i` is out of range."""
         return self.words[i] if 0 <= i < len(self.words) else ""
 
     def is_denied(self, i: int) -> bool:
-        """Return whether a word right before a number denies it."""
+        """Return whether one of the few words before token `i` negates it."""
         return any(
             word in _DENYING or word.endswith(("n't", "n’t"))
             for word in self.words[max(0, i - _MAX_DENYING) : i]
         )
 
 
-def _end_of_number(tokens: list[str], at: int) -> int:
-    """Return the place behind the number in words that begins at a token; 0 if none does."""
-    if tokens[at].partition("-")[0] not in BEGINNINGS:
+def _end_of_number(tokens: list[str], start: int) -> int:
+    """Return the index after the last token of the number in words that begins at index `start`; 0
+    if no such number begins there.
+    """
+    if tokens[start].partition("-")[0] not in BEGINNINGS:
         return 0
-    number = number_at(words := _words_from(tokens, at), 0)
+    number = number_at(words := _words_from(tokens, start), 0)
     if number is None or words[: number[1]] == ["one"]:
-        return 0  # "one" is mostly no number
-    end, count = at, 0
+        return 0  # "one" is usually a pronoun
+    end, count = start, 0
     while count < number[1]:
         count += len(split_words(tokens[end]))
         end += 1
     return end
 
 
-def _is_clear_number(tokens: list[str], at: int, end: int) -> bool:
-    """Return whether a number in words can mean nothing else, such as a share or an ordinal."""
-    words = _words_from(tokens, at)
+def _is_clear_number(tokens: list[str], start: int, end: int) -> bool:
+    """Return whether a number in words is clearly a number, rather than a share or an ordinal."""
+    words = _words_from(tokens, start)
     value, count = number_at(words, 0) or (Fraction(0), 0)
     follows = tokens[end] if end < len(tokens) else ""
-    if count != len(split_words(" ".join(tokens[at:end]))) or not is_clear(words, count):
+    if count != len(split_words(" ".join(tokens[start:end]))) or not is_clear(words, count):
         return False
     if value.denominator == 1 or abs(value) > 1:
         return follows != "or"
     if follows and follows not in _BEHIND_FRACTION:
         return False
-    return follows.isalpha() or (at > 0 and tokens[at - 1] in _COPULAS)
+    return follows.isalpha() or (start > 0 and tokens[start - 1] in _COPULAS)
 
 
-def _words_from(tokens: list[str], at: int) -> list[str]:
-    """Return the words of the tokens from a place on, as many as a number has."""
+def _words_from(tokens: list[str], start: int) -> list[str]:
+    """Return the words from token `start` up to a sign, or up to the maximum length of a number."""
     words: list[str] = []
-    for token in tokens[at : at + MAX_WORDS]:
+    for token in tokens[start : start + MAX_WORDS]:
         if not token[0].isalpha():
             break
         words += split_words(token)

@@ -1,5 +1,7 @@
-r"""The answer in `\boxed{}`: the last box, those that stand in one list with it, and what of a
-formula stands right around it, such as the sign of $-\boxed{4}$.
+r"""Extracts the answer in `\boxed{}`.
+
+The answer is the content of the last box, joined with the other boxes of the same list. It includes
+parts of the formula directly around a box, such as the sign of $-\boxed{4}$.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ _BOX = re.compile(
     r"(?:\\(?:[bB]{1,2}ox(?:e{0,2}d{0,2})|fbox|framebox)|(?<![\\A-Za-z])boxed)(?![A-Za-z])\s*+(?=\{)|"
     r"\\(?:boxed|fbox)(?![A-Za-z])\s*+(?=[-\dA-Za-z\\(])"
 )
-"""Place where a box opens, misspelt as models do: `\\boxd{7}`, `boxed{7}`, `\\boxed 7`."""
+"""Start of a box, including misspellings of models: `\\boxd{7}`, `boxed{7}`, `\\boxed 7`."""
 _WITHOUT_BRACES = re.compile(
     r"\(([^()\n]{1,80}+)\)|"
     r"-?(?:\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?|\\[dt]?frac\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\})|"
@@ -22,7 +24,7 @@ _WITHOUT_BRACES = re.compile(
 )
 _NOT_CLOSED = re.compile(r"\{([^\n$]{1,60}?)(?:\$|\\[\])]|\n(?=\s*\S))")
 _MAX_AFTER_OPEN = 100
-"""Characters that may follow a box that was never closed."""
+"""Maximum number of characters after the content of a box that was never closed."""
 _FLAT_GROUP = re.compile(r"\{[^{}\\]{0,200}+\}")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _RETRACTED_AFTER = re.compile(
@@ -39,14 +41,14 @@ _DENIED_BEFORE = (
 _AROUND = " \n$:：(\\*"
 _MENTIONED_BEFORE = ("instead of", "rather than", "earlier", "previously", "wrote")
 _ENDS_BEFORE = frozenset(words[-2:] for words in (*_DENIED_BEFORE, *_MENTIONED_BEFORE))
-"""Last two characters of words before a box that say that it is not the answer."""
+"""Last two characters of the phrases which, before a box, mark it as not the answer."""
 _MAX_BOX = 5_000
-"""Characters in one; a longer one counts as never closed."""
+"""Maximum number of characters in a box. A longer box counts as never closed."""
 _MAX_BOXES = 40
 _MAX_DISTANCE = 300
-"""Largest number of characters between the starts of boxes in one list."""
+"""Maximum number of characters between the starts of two neighbouring boxes of a list."""
 _MAX_GAP = 80
-"""Largest number of characters between the end of a box and the start of the next in one list."""
+"""Maximum number of characters between the end of a box and the start of the next box of a list."""
 _SPACING = re.compile(r"\\(?:quad|qquad|text|mathrm|textbf|[,;:! ()\[\]])|[${}&~]|\\\\")
 _GAP = re.compile(
     r"(?:for part \(?\w\)? ?|(?!and\b|or\b)[a-z]{2,12} ?)?+[,;]? ?(and|or)?+"
@@ -63,14 +65,14 @@ _APPLIED = re.compile(r"\\(?:sqrt|ln|log|sin|cos|tan|arcsin|arccos|arctan)(\{)?$
 _FOLLOWING = re.compile(r" ?(?:\\pi(?![A-Za-z])|π|\\sqrt\{[^{}]{1,20}\}|\^\{?\\circ\}?)")
 
 Box = tuple[int, int, str]
-"""Start, end and content."""
+"""Start index, end index (exclusive) and content of a box."""
 
 
 def find_boxes(text: str) -> list[Box] | None:
-    """Return the last boxes that were not retracted, in order; None if the text breaks off in its
-    last.
+    """Return the last box that was not retracted, and the boxes near enough to be in its list.
 
-    Only boxes that can matter are returned: the last one, and those in the same list.
+    The boxes are in the order of the text. The result is None if the text breaks off inside its
+    last box.
     """
     boxes: list[Box] = []
     mentioned: list[Box] = []
@@ -90,7 +92,7 @@ def find_boxes(text: str) -> list[Box] | None:
             elif not (boxes or mentioned or last_open) and _NOT_CLOSED.match(text, start) is None:
                 return None
         else:
-            box = _without_braces(text, match)
+            box = _read_unbraced_box(text, match)
         if box is None:
             last_open = last_open or match
             continue
@@ -114,20 +116,26 @@ def find_boxes(text: str) -> list[Box] | None:
 
 
 def _is_retracted(text: str, end: int) -> bool:
-    """Return whether the words behind the end of a box say that it is not the answer."""
+    """Return whether the words after a box say that it is not the answer.
+
+    Args:
+        text: text with the box.
+        end: index after the box.
+    """
     if len(text) - end > _MIN_RETRACTION and _RETRACTED_AFTER.match(text, end):
         return True
     return not text.isascii() and is_denied_behind(text, end)
 
 
 _MIN_AFTER = len("$.")
-"""Characters behind a box that may say more than that a formula and a sentence end."""
+"""Number of characters after a box that may only end a formula and a sentence. A longer rest may
+retract the box."""
 _MIN_RETRACTION = 8
-"""Characters that say more than the end of a formula and of a sentence."""
+"""Number of characters after a box that an English retraction exceeds."""
 
 
-def _without_braces(text: str, match: re.Match[str]) -> Box | None:
-    """Return the value behind the name of a box that opens no brace; None if there is none."""
+def _read_unbraced_box(text: str, match: re.Match[str]) -> Box | None:
+    r"""Return a box without braces, such as `\boxed 7`; None if no value follows its name."""
     bare = _WITHOUT_BRACES.match(text, match.end())
     if bare is None:
         return None
@@ -135,7 +143,7 @@ def _without_braces(text: str, match: re.Match[str]) -> Box | None:
 
 
 def _open_box(text: str, match: re.Match[str]) -> Box | None:
-    """Return the content of a box that was never closed, if the text ends with it."""
+    """Return a box that was never closed, if it is near the end of the text; None otherwise."""
     opened = _NOT_CLOSED.match(text, match.end())
     if opened is None or len(text) - opened.end(1) > _MAX_AFTER_OPEN:
         return None
@@ -145,33 +153,40 @@ def _open_box(text: str, match: re.Match[str]) -> Box | None:
 
 
 def join_boxes(text: str, boxes: list[Box]) -> str:
-    """Return the last box, and those before it that stand in one list with it, with their names."""
+    """Return the content of the last box, joined with the earlier boxes of the same list and the
+    names of their values.
+    """
     start, end, content = boxes[-1]
-    answer = _around(text, start, end, content)
+    answer = _box_with_surroundings(text, start, end, content)
     if len(boxes) == 1:
         return answer
     joined, label = answer, _label(text, start)
     for before in reversed(boxes[:-1]):
-        joint = _joint(text[before[1] : start]) if before[1] <= start else None
+        joint = _box_separator(text[before[1] : start]) if before[1] <= start else None
         if joint is None or len(joined) > _MAX_BOX:
             break
         if joined is answer and label:
             joined = f"{label} = {answer}"
         start = before[0]
-        named, value = _label(text, start), _around(text, *before)
+        named, value = _label(text, start), _box_with_surroundings(text, *before)
         joined = f"{named} = {value}{joint}{joined}" if named else f"{value}{joint}{joined}"
     return joined
 
 
 def listed_boxes(text: str, count: int) -> str | None:
-    """Join a text's boxes to a list; None unless there are `count` and none is taken back."""
+    """Return the contents of a text's boxes as a list; None if the text does not have exactly
+    `count` boxes or a box is retracted.
+    """
     boxes = find_boxes(text) or []
-    if len(boxes) != count or sum(1 for _ in islice(_starts(text), count + 1)) != count:
+    if (
+        len(boxes) != count
+        or sum(1 for _ in islice(_box_starts_from_end(text), count + 1)) != count
+    ):
         return None
     gaps = [text[box[1] : following[0]] for box, following in pairwise(boxes)]
     if any(_TAKES_BACK.search(gap) for gap in gaps):
         return None
-    return ", ".join(_around(text, *box) for box in boxes)
+    return ", ".join(_box_with_surroundings(text, *box) for box in boxes)
 
 
 _TAKES_BACK = re.compile(
@@ -180,8 +195,12 @@ _TAKES_BACK = re.compile(
 )
 
 
-def _joint(gap: str) -> str | None:
-    """Return the joint of two boxes in a list; None if they are in no list."""
+def _box_separator(gap: str) -> str | None:
+    """Return the separator of two boxes of one list; None if they are not in one list.
+
+    Args:
+        gap: text between the two boxes.
+    """
     if len(gap) > _MAX_GAP:
         return None
     words = " ".join(_SPACING.sub(" ", gap).split())
@@ -200,8 +219,10 @@ def _label(text: str, start: int) -> str:
     return match[1] if match else ""
 
 
-def _around(text: str, start: int, end: int, content: str) -> str:
-    """Return the box with a sign or a function before it, and π or a root behind it."""
+def _box_with_surroundings(text: str, start: int, end: int, content: str) -> str:
+    """Return the content of a box with the sign or function directly before it, and the π, root or
+    degree sign directly after it.
+    """
     last = (
         text[start - 1 : start] if text[start - 1 : start] != " " else text[start - 2 : start - 1]
     )
@@ -227,8 +248,8 @@ _MAY_FOLLOW = (" ", "\\", "π", "^")
 _SIGN_ENDS = ("-", "−", "m")
 
 
-def _starts(text: str) -> Iterator[re.Match[str]]:
-    """Yield the places at which boxes open, from the last to the first."""
+def _box_starts_from_end(text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of the starts of boxes, from the last to the first."""
     match = _start_before(text, 0, len(text))
     while match:
         yield match
@@ -236,9 +257,9 @@ def _starts(text: str) -> Iterator[re.Match[str]]:
 
 
 def _start_before(text: str, low: int, high: int) -> re.Match[str] | None:
-    """Find the last box that opens between two places.
+    """Find the last start of a box between the indices `low` and `high`.
 
-    Searching backwards is the cheaper way by far, since answers stand at the end.
+    A backward search is much cheaper, because answers are at the end of a text.
     """
     place = text.rfind("box", low, high)
     while place >= 0:
@@ -254,10 +275,10 @@ _MAX_NAME = len("\\frame")
 
 
 def _closing_brace(text: str, start: int) -> int | None:
-    """Return the place of the brace that closes the one at `start`; escaped braces count among
-    themselves.
+    """Return the index of the brace that closes the brace at `start`, ignoring escaped braces; None
+    if it is not closed.
     """
-    flat = _FLAT_GROUP.match(text, start)  # most boxes hold no further braces
+    flat = _FLAT_GROUP.match(text, start)  # most boxes contain no nested braces
     if flat is not None:
         return flat.end() - 1
     depth = 0

@@ -1,24 +1,25 @@
-"""Answers of texts that mark none: bare answers, choices and pairs that end a text; denials.
+"""Extracts unmarked answers: texts that are only an answer, and options or pairs at the end.
 
-Every pattern here looks at a bounded part of a text.
+The module also finds corrections and negations of an answer. Every pattern is applied to a bounded
+part of a text.
 """
 
 from __future__ import annotations
 
 import re
 
-from mclabel.answers.extraction.announcements import stated_abroad
-from mclabel.answers.reading.languages import in_english, is_set_phrase
+from mclabel.answers.extraction.announcements import stated_in_other_language
+from mclabel.answers.reading.languages import is_set_phrase, translate_to_english
 
 _MAX_WHOLE = 160
-"""A longer text is never the answer itself."""
+"""Maximum number of characters of a text that may be an answer as a whole."""
 _IDEOGRAPHIC = "\u3000"
-"""First character of the scripts in which a letter is a word."""
+"""Code point from which characters belong to scripts without spaces between words."""
 _MAX_WORDS = 3
-"""Largest number of words in a text of words that is the answer itself."""
+"""Maximum number of words of a text without digits that may be an answer as a whole."""
 _TAIL = 240
 _MAX_EQUALS = 20
-"""Equals signs of a formula that are looked at."""
+"""Maximum number of equals signs of a formula that are tried, from the last backwards."""
 
 _ONLY_LETTER = re.compile(
     r"[\s*_(\[$\"'#>]{0,8}+(?:\\text\{)?+\(?([A-Ja-j])[\s*_)\].,:;!$}\"']{0,8}+"
@@ -35,7 +36,7 @@ _SPOKEN = frozenset(
     "not sure unsure give none-given idea answer is are was were has have think guess maybe hmm "
     "let me we the so then therefore thus hence option choice would go with it it's".split()
 )
-"""Words that are never the whole of an answer in words."""
+"""Words that never occur in an answer in words, but do in sentences."""
 _GROUPED_TEXT = re.compile(
     r"\\text(?:bf|it|rm)?\{[^{}]{0,60}+\}|\\(?:mathrm|mathbf)\{[^{}]{0,40}+\}"
 )
@@ -64,17 +65,17 @@ _CALLED_RIGHT = re.compile(
     r"(?:correct|right|best|true|answer|appropriate)|it is\b|works\b)"
 )
 _BRACKETED, _LONE = re.compile(r"\([A-J]\)"), re.compile(r"(?<![A-Za-z])[A-J](?![A-Za-z])")
-"""Cheap to look for; without them a tail names no choice."""
+"""Cheap patterns for an option letter. A text end that matches neither names no option."""
 _WITH_CONTENT = re.compile(
     r"(?:[:→]|\b(?i:option|choice|answer|be|is|choose|pick|select|(?:therefore|thus|hence|so),?)) "
     r"\*{0,2}+(\([A-J]\)\*{0,2}+ [^.?!\n]{1,60}+)\.?$"
 )
-"""A choice and what it stands for at the end of a text."""
+"""An option letter with the content of the option at the end of a text."""
 _LAST_SENTENCE = re.compile(r"(?<=[.!?:]) {1,2}+\(?([A-J])\)?[.!]?$")
 _MARKED_FIRST = re.compile(
     r"[\s>+*`_~-]{0,12}+(?:\d{1,2}\. )?[*_`~]{0,2}\(?([A-J])[).:]{1,3}[*_`~]{1,2} +(?=\S)"
 )
-"""A choice in Markdown with what it stands for: `- **B.** No`."""
+"""An option letter in Markdown before the content of the option: `- **B.** No`."""
 _DENIALS = frozenset(
     "not cannot never neither nor isn't isnt aren't wasn't can't cant won't wouldn't shouldn't "
     "doesn't don't couldn't except without excluding than n't ≠ \\ne \\neq != of-not".split()
@@ -83,7 +84,7 @@ _BETWEEN = frozenset(
     "be equal equals to the a an exactly just simply actually option choice answer number value "
     "have it is as by x n y z going".split()
 )
-"""Words that may stand between a denial and what it denies."""
+"""Words that may stand between a negation and the value that it negates."""
 _RATHER = (
     "instead of", "rather than", "other than", "different from", "no longer", "far from",
     "anything but", "less than", "more than", "greater than", "fewer than", "smaller than",
@@ -99,16 +100,16 @@ _BOUNDED = re.compile(
 
 
 def whole_answer(text: str) -> str | None:
-    """Return the text itself, where it is an answer and nothing else."""
+    """Return the answer if the whole text is an answer and nothing else; None otherwise."""
     text = text.strip().removeprefix("=>").lstrip()
     if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
         return None
     if not text.isascii():
-        stated = stated_abroad(text)
+        stated = stated_in_other_language(text)
         if stated is not None:
             return stated
         if any(c >= _IDEOGRAPHIC for c in text):
-            return _ideographic(text)
+            return _read_ideographic(text)
         words = _OTHER_SCRIPT.findall(text)
         if len(words) >= _MAX_WORDS or sum(map(len, words)) > _MAX_OTHER_LETTERS:
             return None
@@ -123,7 +124,7 @@ def whole_answer(text: str) -> str | None:
     plain = _GROUPED_TEXT.sub(" ", text)
     words = [word.lower() for word in _WORD.findall(plain)]
     if any(word not in _FORMULA_WORDS for word in words):
-        return _in_words(text, words)
+        return _short_answer_in_words(text, words)
     has_content = any(c.isalnum() for c in text)
     left, equals, right = outer_sides(text.strip("$ ."))
     if (
@@ -138,11 +139,13 @@ def whole_answer(text: str) -> str | None:
     )
 
 
-def _ideographic(text: str) -> str | None:
-    """Return a letter of a choice, or a number with at most a counter: `十三`, `1.2万`."""
+def _read_ideographic(text: str) -> str | None:
+    """Return the option letter at the start of a Chinese, Japanese or Korean text, or the text if
+    it is a number such as `十三` or `1.2万` with at most a counter word; None otherwise.
+    """
     if text[0] in _LETTERS and text[1:2] >= _IDEOGRAPHIC:
         return text[0]
-    plain = in_english(text)
+    plain = translate_to_english(text)
     is_value = plain[:1].isdigit() or plain[:1] in ("-", "(", "\\")
     return text if is_value and sum(c >= _IDEOGRAPHIC for c in plain) <= _MAX_COUNTER else None
 
@@ -150,13 +153,15 @@ def _ideographic(text: str) -> str | None:
 _MAX_COUNTER = 4
 _OTHER_SCRIPT = re.compile("[\u0400-\u1fff]{2,}")
 _MAX_OTHER_LETTERS = 16
-"""Largest number of letters of another script in a text that is a number with its unit."""
+"""Maximum number of letters of a non-Latin script in a text that is a number with its unit."""
 _RELATION = re.compile(r"[<>≤≥≠!]|\\(?:le|ge|ne|lt|gt|in|approx|pm|equiv)(?![a-z])|≈| and | or ")
 _SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=xyz]*+[xyz][^=]*+")
 
 
 def outer_sides(formula: str) -> tuple[str, str, str]:
-    """Partition a text at its last equals sign outside of braces, not at that of a sum's bound."""
+    """Partition a formula at its last equals sign outside of braces, such as those around the bound
+    of a sum. Without such a sign, the formula is the third part.
+    """
     end = len(formula)
     for _ in range(_MAX_EQUALS):
         place = formula.rfind("=", 0, end)
@@ -169,7 +174,7 @@ def outer_sides(formula: str) -> tuple[str, str, str]:
     return "", "", formula
 
 
-def _in_words(text: str, words: list[str]) -> str | None:
+def _short_answer_in_words(text: str, words: list[str]) -> str | None:
     """Return a short answer in words, such as `Thursday` or `no solution`; None for a sentence."""
     if is_set_phrase(text):
         return text
@@ -182,7 +187,9 @@ def _in_words(text: str, words: list[str]) -> str | None:
 
 
 def chosen_letter(text: str) -> str | None:
-    """Return the letter of multiple choice that a text ends with, or calls the right one."""
+    """Return the option letter that a text ends with or calls correct, perhaps with the content of
+    the option; None if there is none.
+    """
     tail = text[-_TAIL:].rstrip()
     bare = tail.rstrip(_AFTER_LETTER)
     if bare[-1:] in _LETTERS and not bare[-2:-1].isalnum():
@@ -210,7 +217,7 @@ def chosen_letter(text: str) -> str | None:
 
 
 def closing_pair(text: str) -> str | None:
-    """Return the point, interval or list in brackets that ends a text."""
+    """Return the point, interval or bracketed list at the end of a text; None if there is none."""
     text = text[-_TAIL:].rstrip()
     if text.rstrip(".!*$ ")[-1:] not in (")", "]"):
         return None
@@ -246,8 +253,12 @@ _RESTATED = re.compile(
 )
 
 
-def restated(rest: str) -> str | None:
-    """Return the answer that a text corrects itself to: `No, wait, it's 6`; None if it does not."""
+def corrected_answer(rest: str) -> str | None:
+    """Return the corrected answer of a text such as `No, wait, it's 6`; None without a correction.
+
+    Args:
+        rest: text after the answer that may be corrected.
+    """
     rest = rest[:_MAX_CORRECTION]
     lower = rest.lower()
     if not any(map(lower.__contains__, _CORRECTING)):
@@ -264,12 +275,12 @@ def restated(rest: str) -> str | None:
 
 _MAX_CORRECTION = 600
 _CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus|divided|out of)\b")
-"""Pattern of what follows a value that is only a part of a calculation."""
+"""Text that follows a value which is only a part of a calculation."""
 
 
 def is_denied(text: str, start: int) -> bool:
-    """Return whether what begins at `start` is said not to be the answer: `is not 5`, `can't be
-    5`.
+    """Return whether the words before index `start` negate or only bound the value that begins
+    there, as in `is not 5` or `can't be 5`.
     """
     before = text[max(0, start - 60) : start].lower().replace("’", "'")
     sentence = before[max(before.rfind(mark) for mark in (". ", "\n", "; ", "? ")) + 1 :]

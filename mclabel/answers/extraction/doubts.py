@@ -1,7 +1,8 @@
-"""Reasons why a number is not the answer of a text.
+"""Finds reasons why a number is not the answer of a text.
 
-The text refuses, breaks off, takes its answer back, denies or only bounds the number, or the number
-is that of a theorem or a step. Every pattern looks at a bounded part of a text.
+The text may refuse to answer, break off or retract its answer. It may negate the number or only
+bound it. The number may also belong to a theorem or a step. Every pattern is applied to a bounded
+part of a text.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import re
 
 _MIN_DOUBT, _MAX_DOUBT = 12, 600
-"""Characters after an answer in which a text may take it back."""
+"""Minimum and maximum number of characters after an answer that are searched for a retraction."""
 _DOUBTING = (
     "wrong", "incorrect", "mis", "mess", "not ", "n't ", "n’t ", "error", "scratch", "gnor", "forg",
     "disreg", "overl", "too ", "correction", "false", "? no", "?no",
 )  # fmt: skip
-"""Cheap to look for; without any of them nothing is taken back."""
+"""Substrings that are cheap to search for. A text without any of them retracts nothing."""
 _FALSE = (
     r"(?:also |clearly |obviously |actually |still |definitely )?"
     r"(?:wrong|incorrect|false|mistaken|impossible|an? (?:mistake|error)|"
@@ -39,7 +40,7 @@ _AT_ONCE = re.compile(
     r"[\s\"*$\]})\\.]{0,6}\? ?(?:no|nope|wrong|incorrect)\b",
     re.IGNORECASE,
 )
-"""Pattern of words behind an answer that call it false."""
+"""Words directly after an answer that call it false."""
 _TAKEN_BACK = re.compile(
     r"(?:^|[.!?;:)\n—])[\s\"*$\]}]{0,6}"
     r"(?:"
@@ -69,7 +70,7 @@ _BREAKING = frozenset(
     "which who whose where therefore thus hence is are was were be equals equal gets get has he "
     "she we they its his their our i to between would will".split()
 )
-"""Words that end no sentence; `in` is left out, which may stand for inches."""
+"""Words that cannot end a sentence. `in` is not included, because it may stand for inches."""
 _BREAKING_SIGNS = (",", "(", "[", "{", "+", "=", "−", "×", "÷", "·", "/", "<", ">", ":", "\\cdot")
 _NAMES = frozenset(
     f"{name}{end}"
@@ -79,20 +80,20 @@ _NAMES = frozenset(
     "équation passo questão pergunta exercício equação langkah soal".split()
     for end in ("", "s")
 )
-"""Words whose number is that of something else than the answer."""
+"""Words for numbered things, such as theorems. A number after such a word is not the answer."""
 _CERTAINTY = frozenset({"sure", "confident", "certain"})
 _DENYING_WORDS = frozenset(
     "no n'est pas nicht keine si sio siyo menor mayor menos maior mais kleiner weniger mehr chini "
     "zaidi moins plus não más größer höchstens mindestens máximo inférieure inférieur supérieure "
     "supérieur al au como ao pelo almeno massimo".split()
 )
-"""Words, at least one of which is in every denial of a number in Latin letters."""
+"""Words of which every negation of a number in Latin letters has at least one."""
 _DOUBTING_WORDS = frozenset(
     "wrong incorrect false mistaken impossible mistake error not can't couldn't isn't wasn't "
     "cannot too no nope misread misunderstood misinterpreted miscalculated miscounted mistook "
     "forgot overlooked messed scratch ignore disregard forget correction".split()
 )
-"""Words, at least one of which is in every text that takes an answer back."""
+"""Words of which every retraction of an answer has at least one."""
 _OTHER_SCRIPT = re.compile("[\u0400-\u0e7f\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 _REFUSAL = re.compile(
     r"\b(?:i (?:do not know|don't know|give up|have no idea|am not sure|am unable|am not able)|"
@@ -118,7 +119,7 @@ _REFUSING_WORDS = frozenset(
     "sorry apologize apologise unclear unknown undetermined sais sé weiß weiss sei знаю "
     "sijui".split()
 )
-"""Words of which every refusal has one."""
+"""Words of which every refusal to answer has at least one."""
 _ITS_NUMBER = (
     r"(\(\d{1,6}(?:\.\d{1,6}){0,3}\)|\d{1,6}(?:[.,]\d{1,6}){0,3}%?(?![\w%.]|\*(?!\*)|[\^/+=(])|"
     r"\d{1,6}(?:\.\d{1,6}){0,3}%?(?=\.(?:\s|$)))"
@@ -132,9 +133,9 @@ _CERTAIN_PERCENT = re.compile(
 )
 _CITATION = re.compile(r"(?<= )\[\d{1,6}\]")
 _TAIL = 300
-"""Characters at the end of a text that are looked at for numbers of something else."""
+"""Number of characters at the end of a text that are searched for numbers of theorems and steps."""
 _REFUSAL_TAIL = 240
-"""Characters at the end of a text in which it may say that it gives no answer."""
+"""Number of characters at the end of a text that are searched for a refusal to answer."""
 
 DENIED_BEFORE = (
     "不是", "并非", "並非", "不等于", "不等於", "不会是", "不可能是", "不为", "小于", "小於",
@@ -153,7 +154,7 @@ DENIED_BEFORE = (
     " al menos", " como mínimo", " a lo sumo", " au moins", " au plus", " pelo menos", " ao menos",
     " almeno", " al massimo", "至多", "不到", "不足", "不小于", "不大于",
 )  # fmt: skip
-"""Words in languages other than English that deny or bound the number behind them."""
+"""Words in languages other than English that negate or bound the number after them."""
 _DENIED_AFTER = (
     "ではありません", "ではな", "じゃな", "じゃありません", "でない", "でありません", "より小さ",
     "より大き", "より少な", "より多", "未満", "以下", "以上", "を超え",
@@ -164,7 +165,7 @@ _DENIED_AFTER = (
     "এর কম",
     "এর বেশি", "এর চেয়ে", "-এর কম", "-এর বেশি", "থেকে কম", "থেকে বেশি", "కాదు", "కంటే",
 )  # fmt: skip
-"""Words that deny or bound the number before them."""
+"""Words in languages other than English that negate or bound the number before them."""
 _DENIED_ABROAD = re.compile(
     rf"(?:{'|'.join(map(re.escape, sorted(DENIED_BEFORE, key=len, reverse=True)))})"
     r"[\s:：*$\\(是为為]{0,4}[-−]?\d[\d.,]{0,20}"
@@ -174,32 +175,36 @@ _OTHERS_ABROAD = re.compile(
     r"ステップ|단계|문제|정리|шаг\w{0,2}|теорем\w{1,2}|задач\w{1,2}|уравнени\w|समस्या|चरण|प्रश्न|"
     r"প্রশ্ন|ধাপ|ขั้นตอนที่|ข้อ)\s?(?:№\s?)?\d{1,6}(?![\d.,]*\d)"
 )
-"""Numbers of problems, steps and theorems in other scripts."""
+"""Numbers of problems, steps and theorems in non-Latin scripts."""
 _DENIED_BEHIND = re.compile(
     r"(?<![\d.,])\d[\d.,]{0,20}[\s*$\\)]{0,4}[^\W\d_]{0,2}?"
     rf"(?:{'|'.join(map(re.escape, _DENIED_AFTER))})"
 )
 
 
-def taken_back(rest: str) -> int | None:
-    """Return the place where a text takes back the answer that it stated right before; None if it
-    does not.
+def find_retraction(rest: str) -> int | None:
+    """Return the index in `rest` at which a text retracts the answer before `rest`; None if it does
+    not retract the answer.
     """
     rest = rest[:_MAX_DOUBT]
-    if not may_doubt(rest):
+    if not contains_doubt_word(rest):
         return None
     match = _AT_ONCE.match(rest) or _TAKEN_BACK.search(rest)
     return None if match is None else match.start()
 
 
-def called_false(rest: str) -> bool:
-    """Return whether what begins with an answer calls it false at once: `42, which is wrong`."""
+def is_called_false(rest: str) -> bool:
+    """Return whether a text that begins with an answer calls it false, as in `42, which is wrong`.
+
+    Args:
+        rest: text from the start of the answer.
+    """
     rest = rest[:_MAX_DOUBT]
-    return may_doubt(rest) and _CALLED_FALSE.match(rest) is not None
+    return contains_doubt_word(rest) and _CALLED_FALSE.match(rest) is not None
 
 
-def may_doubt(rest: str) -> bool:
-    """Return whether what follows an answer has a word without which nothing is taken back."""
+def contains_doubt_word(rest: str) -> bool:
+    """Return whether the text after an answer contains a substring that every retraction has."""
     if len(rest) < _MIN_DOUBT and "?" not in rest:
         return False
     lower = rest.lower()
@@ -211,7 +216,7 @@ def refuses(text: str, words: frozenset[str]) -> bool:
 
     Args:
         text: the text of a completion.
-        words: its `tail_words`.
+        words: the `tail_words` of the text.
     """
     return (
         not words.isdisjoint(_REFUSING_WORDS)
@@ -220,11 +225,11 @@ def refuses(text: str, words: frozenset[str]) -> bool:
 
 
 def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
-    """Return whether a text takes back what it said last in digits.
+    """Return whether a text retracts its last number in digits.
 
     Args:
         text: the text of a completion.
-        words: its `tail_words`.
+        words: the `tail_words` of the text.
     """
     if words.isdisjoint(_DOUBTING_WORDS) and _DIGIT.search(text, len(text) - _TAIL):
         return False
@@ -232,7 +237,7 @@ def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
     last = max(map(tail.rfind, "0123456789"))
     if last < 0:
         return False
-    return called_false(tail[last:]) or taken_back(tail[last + 1 :]) is not None
+    return is_called_false(tail[last:]) or find_retraction(tail[last + 1 :]) is not None
 
 
 _DIGIT = re.compile("[0-9]")
@@ -248,9 +253,10 @@ def breaks_off(text: str) -> bool:
 
 
 def tail_words(text: str) -> frozenset[str]:
-    """Return the words at the end of a text without which no doubt is looked for, in lower case.
+    """Return the lower-case words at the end of a text that may express a doubt.
 
-    Looking up words in sets takes a tenth of the time of searching the text for them.
+    The other functions run their patterns only if such a word occurs. A look-up of words in a set
+    takes a tenth of the time of a search in the text.
     """
     tail = text[-_TAIL:].lower().replace("’", "'")
     words = tail.encode(errors="replace").translate(_TO_SPACES).decode().split()
@@ -264,7 +270,7 @@ _TO_SPACES = bytes(
 
 
 def without_other_numbers(text: str, words: frozenset[str]) -> str:
-    """Remove from the end of a text the numbers of theorems and steps, and those that are denied.
+    """Remove the numbers of theorems and steps, and negated numbers, from the end of a text.
 
     Args:
         text: the text of a completion, or its last sentence.
@@ -289,7 +295,7 @@ def without_other_numbers(text: str, words: frozenset[str]) -> str:
 
 
 def _without_numbers_of(names: frozenset[str], text: str) -> str:
-    """Remove the numbers that stand right behind some names: `by Theorem 5.2`."""
+    """Remove the numbers directly after any of `names`, as in `by Theorem 5.2`."""
     for name in names:
         number_behind = _CONFIDENCE if name == "confidence" else _NUMBER_OF_NAME
         lower = text.lower()
@@ -303,8 +309,10 @@ def _without_numbers_of(names: frozenset[str], text: str) -> str:
 
 
 def is_denied_before(before: str) -> bool:
-    """Return whether the words before a number deny or bound it, in other languages than
-    English.
+    """Return whether words before a number negate or bound it, in a language other than English.
+
+    Args:
+        before: text before the number.
     """
     return before[-2:] in _ENDS and before.endswith(DENIED_BEFORE)
 
@@ -313,8 +321,11 @@ _ENDS = frozenset(words[-2:] for words in DENIED_BEFORE)
 
 
 def is_denied_behind(text: str, end: int) -> bool:
-    """Return whether what ends at a place is denied or bounded behind it, as in Japanese or
-    Hindi.
+    """Return whether words after a value negate or bound it, in a language such as Japanese.
+
+    Args:
+        text: text with the value.
+        end: index after the value.
     """
     after = text[end : end + 24].lstrip(" $\\)]*")
     return not after.isascii() and after.startswith(_DENIED_AFTER)

@@ -1,4 +1,4 @@
-"""The answer of a text that is, or ends in, an object of JSON."""
+"""Extracts the answer of a text that is a JSON object or ends with one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _NAMES = (
     "final_answer", "final answer", "finalanswer", "correct_answer", "answer", "ans", "choice",
     "correct_option", "selected_option", "option", "solution", "result",
 )  # fmt: skip
-"""Keys of an answer, in lower case, the most important first."""
+"""Keys that hold the answer, in lower case and in the order in which they are tried."""
 _HOLDERS = ("output", "response", "data")
-"""Keys of an object that holds the answer."""
+"""Keys of a nested object that has the answer under one of `_NAMES`."""
 _VALUES, _UNITS = ("value", "text", "content"), ("unit", "units")
 _COMMAND = re.compile(r"(?<!\\)\\(?=[a-mo-zA-Z][A-Za-z])")
-"""A command of LaTeX whose backslash was not escaped."""
+"""The backslash of a LaTeX command that is not escaped in JSON."""
 _BEFORE = re.compile(
     r"(?:json|answer|output|response|result)[^{}\n]{0,20}:?[ \n`*]{0,8}\Z", re.IGNORECASE
 )
-"""Pattern of words that announce an object in the middle of a line."""
+"""Words that announce an object in the middle of a line."""
 _MAX_OPENINGS, _MAX_BEFORE = 12, 40
 
 
 def closing_object(text: str) -> tuple[int, str | None] | None:
-    """Return the start of the object that ends a text, and the answer that it holds; None if there
-    is no object.
+    """Return the start index of the object at the end of a text, and the answer in it; None if the
+    text does not end with an object. The answer is None if the object has none.
     """
     bare = text.rstrip("` \n\t")
     low = max(0, len(bare) - _MAX_OBJECT)
@@ -38,7 +38,7 @@ def closing_object(text: str) -> tuple[int, str | None] | None:
         return None
     line = bare.rfind("\n{", low)
     start = line + 1 if line >= 0 else len(bare) - len(bare.lstrip("` \n\tjsonJSON"))
-    if bare[start : start + 1] != "{" and (start := _announced(bare, low)) < 0:
+    if bare[start : start + 1] != "{" and (start := _announced_object_start(bare, low)) < 0:
         return None
     if len(bare) - start > _MAX_OBJECT:
         return None
@@ -46,9 +46,13 @@ def closing_object(text: str) -> tuple[int, str | None] | None:
     return None if fields is None else (start, _answer_of(fields))
 
 
-def _announced(bare: str, low: int) -> int:
-    """Return the start of an object that its line announces: `in JSON: {"answer": 42}`; -1 if there
-    is none.
+def _announced_object_start(bare: str, low: int) -> int:
+    """Return the start index of an object that words on its line announce, as in `in JSON:
+    {"answer": 42}`; -1 if there is none.
+
+    Args:
+        bare: text that ends with the object.
+        low: index from which the text is searched.
     """
     place = len(bare)
     for _ in range(_MAX_OPENINGS):
@@ -62,7 +66,9 @@ def _announced(bare: str, low: int) -> int:
 
 
 def _read_object(text: str) -> dict[str, Any] | None:
-    """Return the fields of an object as JSON or Python writes it, by their names in lower case."""
+    """Parse an object in JSON or Python notation and return its fields by their lower-case names;
+    None if it cannot be parsed.
+    """
     try:
         fields: Any = json.loads(_COMMAND.sub(r"\\\\", text), strict=False)
     except (ValueError, RecursionError):
@@ -72,10 +78,10 @@ def _read_object(text: str) -> dict[str, Any] | None:
             fields = ast.literal_eval(parse_python(text).body[0].value)  # type: ignore[attr-defined]
         except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError, AttributeError):
             return None
-    return _lowered(fields) if isinstance(fields, dict) else None
+    return _lowercase_keys(fields) if isinstance(fields, dict) else None
 
 
-def _lowered(fields: Mapping[Any, Any]) -> dict[str, Any]:
+def _lowercase_keys(fields: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(name).lower(): value for name, value in fields.items()}
 
 
@@ -83,17 +89,17 @@ def _answer_of(fields: dict[str, Any]) -> str | None:
     name = next((name for name in _NAMES if name in fields), None)
     if name is None:
         holder = next((fields[key] for key in _HOLDERS if isinstance(fields.get(key), dict)), None)
-        return None if holder is None or fields is holder else _answer_of(_lowered(holder))
+        return None if holder is None or fields is holder else _answer_of(_lowercase_keys(holder))
     value = fields[name]
     if isinstance(value, dict):
-        return _join_fields(_lowered(value))
+        return _join_fields(_lowercase_keys(value))
     if isinstance(value, list):
         value = ", ".join(str(entry) for entry in value)
     return None if value is None else str(value).strip() or None
 
 
 def _join_fields(value: dict[str, Any]) -> str | None:
-    """Return an object as an answer: an amount with its unit, or named values."""
+    """Convert an object to an answer: an amount with its unit, or named values; None otherwise."""
     held = next((value[name] for name in _VALUES if name in value), None)
     if held is not None:
         unit = next((value[name] for name in _UNITS if name in value), "")

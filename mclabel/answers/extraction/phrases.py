@@ -1,21 +1,23 @@
-"""Answers that a text announces in words, ends with, or only mentions last."""
+"""Extracts answers after a phrase such as "the answer is", formulas at the end of a text, and its
+last number.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from mclabel.answers.extraction.conclusions import is_denied, outer_sides, restated
+from mclabel.answers.extraction.conclusions import corrected_answer, is_denied, outer_sides
 from mclabel.answers.extraction.doubts import (
-    called_false,
+    find_retraction,
+    is_called_false,
     tail_words,
-    taken_back,
     without_other_numbers,
 )
 from mclabel.answers.reading.scripts import plain_numerals
 
 _KEYWORDS = ("ans", "correct ", "right ", "best ", "final ", "# ")
-"""An announcement begins with one of these; finding them first is what makes this fast."""
+"""Strings that begin every announcement. Searching for them first saves most of the time."""
 _MAX_KEYWORDS = 60
 _PHRASE = re.compile(
     r"(?:"
@@ -35,7 +37,7 @@ _SUPPOSED_BEFORE = re.compile(
     r"\b(?:if|suppose|supposing|assume|assuming|imagine|pretend|say)(?: that)? (?:the|my|our) "
     r"(?:final |correct )?$"
 )
-"""Pattern that marks an announcement as a supposition: `suppose the answer is 42`."""
+"""Words that make an announcement a supposition: `suppose the answer is 42`."""
 _MAX_SUPPOSED = 40
 _SENTENCE_END = re.compile(
     r"(?<![.\s][ap])(?<!\b[Aa]pprox)(?![!](?<=[\dn)]!) ?[*(/+=-])[.!?]"
@@ -54,13 +56,12 @@ _NUMBER = re.compile(
     r"(?:\s?/\s?\d+)?(?:e[+-]?\d+)?(?:\s?%)?"
 )
 _WINDOW = 4000
-"""Number of characters at the end of a text that are searched for announcements, so that cost is
-bounded."""
+"""Number of characters at the end of a text that are searched, so that the cost is bounded."""
 
 
 def after_phrase(text: str) -> str | None:
-    """Return the text behind the last "the answer is"; empty if that is taken back or only
-    supposed.
+    """Return the answer after the last phrase such as "the answer is"; None without such a phrase.
+    The result is empty if the answer is retracted or only supposed.
     """
     text = text[-_WINDOW:]
     lower = text.lower()
@@ -74,10 +75,10 @@ def after_phrase(text: str) -> str | None:
             is_supposed = True
             continue
         rest = text[match.end() :]
-        answer = restated(rest)
-        if answer is None and (called_false(rest) or taken_back(rest) is not None):
+        answer = corrected_answer(rest)
+        if answer is None and (is_called_false(rest) or find_retraction(rest) is not None):
             return ""
-        answer = answer or _first_sentence(rest)
+        answer = answer or _answer_in_first_sentence(rest)
         if answer:
             return answer
     return "" if is_supposed else None
@@ -92,13 +93,15 @@ def _keyword_places(lower: str) -> Iterator[int]:
 
 
 def closing_formula(text: str, *, among_others: bool = False) -> str | None:
-    """Return the formula that ends a text: what its last equals sign gives, or all of it.
+    """Return the right side of the formula at the end of a text, or the whole formula without an
+    equals sign; None if no formula ends the text.
 
-    A few words without a number may follow it, such as its unit.
+    A few words without a number may follow the formula, such as its unit.
 
     Args:
         text: text of a completion.
-        among_others: give also a formula that is one number of several in its sentence.
+        among_others: also return a formula that is a single number in a sentence with other
+            numbers.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
     if "$" in bare[-_MAX_QUANTIFIER:]:
@@ -109,7 +112,7 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
     if end < 2 or not _CLOSING.fullmatch(bare, end):
         return None
     last = None
-    for match in _MATH.finditer(bare, _first_formula(bare, end)):
+    for match in _MATH.finditer(bare, _formula_pairing_start(bare, end)):
         last = match
     if last is None or not _CLOSING.fullmatch(bare, last.end()):
         return None
@@ -120,16 +123,16 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
         return _right_side(formula)
     sentence = bare[max(bare.rfind(mark, 0, last.start()) for mark in _SENTENCE_MARKS) + 1 :]
     if _PLAIN.fullmatch(formula) and _DIGIT.search(sentence[: last.start() - len(bare)]):
-        return None  # one number among several: which of them is asserted is another question
+        return None  # the sentence has several numbers; `asserted_value` decides between them
     return _right_side(formula)
 
 
-def _first_formula(text: str, end: int) -> int:
-    """Find a place from which formulas must be paired so that the last one is found.
+def _formula_pairing_start(text: str, end: int) -> int:
+    """Return an index from which the delimiters of formulas are paired correctly.
 
     Args:
-        text: holds a formula.
-        end: where its last formula ends.
+        text: text that contains a formula.
+        end: index at which its last formula ends.
     """
     if "$" not in text:
         return max(text.rfind("\\(", 0, end), text.rfind("\\[", 0, end), 0)
@@ -137,9 +140,9 @@ def _first_formula(text: str, end: int) -> int:
 
 
 _OVER_LINES = re.compile(r"\$\$|\\[(\[]")
-"""Pattern that opens a formula, which may go over several lines."""
+"""Opening delimiter of a formula that may span several lines."""
 _NO_MONEY = re.compile(r"\$(?!\d)|\\[(\[]")
-"""Pattern which shows that not every dollar sign of a text stands for money."""
+"""A delimiter of a formula that cannot be the dollar sign of an amount of money."""
 
 
 def _may_hold_math(text: str) -> bool:
@@ -151,25 +154,27 @@ _CLOSING = re.compile(
     r"(?:solutions?|answers?|result))?"
     r"(?:,? (?!not\b|is\b|or\b|and\b)[A-Za-z]{1,20}){0,6}"
 )
-"""Pattern of the words that may follow a formula at the end of a text."""
+"""Words that may follow a formula at the end of a text."""
 _QUANTIFIER = re.compile(
     r",? (?:for|where|with) (?:(?:some|any|all|every|each|an?|arbitrary|positive|negative|"
     r"nonnegative|non-negative|integers?|natural|real|numbers?) ){0,4}+\$[A-Za-z]\$"
     r"(?: is (?:an?|any)(?: [a-z-]{3,12}){1,2})?$|,? \$[A-Za-z] ?\\in ?[^$]{1,20}\$$"
 )
-"""Pattern of the range in which a formula holds: `for some integer $k$`, `where $k$ is an integer`,
+"""The range of a variable after a formula: `for some integer $k$`, `where $k$ is an integer`,
 `$k \\in Z$`."""
 _MAX_QUANTIFIER = 80
+"""Maximum number of characters of a quantifier."""
 _MAX_CLOSING = 200
-"""Characters that it may have."""
+"""Number of characters at the end of a text that are searched for the end of a formula."""
 
 
 def last_number(text: str) -> str | None:
-    """Return the last number of a text, unless a formula that is not understood contains it.
+    """Return the last number of a text; None if it has none or the number is part of a formula that
+    cannot be read.
 
-    A formula counts as a number where it ends in one after an equals sign, or is one.
+    A formula counts as a number if it is a number or ends with one after an equals sign.
     """
-    prose = prose_of(_last_part_with_a_digit(text[-_WINDOW:]).replace("**", ""))
+    prose = formulas_to_prose(_last_part_with_a_digit(text[-_WINDOW:]).replace("**", ""))
     number = _last_stated_number(prose)
     if number is None:
         return None
@@ -186,9 +191,9 @@ def last_number(text: str) -> str | None:
     return (number[0] + (unit[0] if unit else "")).strip()
 
 
-def prose_of(text: str) -> str:
-    """Return the end of a text with each formula replaced by the number it arrives at, if it is
-    one.
+def formulas_to_prose(text: str) -> str:
+    """Replace each formula at the end of a text by its right side if this is a number, and by a
+    placeholder otherwise.
     """
     text = text[-_WINDOW:]
     if not text.isascii():
@@ -205,13 +210,13 @@ def prose_of(text: str) -> str:
 
 
 def _holds_number(after: str) -> bool:
-    """Return whether a cardinal number follows."""
+    """Return whether a text contains a cardinal number, as opposed to an ordinal such as 3rd."""
     return any(not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after))
 
 
 def _last_stated_number(prose: str) -> re.Match[str] | None:
-    """Return the last number that is not denied, in the sentence of the last; one such as 3rd
-    yields.
+    """Return the last number that is not negated, in the last sentence with a number; None if there
+    is none. A cardinal takes precedence over an ordinal such as 3rd.
     """
     last_digit = max(map(prose.rfind, "0123456789"))
     begin = max(prose.rfind(mark, 0, last_digit) for mark in _SENTENCE_MARKS)
@@ -236,13 +241,13 @@ _ORDINAL = re.compile(r"(?:st|nd|rd|th)\b")
 _IDEOGRAPHS = re.compile(
     r"[\u0600-\u0669\u066e-\u06ff\u0900-\u0eff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff60]++"
 )
-"""Letters and signs that may stand beside a number without a space."""
+"""Characters of scripts in which no space separates a number from a word."""
 _MYRIADS = re.compile(r"(?<![\d.])\d++(?:\.\d++)?+ ?[万萬亿億]++")
-"""A number in units of ten thousand or of a hundred million: `1.2万`."""
+"""A number followed by the sign for ten thousand or a hundred million: `1.2万`."""
 
 
 def _last_part_with_a_digit(text: str) -> str:
-    """Return the last paragraph that holds a digit."""
+    """Return the last paragraph that contains a digit; empty if there is none."""
     parts = text.split("\n\n")
     return next((part for part in reversed(parts) if _DIGIT.search(part)), "")
 
@@ -273,8 +278,8 @@ _NO_EQUALITY = ("<", ">", "≤", "≥", "≠", "!=", "\\le", "\\ge", "\\ne", "\\
 
 
 def _right_side(formula: str) -> str:
-    """Return the last member of a chain of equalities; an inequality or a plain formula as it
-    stands.
+    """Return the last member of a chain of equalities; an inequality or a formula without an equals
+    sign is returned unchanged.
     """
     formula = formula.strip().rstrip(".,")
     if "\\begin" in formula:
@@ -286,8 +291,8 @@ def _right_side(formula: str) -> str:
     return right.strip() or formula
 
 
-def _first_sentence(rest: str) -> str | None:
-    """Return the answer at the start of what follows an announcement."""
+def _answer_in_first_sentence(rest: str) -> str | None:
+    """Return the answer in the first sentence after an announcement; None if there is none."""
     rest = rest.lstrip(" \n\t:")[:1500]
     for pattern in (_BOLD, _MATH):
         match = pattern.match(rest)
@@ -296,15 +301,15 @@ def _first_sentence(rest: str) -> str | None:
             end = _SENTENCE_END.search(rest, match.end())
             more = rest[match.end() : end.start() if end else len(rest)]
             if pattern is _BOLD or not more.strip(" .,"):
-                return clean(inner)
+                return clean_answer(inner)
             joined = rest[: match.end()] + more
-            return clean(joined if len(more.split()) <= 6 else inner)
-    sentence = _first_part(rest)
-    return _essence(sentence) if sentence else None
+            return clean_answer(joined if len(more.split()) <= 6 else inner)
+    sentence = _cut_after_first_sentence(rest)
+    return _answer_in_sentence(sentence) if sentence else None
 
 
-def _first_part(rest: str) -> str:
-    """Return the text up to the end of the sentence, never cut inside of a formula."""
+def _cut_after_first_sentence(rest: str) -> str:
+    """Return the text up to the end of its first sentence, which is never inside a formula."""
     spans = [match.span() for match in _MATH.finditer(rest)]
     for match in _SENTENCE_END.finditer(rest):
         if not any(start < match.start() < end for start, end in spans):
@@ -312,17 +317,17 @@ def _first_part(rest: str) -> str:
     return rest
 
 
-def _essence(sentence: str) -> str | None:
-    """Return a short phrase as it is, and the bold text, the last formula or the number of a longer
-    one.
+def _answer_in_sentence(sentence: str) -> str | None:
+    """Return the answer in a sentence: the whole sentence if it is short, otherwise its predicate,
+    bold text, last formula or only number. The result is None if there is none.
     """
-    sentence = clean(without_other_numbers(sentence, tail_words(sentence)))
+    sentence = clean_answer(without_other_numbers(sentence, tail_words(sentence)))
     if not sentence:
         return None
     letter = _CHOICE_FIRST.match(sentence) if " " in sentence else None
     if letter:
         return letter[1] or letter[2]
-    statement = predicate(sentence)
+    statement = numeric_predicate(sentence)
     if statement is not None:
         return statement
     words = sentence.split()
@@ -334,7 +339,7 @@ def _essence(sentence: str) -> str | None:
             last = (
                 matches[-1] if isinstance(matches[-1], str) else next(g for g in matches[-1] if g)
             )
-            return clean(_right_side(last))
+            return clean_answer(_right_side(last))
     return _only_number(sentence) or (sentence if len(sentence) <= 200 else None)
 
 
@@ -345,7 +350,7 @@ _CHOICE_FIRST = re.compile(
     r"(?= (?:and (?:then|not)|because|since|but|rather|not|it|that|for)\b))"
     r"|\(?([A-H])\)?(?= (?:and (?:then|not)|is\b|as\b|it's\b|can't)))"
 )
-"""A choice with a remark behind it: `D, it can't be A or B`."""
+"""An option letter followed by a remark: `D, it can't be A or B`."""
 _COPULAS = (" is ", " are ", " equals ", " was ", " were ", " be ")
 _COPULA = re.compile(
     r"(?<! that)(?<! which)(?<! who) (?:is|are|equals|was|were|(?:must|should|would|will) be) "
@@ -353,8 +358,10 @@ _COPULA = re.compile(
 )
 
 
-def predicate(sentence: str) -> str | None:
-    """Return the predicate of a sentence: 34 of `the largest $n$ is 34`; None if it says more."""
+def numeric_predicate(sentence: str) -> str | None:
+    """Return the short numeric predicate of a sentence, such as 34 for `the largest $n$ is 34`;
+    None if the predicate is long or qualified.
+    """
     if len(sentence) > 300 or not any(word in sentence for word in _COPULAS):
         return None
     spans = [match.span() for match in _MATH.finditer(sentence)]
@@ -370,11 +377,13 @@ def predicate(sentence: str) -> str | None:
         return None
     if _QUALIFIED.search(value) or is_denied(sentence, places[0].end()):
         return None
-    return clean(value)
+    return clean_answer(value)
 
 
 def _only_number(sentence: str) -> str | None:
-    """Return the one number of a sentence that says no more than that number."""
+    """Return the only number of a sentence, with its unit; None if the sentence has another number
+    or qualifies the number.
+    """
     if _QUALIFIED.search(sentence) or any(c in sentence for c in "\\^=<>≤≥_({["):
         return None
     numbers = [m for m in _NUMBER.finditer(sentence) if m[0].strip()]
@@ -386,8 +395,8 @@ def _only_number(sentence: str) -> str | None:
     return (numbers[0][0] + (unit[0] if unit else "")).strip()
 
 
-def clean(answer: str) -> str:
-    """Return a text without Markdown and closing punctuation."""
+def clean_answer(answer: str) -> str:
+    """Remove surrounding Markdown and closing punctuation from an answer."""
     answer = answer.strip().strip("*_`").strip()
     answer = answer.rstrip(" \n,;:!")
     if answer.endswith(".") and not answer.endswith(("...", ".m.")):

@@ -1,8 +1,8 @@
-"""The value that the last sentence of a text in a language other than English states: `Elle a 12
-pommes.`
+"""Extracts the value that the last sentence of a text in a language other than English states, such
+as `Elle a 12 pommes.`
 
-Only a sentence with one number or formula counts, and only where a verb that gives a value stands
-right before it. `not B but C` becomes `C` before a text is searched for announcements.
+The sentence must have exactly one number or formula, directly after a verb that gives a value. The
+module also replaces `not B but C` by `C`, before a text is searched for announcements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_BUT = {
     "هو ": r"\bليست?\b[^.،\n]{1,24}?،? بل ",
     "adalah ": r"\bbukan\b[^.\n]{1,24}?,? (?:melainkan|tetapi) ",
 }
-"""Patterns of a denied value before the one that counts, by the text that replaces them."""
+"""Patterns of a negated value before the asserted value, by the text that replaces the match."""
 _CORRECTING = (
     *("而是", "なく", "아니라", ", а ", "बल्कि", " sino ", " mais ", " sondern ", " mas "),
     *(" ma ", "bensì", " بل ", " melainkan ", " tetapi ", " but "),
@@ -35,9 +35,7 @@ _PATTERNS = tuple((stays, re.compile(pattern)) for stays, pattern in _NOT_BUT.it
 
 
 def without_contrasts(text: str) -> str:
-    """Return a text where `the answer is not B but C`, in another language, says only that it
-    is C.
-    """
+    """Replace `the answer is not B but C`, in any supported language, by `the answer is C`."""
     if not any(map(text.__contains__, _CORRECTING)):
         return text
     for stays, pattern in _PATTERNS:
@@ -56,7 +54,7 @@ _NEGATIONS = re.compile(
     r"(?:\b(?:no|non|não|nicht|kein|pas|не|bukan|không|si|если|wenn|falls|se|jika|nếu)\b|"
     r"n['’](?:est|a)|不|非|没|沒|如果|もし|만약|아니|ない)"
 )
-"""Pattern of words that deny or suppose: no sentence with such a word states an answer."""
+"""Words of negation or supposition. A sentence with such a word states no answer."""
 _STATED = re.compile(
     rf"(?:(?:^|(?<=[\s,:(])|(?<=c['’]))(?:{_LATIN_VERBS})(?: (?:de|donc|por|igual|also|somit|então|"
     r"exactamente|exactement|genau|exatamente|en tout|insgesamt))?(?: à| a)?\s|"
@@ -70,7 +68,7 @@ _MAX_SENTENCE = 200
 
 
 def stated_value(sentence: str) -> str | None:
-    """Return the value that a sentence gives in another language than English; None where it gives
+    """Return the value that a sentence in a language other than English states; None if it states
     none.
 
     Args:

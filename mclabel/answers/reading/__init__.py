@@ -1,1 +1,1 @@
-"""Readers that turn the text of an answer into its meaning."""
+"""Parsers that convert the text of an answer to a form, its structured value."""

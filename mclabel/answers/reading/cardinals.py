@@ -1,8 +1,8 @@
-"""Numbers in words up to a hundred in other languages than English, as a table per language.
+"""Number words up to a hundred in five languages, such as `veintiuno` and `vierzig`.
 
-A row has the words from zero on, the words of the tens that join with them, how a ten and a unit
-are put together, and words that may stand between them and add nothing. English, Chinese and
-Japanese are read by `numerals` and `scripts`.
+A row of the table has three parts: the words from zero upwards, the words for the tens, and the
+patterns that join a ten and a unit. `numerals` reads English number words, and `scripts` reads
+Chinese and Japanese ones.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _ROWS = (
     ),
 )
 _SPANS = {"soixante": 19, "quatre-vingt": 19}
-"""Tens to which more than nine is added."""
+"""Largest number that is added to a ten, for tens to which more than nine is added."""
 
 
-def _words_of(row: tuple[str, str, str]) -> dict[str, int]:
+def _number_words(row: tuple[str, str, str]) -> dict[str, int]:
     small, tens, patterns = row
     words = {word: n for n, names in enumerate(small.split()) for word in names.split("|")}
     units = [*words.items()]
@@ -70,5 +70,5 @@ def _words_of(row: tuple[str, str, str]) -> dict[str, int]:
     return words
 
 
-CARDINALS = {word: n for row in _ROWS for word, n in _words_of(row).items()}
-"""Numbers in words, in lower case."""
+CARDINALS = {word: n for row in _ROWS for word, n in _number_words(row).items()}
+"""Numbers by their words in lower case."""

@@ -1,7 +1,8 @@
-"""Reader of dates: `2024-03-05`, `March 5, 2024`, `the 5th of March`, `5. März 2024`.
+"""Parser of dates: `2024-03-05`, `March 5, 2024`, `the 5th of March`, `5. März 2024`.
 
-A date is read as words: a mark, the month with the day, and the year if it is given. 03/05/2024 may
-be two days; it is equal to the same digits only.
+A date is represented by a tuple of words: a marker, the month with the day, and the year if it is
+given. 03/05/2024 may be the third of May or the fifth of March. Such a date is equal only to a date
+with the same digits in the same order.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from functools import lru_cache
 from mclabel.answers.values.forms import Words
 
 DATE = "date:"
-"""The first word of a date; no text has a word with a colon."""
+"""Marker that is the first word of a date. The words of other texts have no colon."""
 AMBIGUOUS = "/"
-"""Stands in the day of a date whose month may be its day."""
+"""Separator of month and day if either number may be the month."""
 _MONTHS = (
     "january jan januar janvier enero janeiro gennaio января januari",
     "february feb februar février febrero fevereiro febbraio февраля februari",
@@ -34,7 +35,7 @@ _PASSED_OVER = frozenset(
     "the of on st nd rd th er o le de del den der am em el il di г года monday tuesday wednesday "
     "thursday friday saturday sunday mon tue wed thu fri sat sun".split()
 )
-"""Words of a date that add nothing to it."""
+"""Words of a date that are ignored: articles, ordinal endings and days of the week."""
 _SIGNS = re.compile(r"[^\W_]+(?:[ ,.]{1,3}[^\W_]+){1,7}\.?")
 _DIGIT = re.compile(r"\d")
 _PIECE = re.compile(r"\d+|[^\W\d_]+")
@@ -47,7 +48,7 @@ _MIN_NUMERIC = len("1/1/2000")
 
 @lru_cache(maxsize=4096)
 def read_date(text: str) -> Words | None:
-    """Return the date that a text is and nothing else."""
+    """Parse a text that is only a date; return None for any other text."""
     if not 4 <= len(text) <= _MAX_LENGTH or not text[0].isalnum():
         return None
     if text.startswith(DATE) and "\\" not in text and _DIGIT.search(text):
@@ -59,12 +60,16 @@ def read_date(text: str) -> Words | None:
     if ideographic:
         year, month, day = ideographic.groups(default="")
         return _date(year, int(month), day) if year or day else None
-    return _in_words(text) if _SIGNS.fullmatch(text) else None
+    return _read_date_in_words(text) if _SIGNS.fullmatch(text) else None
 
 
 def same_dates(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
-    """Return whether two dates agree; None where a date has no year, or may be either of two
+    """Return whether two dates are equal; None if only one has a year, or one may be either of two
     days.
+
+    Args:
+        answer: words of the answer's date, as `read_date` returns them.
+        gold: words of the gold's date.
     """
     years = {words[2] for words in (answer, gold) if len(words) > 2}
     if len(years) > 1:
@@ -96,7 +101,7 @@ def _read_numeric_date(text: str) -> Words | None:
     return Words((DATE, f"{first_number:02}{AMBIGUOUS}{second_number:02}", year))
 
 
-def _in_words(text: str) -> Words | None:
+def _read_date_in_words(text: str) -> Words | None:
     pieces = _PIECE.findall(text.lower())
     if _MONTH_OF.keys().isdisjoint(pieces):
         return None

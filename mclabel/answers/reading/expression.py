@@ -1,9 +1,9 @@
-r"""Reads the arithmetic that most answers are made of into exact values.
+r"""Parses the arithmetic of most answers to exact values.
 
-A recursive descent over a small grammar: numbers, letters, + - * / ^ !, \frac, \sqrt, \binom, |x|,
-roots, logs, the usual functions. It is not a LaTeX parser: whatever it does not know raises
-`NotClosed`, and the sympy worker reads it. It exists because it takes 30 µs where the LaTeX parser
-takes 1.3 ms, decides nearly every formula among real answers, and can build nothing large.
+The parser is a recursive descent over a small grammar: numbers, letters, + - * / ^ !, \frac, \sqrt,
+\binom, |x|, roots, logarithms and the usual functions. It is not a complete LaTeX parser. Any other
+syntax raises `NotClosed`, and the sympy worker parses the text. This parser takes 30 µs, the
+LaTeX parser 1.3 ms. It can read nearly every formula of real answers and cannot build large values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mclabel.answers.reading.tokens import (
     INFINITE,
     Tokens,
     accumulate,
-    extremum,
+    gcd_or_extremum,
     remainder,
 )
 from mclabel.answers.values import algebra, functions, powers
@@ -33,14 +33,14 @@ _ACCENTS = frozenset(
     "bar hat tilde dot ddot overline overrightarrow overleftarrow widehat widetilde angle triangle "
     "partial".split()
 )
-"""Commands that make a name of the letters that follow."""
+"""LaTeX commands that combine the following letters into one name, such as `\\overline{AB}`."""
 
 
 def read_expression(text: str) -> Value:
-    """Return the closed form that a normalised text writes.
+    """Parse a normalised text as a closed form.
 
     Raises:
-        NotClosed: the text is something else, or too large.
+        NotClosed: the text is not a closed form of the grammar, or is too large.
     """
     if len(text) > MAX_LENGTH:
         raise NotClosed("too long")
@@ -55,14 +55,16 @@ def read_expression(text: str) -> Value:
 
 
 class _Reader(Tokens):
-    """Reader of values from tokens."""
+    """Recursive-descent parser of the tokens of a formula. Each method reads one rule of the
+    grammar from the current position and returns its value.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = 0
         self.bars = 0
         self.bound: dict[str, Value] = {}
-        """Values of the indices of sums, by name."""
+        """Values of the index variables of the enclosing sums, by name."""
 
     def sum(self) -> Value:
         self.depth += 1
@@ -89,15 +91,15 @@ class _Reader(Tokens):
                 self.at += 1
                 total = remainder(total, self.signed())
             elif self._starts_factor(token):
-                if (token[0].isdigit() or token[0] == ".") and not self._separate():
+                if (token[0].isdigit() or token[0] == ".") and not self._is_separate_factor():
                     raise NotClosed("a number after a factor")
                 total = algebra.multiply(total, self.factor())
             else:
                 break
         return total
 
-    def _separate(self) -> bool:
-        """Return whether a number is a factor of its own: `3!7!`, `2^6 3^5`."""
+    def _is_separate_factor(self) -> bool:
+        """Return whether a number after a factor is another factor, as in `3!7!` or `2^6 3^5`."""
         before = self.tokens[self.at - 1]
         if before == "!":
             return True
@@ -138,8 +140,8 @@ class _Reader(Tokens):
         return value
 
     def exponent(self) -> Value:
-        """Return the exponent behind ^: a group, or one signed factor with its own powers, from the
-        right.
+        """Read the exponent after ^: a group or a signed factor. In a tower of powers, the
+        rightmost power is evaluated first.
         """
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -179,8 +181,8 @@ class _Reader(Tokens):
         raise NotClosed(f"unexpected {token}")
 
     def number(self, token: str) -> Value:
-        """Return a number, or a mixed number where a proper fraction of integers follows an
-        integer.
+        """Return the value of a number. An integer before a proper fraction of integers is a mixed
+        number.
         """
         value = Fraction(token)
         if self.peek() == "\\frac" and token.isdigit():
@@ -213,11 +215,11 @@ class _Reader(Tokens):
             self.expect(")")
             return atom((f"call {name}", algebra.key(argument)))
         if name == "C" and self.peek() == "(":
-            return self.choices()
+            return self.binomial_or_symbol()
         return atom(name)
 
-    def choices(self) -> Value:
-        """Read `C(n, k)`, or a C before a bracket."""
+    def binomial_or_symbol(self) -> Value:
+        """Read `C(n, k)` as a binomial coefficient, or C before other brackets as a symbol."""
         start = self.at
         self.at += 1
         top = self.sum()
@@ -253,9 +255,9 @@ class _Reader(Tokens):
         if name in GREEK:
             return self.symbol(name)
         if name in EXTREMA:
-            return self.extremum(name)
+            return self.gcd_or_extremum(name)
         if name in ("sum", "prod"):
-            return self.accumulated(product=name == "prod")
+            return self.sum_or_product(product=name == "prod")
         if name in _ACCENTS:
             return self.symbol(f"{name} {self.letters_of_group()}")
         if name in ("lfloor", "lceil"):
@@ -265,10 +267,13 @@ class _Reader(Tokens):
         raise NotClosed(f"\\{name}")
 
     def derivative(self) -> Value | None:
-        """Read `dy/dx` written as a fraction: a name, in which no d cancels; None if it is none.
+        """Read `dy/dx` written as a fraction, which is a single name, so that d is not cancelled.
+
+        Returns:
+            None if the fraction is not a derivative.
 
         Raises:
-            NotClosed: the operator d/dx, whose operand follows.
+            NotClosed: the fraction is the operator d/dx, which is applied to the next expression.
         """
         start = self.at
         top = self.group()
@@ -281,32 +286,32 @@ class _Reader(Tokens):
             raise NotClosed("a derivative to be taken")
         return atom("".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}"))
 
-    def extremum(self, name: str) -> Value:
+    def gcd_or_extremum(self, name: str) -> Value:
         r"""Read `\gcd(a, b)` or `\max\{a, b\}`."""
         opening = self.next()
         if opening == "\\" and self.peek() == "{":
             opening = "\\" + self.next()
         closing = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}.get(opening)
         if closing is None:
-            raise NotClosed(f"{name} of what")
+            raise NotClosed(f"{name} without brackets")
         values = [self.sum()]
         while self.peek() in (",", ";"):
             self.at += 1
             values.append(self.sum())
         for token in closing:
             self.expect(token)
-        return extremum(name, values)
+        return gcd_or_extremum(name, values)
 
     def infinity(self) -> Value | None:
-        """Read infinity as the upper end of a sum; None if another end follows."""
+        """Read infinity as the upper bound of a sum; return None if the bound is not infinity."""
         for written in (["∞"], ["{", "∞", "}"], ["{", "+", "∞", "}"]):
             if self.tokens[self.at : self.at + len(written)] == written:
                 self.at += len(written)
                 return Value(INFINITE, UNIT)
         return None
 
-    def accumulated(self, *, product: bool) -> Value:
-        r"""Read `\sum_{k=1}^{n}` or `\prod` of the factors that follow."""
+    def sum_or_product(self, *, product: bool) -> Value:
+        r"""Read the bounds of a `\sum` or `\prod` and the product after them, and evaluate it."""
         self.expect("_")
         self.expect("{")
         index = self.next()
@@ -329,7 +334,7 @@ class _Reader(Tokens):
         return accumulate(low, high, term, product=product, num_tokens=tokens)
 
     def argument(self) -> Value:
-        """Read the argument of a LaTeX command: a group, or the next token."""
+        """Read the argument of a LaTeX command: a group or the next token."""
         if self.peek() in ("{", "("):
             return self.primary()
         token = self.next()
@@ -350,16 +355,17 @@ class _Reader(Tokens):
         if exponent is not None and exponent.rational == -1:
             if name not in ("sin", "cos", "tan"):
                 raise NotClosed("an inverse function")
-            return self.applied(f"arc{name}", base)
-        value = self.applied(name, base)
+            return self.function_value(f"arc{name}", base)
+        value = self.function_value(name, base)
         if exponent is None:
             return value
         return powers.power(value, exponent)
 
-    def applied(self, name: str, base: Value | None) -> Value:
-        """Return the function of what follows: a group, or the factors up to a sign or a function.
+    def function_value(self, name: str, base: Value | None) -> Value:
+        """Read the argument of a function and return the value of the function.
 
-        A power behind the brackets is the function's: `sin(x)^2`.
+        The argument is a group, or the factors up to a sign or another function. A power after the
+        brackets belongs to the function, as in `sin(x)^2`.
         """
         if self.peek() in ("{", "(", "[", "|"):
             braced = self.peek() == "{"

@@ -1,4 +1,7 @@
-"""Reader of several answers in one: tuples, lists, sets, alternatives, matrices."""
+"""Parser of answers with several items: tuples, lists, sets, alternatives and matrices.
+
+The argument `part` of the functions parses one item of the text.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ from mclabel.answers.values.forms import (
     Reader,
     Sequence,
     Special,
-    added,
+    add_matrices,
     entries,
     product,
-    scaled,
+    scale_matrix,
     value_of,
 )
 from mclabel.answers.values.literals import Literal
@@ -48,56 +51,64 @@ _ROWS, _CELLS = re.compile(r"\\\\|\\cr\b"), re.compile(r"&")
 _TRANSPOSED = re.compile(r"\^\s*+\{?+\s*+(?:T|\\top|\\intercal|t)\s*+\}?+")
 _DECIMAL_COMMA = re.compile(r"-?\d++,\d++(?! ?\d)[^\d,;=<>≤≥]{0,20}+")
 _INDIAN = re.compile(r"-?\d{1,2}(?:,\d{2}){1,5},\d{3}(?:\.\d+)?")
-"""Groups of two digits before the last three: 12,34,567."""
+"""An Indian number with groups of two digits before the last three: 12,34,567."""
 _AND_SO_ON = frozenset(("...", "\\ldots", "\\dots", "\\cdots", "…"))
 _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 
 def read_group(text: str, part: Reader) -> Form | None:
-    """Return the items in brackets, or between commas, "and" and "or"; None if there are none."""
+    """Parse items in brackets, or separated by commas, "and" or "or"; return None for a text
+    without several items.
+    """
     if text[-1] == ")":
-        counted = _counted_choices(text)
+        counted = _read_combinations(text)
         if counted is not None:
             return counted
     inside = enclosed(text, _BRACKETS)
     if inside is not None:
         opening, content, _ = inside
         if opening in ("\\{", "{"):
-            return _set(content, part, latex=opening == "\\{")
+            return _read_set(content, part, latex=opening == "\\{")
         items = split_commas(content)
         if len(items) > MAX_ITEMS:
             return None
         if len(items) > 1:
-            return _bracketed(opening, tuple(part(item) for item in items))
+            return _matrix_or_sequence(opening, tuple(part(item) for item in items))
         return part(content) if opening == "(" and not is_wordy(content) else None
     if text.count(",") + text.count(";") > MAX_ITEMS:
         return None
     if ";" in text or " or " in text or " and " in text:
-        rows = _rows(text, part)
+        rows = _read_named_rows(text, part)
         if rows is not None:
             return rows
     if " or " in text:
-        items = _parts(text, _OR)
+        items = _split_parts(text, _OR)
         if len(items) > 1 and (not is_wordy(text) or all(len(i.split()) < 4 for i in items)):
             return Sequence("alternatives", tuple(part(item) for item in items))
     if any(mark in text for mark in (",", ";", " and ", " & ")):
-        items = _parts(text, _AND)
+        items = _split_parts(text, _AND)
         if len(items) > 1 and not _is_sentence(items):
             if len(items) > 2 and items[-1] in _AND_SO_ON:
                 return Sequence("list", tuple(map(part, items[:-1])), ordered=True)
-            return Sequence("list", tuple(part(item) for item in items), _as_one(text, part))
+            return Sequence(
+                "list", tuple(part(item) for item in items), _read_as_number(text, part)
+            )
     return None
 
 
-def _as_one(text: str, part: Reader) -> Form | None:
-    """Read a list as the one number that it can also be: `2,74`, `12,34,567`."""
+def _read_as_number(text: str, part: Reader) -> Form | None:
+    """Parse a list that may also be a single number, such as `2,74` or `12,34,567`, as this number;
+    return None for any other list.
+    """
     if _INDIAN.fullmatch(text):
         return part(text.replace(",", ""))
     return part(text.replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
 
 
-def _counted_choices(text: str) -> Sequence | None:
-    """Read `C(10, 3)` and `P(5, 2)`, which are points or the number of choices."""
+def _read_combinations(text: str) -> Sequence | None:
+    """Parse `C(10, 3)` and `P(5, 2)`, which are points named C and P or numbers of combinations and
+    permutations.
+    """
     match = _CHOICES.fullmatch(text)
     n, k = (int(match[2]), int(match[3])) if match else (0, 1)
     if match is None or k > n:
@@ -107,8 +118,10 @@ def _counted_choices(text: str) -> Sequence | None:
     return Sequence("tuple", items, single=Number(Literal(Fraction(number))))
 
 
-def _rows(text: str, part: Reader) -> Form | None:
-    """Read `p = 5, q = 2; p = 7, q = 2` as a list of pairs; None for rows without names."""
+def _read_named_rows(text: str, part: Reader) -> Form | None:
+    """Parse `p = 5, q = 2; p = 7, q = 2` as a list of tuples; return None if the rows do not have
+    the same names.
+    """
     for joint in (_SEMICOLON, _OR, _AND):
         rows = [split_commas(row) for row in split(text, joint) if row.strip()]
         if len(rows) < 2 or min(map(len, rows)) < 2:
@@ -125,23 +138,25 @@ def _rows(text: str, part: Reader) -> Form | None:
     return None
 
 
-def _parts(text: str, joint: re.Pattern[str]) -> list[str]:
+def _split_parts(text: str, joint: re.Pattern[str]) -> list[str]:
     return [item for piece in split(text, joint) for item in split_commas(piece) if item]
 
 
 def _is_sentence(items: list[str]) -> bool:
-    """Return whether commas and "and" join words but no list: `a circle, centred at the origin`."""
+    """Return whether the items are parts of a sentence, not of a list, as in `a circle, centred at
+    the origin`.
+    """
     return any(len(item.split()) > 4 and is_wordy(item) for item in items)
 
 
-def _bracketed(opening: str, items: tuple[Form, ...]) -> Form:
+def _matrix_or_sequence(opening: str, items: tuple[Form, ...]) -> Form:
     rows = [item.items for item in items if isinstance(item, Sequence) and item.kind == "bracket"]
     if opening == "[" and len(rows) == len(items) and len({len(row) for row in rows}) == 1:
         return Matrix(tuple(rows))
     return Sequence("bracket" if opening == "[" else "tuple", items)
 
 
-def _set(content: str, part: Reader, *, latex: bool) -> Form | None:
+def _read_set(content: str, part: Reader, *, latex: bool) -> Form | None:
     if not content:
         return Special("no solution")
     builder = split(content, _SUCH_THAT)
@@ -157,21 +172,24 @@ def _set(content: str, part: Reader, *, latex: bool) -> Form | None:
 
 
 def read_matrix(text: str, part: Reader) -> Form | None:
-    """Return a matrix, perhaps named, in brackets or times a number; None if it is more than
-    that.
+    """Parse a matrix, perhaps with a name, brackets or a numeric factor, or lines of cases.
+
+    The result is None if the text contains anything else.
     """
     match = _MATRIX.search(text)
     if match is None or "\\begin" in match["body"]:
         return None
     if "\\begin" in text[match.end() :]:
-        return _reckoned(text, part)
+        return _read_matrix_formula(text, part)
     before, after = text[: match.start()].strip(), text[match.end() :].strip()
     determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
     rows = [split(row, _CELLS) for row in split(match["body"], _ROWS) if row.strip(" \\")]
     is_braced = before.endswith("\\{") and not after
     if match["kind"] in ("cases", "aligned") or is_braced:
         is_piecewise = (match["kind"] == "cases" or is_braced) and all(map(_is_piece, rows))
-        lines = tuple(_piece(row, part) if is_piecewise else part("".join(row)) for row in rows)
+        lines = tuple(
+            _read_piece(row, part) if is_piecewise else part("".join(row)) for row in rows
+        )
         if len(lines) == 1 and not is_piecewise and not after:
             return lines[0]
         return Sequence("list", lines) if lines and not after else None
@@ -188,22 +206,22 @@ def read_matrix(text: str, part: Reader) -> Form | None:
         return None
     if before.endswith("="):
         return Equation(Opaque(before[:-1]), matrix, before[:-1].strip())
-    return _scaled(before.rstrip("* "), matrix)
+    return _multiply_matrix(before.rstrip("* "), matrix)
 
 
 _PLAIN_GRIDS = ("array", "matrix", "smallmatrix")
-"""Grids without brackets, of which a cell alone is only set apart."""
+"""Environments without brackets. Such a grid with a single cell stands for the cell."""
 
 
 def _is_piece(row: list[str]) -> bool:
-    """Return whether a row of cases is a value and where it holds."""
+    """Return whether a row of cases consists of a value and its condition."""
     if len(row) != 2 or not row[0].strip(" ,;"):
         return False
     condition = row[1].strip(" ,.;").lower()
     return condition in _OTHERWISE or any(c in condition for c in "<>≤≥≠=∈")
 
 
-def _piece(row: list[str], part: Reader) -> Form:
+def _read_piece(row: list[str], part: Reader) -> Form:
     condition = _IF.sub("", row[1].strip(" ,.;"))
     if condition.lower() in _OTHERWISE:
         condition = "otherwise"
@@ -214,8 +232,10 @@ _OTHERWISE = frozenset(("otherwise", "else", "if otherwise", "elsewhere", "其�
 _IF = re.compile(r"^(?:(?:if|when|for|where|当|若|si|wenn|если) ?)", re.IGNORECASE)
 
 
-def _reckoned(text: str, part: Reader) -> Form | None:
-    """Return a sum, a difference or a product of matrices of formulas."""
+def _read_matrix_formula(text: str, part: Reader) -> Form | None:
+    """Parse and evaluate sums, differences and products of matrices of formulas; return None for
+    any other text.
+    """
     matches = [*_MATRIX.finditer(text)]
     gaps = [text[a.end() : b.start()].strip() for a, b in pairwise(matches)]
     around = text[: matches[0].start()].strip() + text[matches[-1].end() :].strip()
@@ -233,17 +253,17 @@ def _reckoned(text: str, part: Reader) -> Form | None:
         if gap in ("*", ""):
             terms[-1] = product(terms[-1], grid)
         else:
-            terms.append(grid if gap == "+" else scaled(algebra.number(-1), grid))
+            terms.append(grid if gap == "+" else scale_matrix(algebra.number(-1), grid))
     total = terms[0]
     for term in terms[1:]:
-        total = added(total, term)
+        total = add_matrices(total, term)
     return Matrix(tuple(tuple(Closed(value) for value in row) for row in total))
 
 
 _MAX_MATRICES = 6
 
 
-def _scaled(factor: str, matrix: Matrix) -> Form | None:
+def _multiply_matrix(factor: str, matrix: Matrix) -> Form | None:
     number = algebra.number(-1) if factor == "-" else read_expression(factor)
     rows = []
     for row in matrix.rows:

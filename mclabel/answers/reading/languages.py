@@ -1,8 +1,8 @@
-"""Answers in other languages than English, in English: units, joints of lists, `no solution`.
+"""Translates answers in other languages to English: units, conjunctions, `no solution`.
 
-The words that a reader of an answer needs are few: what joins two values, what scales a number, the
-commonest units, and the phrases that stand for no number at all. Every table has a language in one
-line. Words that announce an answer are in `extraction/announcements.py`.
+Only a few words matter for parsing an answer: conjunctions between two values, words that scale a
+number, frequent units, and phrases that stand for no number. Phrases that announce an answer are in
+`extraction/announcements.py`.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ _CODE = re.compile(
     r"^(USD|EUR|GBP|CHF|INR|JPY|CNY|RMB|Rs\.?|US\$|R\$|[₹₩₽฿])\s?([-−]?\d[\d.,']*+)$"
 )
 _PAIRS_OF_DIGITS = re.compile(r"\d{1,2}(?:,\d{2})+,\d{3}(?:\.\d+)?")
-"""Indian grouping: 2,50,000."""
+"""An Indian number with groups of two digits before the last three: 2,50,000."""
 _CODES = {
     **{"INR": "rs", "₹": "rs", "Rs.": "rs", "JPY": "yen", "US$": "usd", "CNY": "yuan"},
     **{"RMB": "yuan", "R$": "reais", "₩": "won", "₽": "roubles", "฿": "baht"},
@@ -233,11 +233,11 @@ _MARKS = re.compile(
 )
 
 
-def in_english(text: str) -> str:
-    """Return an answer with the numerals, units, joints and phrases of other languages in English.
+def translate_to_english(text: str) -> str:
+    """Translate the numerals, units, conjunctions and set phrases of an answer to English.
 
     Args:
-        text: an answer, of which formulas and English words stay as they are.
+        text: an answer in any language. Its formulas and English words are not changed.
     """
     if text.isascii():
         if not _may_be_foreign(text):
@@ -246,7 +246,7 @@ def in_english(text: str) -> str:
         text = plain_numerals(plain_signs(text))
     if "\\" in text:
         text = " ".join(_GROUP.sub(r" \1 ", text).split())
-    phrase = _PHRASES.get(_bare(text))
+    phrase = _PHRASES.get(_strip_and_lower(text))
     if phrase is not None:
         return phrase
     text = _CALLED_CHOICE.sub("", text)
@@ -254,41 +254,41 @@ def in_english(text: str) -> str:
     if choice:
         return f"({_CHOICE_OF[choice[1]]}) {text[choice.end() :]}".strip()
     if not any(c.isdigit() for c in text):
-        number = _in_digits(text)
+        number = _number_words_to_digits(text)
         if number is None:
             return text
         text = number
     if "," in text and (_CYRILLIC.search(text) or _COMMA_UNITS.search(text)):
         text = _DECIMAL_COMMA.sub(r"\1.\2", text)
-    text = _CODE.sub(_amount, text)
-    text = _SCALED.sub(_scaled, text)
+    text = _CODE.sub(_move_currency_behind, text)
+    text = _SCALED.sub(_write_out_number, text)
     if "時間" in text or "小时" in text or "小時" in text:
         text = _MINUTES.sub(" minutes ", text).rstrip()
-    text = _UNIT.sub(_unit, text)
-    text = _JOINT.sub(_joint, text)
+    text = _UNIT.sub(_unit_name, text)
+    text = _JOINT.sub(_translate_joint, text)
     return text if text.isascii() else _MARKS.sub("", text)
 
 
 def is_set_phrase(text: str) -> bool:
-    """Return whether a text is an answer in words of another language, such as `sin solución`."""
-    return _bare(text) in _PHRASES
+    """Return whether a text is a set phrase of another language, such as `sin solución`."""
+    return _strip_and_lower(text) in _PHRASES
 
 
-def _bare(text: str) -> str:
+def _strip_and_lower(text: str) -> str:
     return text.strip(" .!$*").lower()
 
 
-def _amount(match: re.Match[str]) -> str:
-    """Return an amount with its currency behind it: `Rs. 2,50,000`, `CHF 1'200`."""
+def _move_currency_behind(match: re.Match[str]) -> str:
+    """Write the currency of an amount such as `Rs. 2,50,000` or `CHF 1'200` after the number."""
     code, number = match.groups()
     if "'" in number or _PAIRS_OF_DIGITS.fullmatch(number):
         number = number.replace("'", "").replace(",", "")
     return f"{number} {_CODES.get(code, code)}"
 
 
-def _in_digits(text: str) -> str | None:
-    """Return a number in words, perhaps with a scale or a unit: `cien`, `veinte mil`, `zwölf
-    Stunden`.
+def _number_words_to_digits(text: str) -> str | None:
+    """Write a number in words in digits, with the scale or unit after it, as in `cien`, `veinte
+    mil` or `zwölf Stunden`; return None for any other text.
     """
     bare = text.strip(" .!$*").lower()
     if (number := CARDINALS.get(bare)) is not None:
@@ -314,12 +314,12 @@ def _may_be_foreign(text: str) -> bool:
 
 _LETTER_JOINTS = frozenset((b"y", b"o", b"e"))
 _BETWEEN_VALUES = re.compile(r"[\d)\]}$] ?[yoe](?![a-z])")
-"""A joint of one letter, which is a variable anywhere else: `3 y 4`."""
+"""A conjunction of one letter between two values: `3 y 4`. Elsewhere the letter is a variable."""
 _LATIN_BYTES = frozenset(word.encode() for word in _LATIN)
 _TO_SPACES = bytes.maketrans(b".,{}\x1c\x1d\x1e\x1f", b" " * 8)
 
 
-def _scaled(match: re.Match[str]) -> str:
+def _write_out_number(match: re.Match[str]) -> str:
     digits = match[1]
     if re.fullmatch(r"\d+,\d{1,2}", digits):
         digits = digits.replace(",", ".")
@@ -332,11 +332,11 @@ def _scaled(match: re.Match[str]) -> str:
     return f"{moved.lstrip('0') or '0'}{'.' + decimals[zeros:] if decimals[zeros:] else ''}"
 
 
-def _unit(match: re.Match[str]) -> str:
+def _unit_name(match: re.Match[str]) -> str:
     return f" {_UNIT_NAMES[int((match.lastgroup or 'u0')[1:])]}"
 
 
-def _joint(match: re.Match[str]) -> str:
+def _translate_joint(match: re.Match[str]) -> str:
     word = match["and"] or match["or"]
     string = match.string
     if word.isascii() and not (

@@ -1,9 +1,9 @@
-r"""One spelling for what differs only in typesetting.
+r"""Normalises answers, so that answers that differ only in typesetting have the same text.
 
-The result uses ASCII, LaTeX commands and a small alphabet of single signs
-(`≤ ≥ ≠ ∪ ∩ ∈ ∞ ± ∓ ∅ π ° ℝ`) into which their LaTeX, Unicode and ASCII spellings fall together.
-Spaces are kept single: they tell `1 1/2` from `11/2`. `$` is left only as currency. Every pass is
-linear in the length.
+The result consists of ASCII, LaTeX commands and a few signs (`≤ ≥ ≠ ∪ ∩ ∈ ∞ ± ∓ ∅ π ° ℝ`), which
+replace their LaTeX, Unicode and ASCII spellings. Runs of spaces become one space, which
+distinguishes `1 1/2` from `11/2`. `$` remains only as a currency sign. Every pass takes time
+proportional to the length.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import unicodedata
 from functools import lru_cache
 
 from mclabel.answers.reading.dates import read_date
-from mclabel.answers.reading.languages import in_english
+from mclabel.answers.reading.languages import translate_to_english
 
 MAX_LENGTH = 1000
-"""Length of an answer, in characters, above which it is only compared as text."""
+"""Maximum number of characters of an answer that is parsed. Longer answers are compared as text."""
 
 _PLAIN = re.compile(r"[+-]?\d+(?:[./]\d+)?")
 
 _GROUPED_OTHERWISE = re.compile(r"[+-]?\d{1,3}(?:(?:_\d{3})++|(?:'\d{3})++)(?:\.\d+)?")
-"""Groups of three in Switzerland and in programs: 1'234'567, 1_234_567."""
+"""A number with groups of three digits as in Switzerland and in programs: 1'234'567, 1_234_567."""
 
 _POINTS_THEN_COMMA = re.compile(r"(?<![\d.,])(\d{1,3})((?:\.\d{3})++),(\d{1,2})(?![\d.,]*\d)")
-"""Groups and decimals as most of Europe writes them: 1.234,50."""
+"""A number with points between groups and a decimal comma, as in most of Europe: 1.234,50."""
 
 
 def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
-    """Return the answer without typesetting; the same for answers that differ only in it.
+    """Return the normalised text of an answer, without typesetting.
 
-    An answer that is longer than `MAX_LENGTH`, or would become so, is returned as it is, since a
-    part of it would equal the same part of another.
+    An answer is returned unchanged if it or its normalised text is longer than `MAX_LENGTH`. It is
+    not truncated, because different answers may begin with the same text.
     """
     text = answer.strip()
     if _PLAIN.fullmatch(text) and text.isascii():
@@ -45,7 +45,7 @@ def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independen
         return " ".join((*date.words[:1], *date.words[2:], date.words[1]))
     if "," in text and "." in text:
         text = _POINTS_THEN_COMMA.sub(lambda m: f"{m[1]}{m[2].replace('.', '')}.{m[3]}", text)
-    text = in_english(text)
+    text = translate_to_english(text)
     if not text.isascii():
         text = _to_ascii(text)
     text = _without_math_dollars(text)
@@ -56,7 +56,7 @@ def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independen
     if "~" in text:
         text = text.replace("~", " ")
     if "\\" in text or "{" in text or "^" in text:
-        text = _latex(text)
+        text = _canonical_latex(text)
     if "C_" in text or "choose" in text or "(" in text:
         text = _CHOOSE.sub(_binomial, text)
     if "or" in text or "and" in text:
@@ -115,39 +115,39 @@ _ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-zπ])")
 
 def _to_ascii(text: str) -> str:
     """Replace Unicode digits, signs, fractions, roots and scripts by the canonical alphabet."""
-    text = _VULGAR.sub(_vulgar, text)
-    text = _SCRIPT_RUN.sub(_script, text)
+    text = _VULGAR.sub(_latex_fraction, text)
+    text = _SCRIPT_RUN.sub(_latex_script, text)
     text = _OVERLINE.sub(lambda m: f"\\overline{{{re.sub('[^0-9]', '', m[1])}}}", text)
     text = text.translate(_TABLE)
-    text = "".join(map(_compatible, text)).translate(_TABLE)
+    text = "".join(map(_compatible_form, text)).translate(_TABLE)
     text = _ROOT.sub(r"\\sqrt{\1}", text)
     return text.replace("√", "\\sqrt")
 
 
-def _vulgar(match: re.Match[str]) -> str:
+def _latex_fraction(match: re.Match[str]) -> str:
     top, _, bottom = unicodedata.normalize("NFKC", match[2]).partition("\u2044")
     return f"{match[1]}\\frac{{{top}}}{{{bottom}}}"
 
 
-def _script(match: re.Match[str]) -> str:
+def _latex_script(match: re.Match[str]) -> str:
     if match[1]:
         return f"^{{{''.join(_SUPERSCRIPTS[c] for c in match[1])}}}"
     return f"_{{{''.join(_SUBSCRIPTS[c] for c in match[2])}}}"
 
 
 @lru_cache(maxsize=4096)
-def _compatible(char: str) -> str:
-    """Return a character's compatibility form, which may be several or, of an invisible one,
-    none.
+def _compatible_form(char: str) -> str:
+    """Return the Unicode compatibility form of a character, which may have several characters. It
+    is empty for an invisible character.
     """
     if char.isascii() or char in _KEPT:
         return char
-    return "".join(map(_visible, unicodedata.normalize("NFKC", char)))
+    return "".join(map(_visible_form, unicodedata.normalize("NFKC", char)))
 
 
-def _visible(char: str) -> str:
-    """Remove control, bidi and zero-width characters, and replace other scripts' digits by
-    ASCII.
+def _visible_form(char: str) -> str:
+    """Return a visible character, with digits of other scripts in ASCII; empty for control, bidi
+    and zero-width characters.
     """
     if char.isascii() or char in _KEPT:
         return char
@@ -161,7 +161,7 @@ _CURRENCY = re.compile(r"\$\s?(?=-?(?:\d|\.\d))")
 
 
 def _without_math_dollars(text: str) -> str:
-    """Drop each `$` that delimits formulas; keep each that stands for dollars."""
+    """Remove each `$` that delimits a formula, and keep each `$` that is a currency sign."""
     if "$" not in text:
         return text
     bare = text.replace("\\$", "")
@@ -221,7 +221,7 @@ _LAYOUT = re.compile(
     r"\\(begin|end)\s*\{(?:(align|gather|split|gathered|eqnarray|alignat)\*?|(?:equation|center|"
     r"displaymath|math)\*?)\}"
 )
-"""Environments that only set lines below each other, and those that hold one formula."""
+"""Begin or end of an environment that aligns several lines (group 2) or shows one formula."""
 _BLACKBOARD = re.compile(r"\\mathbb\s?\{?\s?([A-Z])(?![A-Za-z])\s?\}?")
 _DEGREE = re.compile(r"(?<!\s)\s*+\^\s*+(?:\{\s*+(?:\\circ|o|∘)\s*+\}|\\circ|o\b|∘)|\\circ\b")
 _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
@@ -235,7 +235,7 @@ _CHOOSE = re.compile(
     r"(?:binomial|binom|comb|nCr)\( ?(\w{1,4}) ?, ?(\w{1,4}) ?\)|"
     r"C_\{?(\d{1,4})\}?\^\{?(\d{1,4})\}?)"
 )
-"""Spellings of a binomial with a C."""
+"""A spelling of a binomial coefficient other than `\\binom`: `5C2`, `5 choose 2`, `nCr(5, 2)`."""
 _GREEK_UNIT = re.compile(
     r"(?<=[\d} ])([kMm]?)\\(?:(mu) ?(m|s|g|F|C|A|L|l|V|T|W|J|N|Pa|H|mol)|Omega)(?![A-Za-z{(_^])"
 )
@@ -243,7 +243,7 @@ _PRIME = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,3}+)\}?")
 _SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
 _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/°])\s*\}")
 _EMPTY_BASE = re.compile(r"(?<![A-Za-z}\]])\{\s*+\}\s*+(?=\^)")
-"""Pattern of an empty base of a power: `{ }^{\\circ} C`."""
+"""An empty base of a power, as in `{ }^{\\circ} C`."""
 _BEFORE_OVER = r"((?:[^{}\\]|\\(?!over(?![A-Za-z])))*+)"
 _SHORT_FRACTIONS = (
     (re.compile(r"\\(frac|binom)\s*(\d)\s*(\d)"), r"\\\1{\2}{\3}"),
@@ -260,10 +260,11 @@ _OVER = (
 )
 
 
-def _latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
-    """Replace LaTeX spacing, sizing, fonts and synonyms by their one spelling.
+def _canonical_latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of independent rewrites)
+    """Replace LaTeX commands for spacing, sizes and fonts, and synonyms, by canonical spellings.
 
-    Whether a text holds what a pattern needs is known in a tenth of the pattern's time.
+    Before each pattern, a substring test that takes a tenth of the time checks whether the pattern
+    can match.
     """
     if "\\\\" in text:
         text = _ROW_GAP.sub(r"\\\\ ", text)
@@ -284,10 +285,10 @@ def _latex(text: str) -> str:  # noqa: C901, PLR0912  (a list of independent rew
     if "\\not" in text:
         text = _NOT_IN.sub("∉", text)
     if "\\begin" in text:
-        text = _LAYOUT.sub(_layout, text)
+        text = _LAYOUT.sub(_replace_layout, text)
     if "\\mathbb" in text:
         text = _BLACKBOARD.sub(_blackboard, text)
-    text = _COMMAND.sub(_command, text)
+    text = _COMMAND.sub(_replace_command, text)
     for _ in range(4):
         if "\\text" not in text and "\\mathrm" not in text:
             break
@@ -317,7 +318,7 @@ def _greek_unit(match: re.Match[str]) -> str:
     return f" {match[1]}u{match[3]}" if match[2] else f" {match[1]}ohm"
 
 
-def _layout(match: re.Match[str]) -> str:
+def _replace_layout(match: re.Match[str]) -> str:
     return f"\\{match[1]}{{aligned}}" if match[2] else " "
 
 
@@ -326,16 +327,16 @@ def _blackboard(match: re.Match[str]) -> str:
 
 
 def _with_single_backslashes(text: str) -> str:
-    r"""Undo the doubling of every backslash, as happens where LaTeX is quoted twice.
+    r"""Replace doubled backslashes by single ones, because LaTeX is sometimes escaped twice.
 
-    `\\` is a line's end in a matrix, and elsewhere stands for nothing that an answer says.
+    In a matrix, `\\` ends a row and is kept. Elsewhere it has no meaning in an answer.
     """
     if not _SINGLE.search(text):
         return text.replace("\\\\", "\\") if _DOUBLED_COMMAND.search(text) else text
     return text if "\\begin" in text else _DOUBLED_COMMAND.sub(r"\\", text)
 
 
-def _command(match: re.Match[str]) -> str:
+def _replace_command(match: re.Match[str]) -> str:
     name = match[1]
     replacement = _COMMANDS.get(name)
     if replacement is not None:

@@ -1,7 +1,8 @@
-"""Numbers in words: `twenty-one`, `one hundred and twenty`, `two and a half`, `three quarters`.
+"""Parser of English number words: `twenty-one`, `one hundred and twenty`, `two and a half`.
 
-A number is read from a list of words at a place, by a fixed number of looks at what follows, so
-that reading a sentence takes time in proportion to its length.
+A number is parsed from a list of words at an index, with a bounded look-ahead. Parsing a sentence
+therefore takes time proportional to its length. All words are in lower case, and hyphenated words
+are split.
 """
 
 from __future__ import annotations
@@ -37,30 +38,32 @@ _PLURALS = {"halves": 2, **{f"{word}s": n for word, n in _PARTS.items() if word 
 _SIGNS = frozenset(("minus", "negative"))
 _ARTICLES = frozenset(("a", "an"))
 NUMBER_WORDS = frozenset(_SMALL)
-"""Words below a hundred, in lower case."""
+"""Words for the numbers below twenty and for the tens, in lower case."""
 PARTS = frozenset((*_PARTS, *_PLURALS))
 SCALES = frozenset(("hundred", "dozen", *_LARGE))
 BEGINNINGS = NUMBER_WORDS | _SIGNS | _ARTICLES | {"half", "none"}
-"""Words with which a number may begin."""
+"""First words of numbers."""
 _TELLING = frozenset(
     (*NUMBER_WORDS, *PARTS, *SCALES, *(f"{word}s" for word in SCALES))
 ) | frozenset("none nothing first second once twice double triple single couple pair".split())
 _REMAINING = frozenset(("left", "remain", "remains", "remaining"))
 _FIRST = frozenset(("first", "second"))
 MAX_WORDS = 14
-"""Largest number of words in a number, in words that hyphens do not join."""
+"""Maximum number of words in a number, after hyphenated words are split."""
 _WORD, _LETTERS = re.compile(r"[^\s-]+"), re.compile(r"[a-z]+")
 
 
 def number_in_words(text: str) -> Fraction | None:
-    """Return a text that is a number in words and nothing else; None of any other."""
+    """Return the value of a text that is only a number in words; None for any other text."""
     words = split_words(text)
     number = number_at(words, 0)
     return number[0] if number is not None and number[1] == len(words) else None
 
 
 def leading_number(text: str) -> tuple[Fraction, str] | None:
-    """Return the number in words that begins a text, and what stands behind it after a space."""
+    """Return the value of the number in words at the start of a text, and the text after it; None
+    if the text does not begin with a number followed by other words.
+    """
     pieces = [match for match, _ in zip(_WORD.finditer(text), range(MAX_WORDS + 1), strict=False)]
     words = [piece[0].lower() for piece in pieces]
     number = number_at(words, 0)
@@ -72,21 +75,21 @@ def leading_number(text: str) -> tuple[Fraction, str] | None:
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text in lower case, those that hyphens join apart."""
+    """Split a text at spaces and hyphens, and return its words in lower case."""
     return _WORD.findall(text.lower())
 
 
 def is_number_word(word: str) -> bool:
-    """Return whether one word in lower case is a number: `twelve`, `twenty-one`."""
+    """Return whether a single word in lower case is a number, such as `twelve` or `twenty-one`."""
     return all(part in NUMBER_WORDS for part in word.split("-"))
 
 
-def tells_number(text: str, *, places: bool = True) -> bool:
-    """Return whether any of the words of a text may tell a number: `twelve`, `third`, `dozens`.
+def mentions_number(text: str, *, places: bool = True) -> bool:
+    """Return whether any word of a text denotes a number, such as `twelve`, `third` or `dozens`.
 
     Args:
-        text: in any case.
-        places: whether `first` and `second` count.
+        text: text in upper or lower case.
+        places: True if `first` and `second` count as numbers.
     """
     words = {*_LETTERS.findall(text.lower())}
     if "no" in words and not words.isdisjoint(_REMAINING):  # there are no apples left
@@ -94,84 +97,91 @@ def tells_number(text: str, *, places: bool = True) -> bool:
     return not (_TELLING if places else _TELLING - _FIRST).isdisjoint(words)
 
 
-def tells_fraction(text: str) -> bool:
-    """Return whether a text states a number in words that is not whole: `half`, `one sixth`."""
+def mentions_fraction(text: str) -> bool:
+    """Return whether a text contains a fraction in words, such as `half` or `one sixth`."""
     words = _LETTERS.findall(text.lower())
     numbers = (number_at(words, at) for at, word in enumerate(words) if word in BEGINNINGS)
     return any(number is not None and number[0].denominator > 1 for number in numbers)
 
 
 def is_clear(words: Sequence[str], end: int) -> bool:
-    """Return whether a number ends where it was read to its end: `twenty` of `twenty fifth` does
-    not.
+    """Return whether no further number word follows a number. `twenty` in `twenty fifth` is not
+    clear.
+
+    Args:
+        words: words in lower case.
+        end: index after the last word of the number.
     """
     follows = words[end] if end < len(words) else ""
     return follows not in _TELLING or follows in ("single", "pair", "double", "first")
 
 
 def number_at(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
-    """Return the number that begins at a place, and the place behind it; None if none does.
+    """Parse the number that begins at index `at`.
 
     Args:
-        words: in lower case, those that hyphens join apart.
-        at: index of its first word.
+        words: words in lower case, as `split_words` returns them.
+        at: index of the first word of the number.
+
+    Returns:
+        The value and the index after the last word of the number; None if no number begins there.
     """
-    if _word(words, at) in _SIGNS:
-        magnitude = number_at(words, at + 1) if _word(words, at + 1) not in _SIGNS else None
+    if _word_at(words, at) in _SIGNS:
+        magnitude = number_at(words, at + 1) if _word_at(words, at + 1) not in _SIGNS else None
         return None if magnitude is None else (-magnitude[0], magnitude[1])
-    if _word(words, at) == "none" and _word(words, at + 1) in ("left", "remaining"):
+    if _word_at(words, at) == "none" and _word_at(words, at + 1) in ("left", "remaining"):
         return Fraction(0), at + 2
     fraction = _fraction(words, at)
     if fraction is not None:
         return fraction
-    if _word(words, at) in _ARTICLES and _word(words, at + 1) == "dozen":
+    if _word_at(words, at) in _ARTICLES and _word_at(words, at + 1) == "dozen":
         return Fraction(12), at + 2
     whole = _cardinal(words, at)
     if whole is None:
         return None
     value, end = whole
-    if _word(words, end) == "and":
+    if _word_at(words, end) == "and":
         rest = _fraction(words, end + 1)
         if rest is not None and rest[0] < 1:
             return value + rest[0], rest[1]
-    if _word(words, end) == "point":
+    if _word_at(words, end) == "point":
         return _decimal(words, end + 1, value)
     return Fraction(value), end
 
 
-def _word(words: Sequence[str], at: int) -> str:
-    return words[at] if at < len(words) else ""
+def _word_at(words: Sequence[str], index: int) -> str:
+    return words[index] if index < len(words) else ""
 
 
 def _fraction(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
-    """Read `half`, `a third`, `two thirds` or `three twenty-fifths`."""
-    word = _word(words, at)
+    """Parse a fraction such as `half`, `a third`, `two thirds` or `three twenty-fifths`."""
+    word = _word_at(words, at)
     if word in ("half", "quarter"):
         return Fraction(1, _PARTS[word]), at + 1
     count = (1, at + 1) if word in _ARTICLES else _cardinal(words, at)
     if count is None:
         return None
     top, place = count
-    tens = _TENS.get(_word(words, place), 0)
+    tens = _TENS.get(_word_at(words, place), 0)
     parts = _PARTS if top == 1 else _PLURALS
-    bottom = parts.get(_word(words, place + bool(tens)))
+    bottom = parts.get(_word_at(words, place + bool(tens)))
     if bottom is None or (tens and bottom > 9):
         return None
     return Fraction(top, tens + bottom), place + bool(tens) + 1
 
 
 def _cardinal(words: Sequence[str], at: int) -> tuple[int, int] | None:
-    """Read `twelve`, `a hundred` or `one thousand five hundred and six`."""
+    """Parse a cardinal such as `twelve`, `a hundred` or `one thousand five hundred and six`."""
     total, end, below = 0, at, 10**12
     while (block := _below_thousand(words, end)) is not None:
         count, behind = block
-        scale = _LARGE.get(_word(words, behind), 1)
+        scale = _LARGE.get(_word_at(words, behind), 1)
         if scale >= below:
             break
         total, end, below = total + count * scale, behind + (scale > 1), scale
         if scale == 1:
             break
-        joint = _word(words, end) == "and"
+        joint = _word_at(words, end) == "and"
         if joint and (_fraction(words, end + 1) or _below_thousand(words, end + 1) is None):
             break
         end += joint
@@ -179,16 +189,16 @@ def _cardinal(words: Sequence[str], at: int) -> tuple[int, int] | None:
 
 
 def _below_thousand(words: Sequence[str], at: int) -> tuple[int, int] | None:
-    word = _word(words, at)
+    word = _word_at(words, at)
     if word in _ARTICLES:
-        scaled = _word(words, at + 1) == "hundred" or _word(words, at + 1) in _LARGE
+        scaled = _word_at(words, at + 1) == "hundred" or _word_at(words, at + 1) in _LARGE
         count = (1, at + 1) if scaled else None
     else:
         count = _below_hundred(words, at)
-    if count is None or _word(words, count[1]) != "hundred" or count[0] == 0:
+    if count is None or _word_at(words, count[1]) != "hundred" or count[0] == 0:
         return count
     value, end = 100 * count[0], count[1] + 1
-    joint = _word(words, end) == "and"
+    joint = _word_at(words, end) == "and"
     if joint and _fraction(words, end + 1):
         return value, end
     rest = _below_hundred(words, end + joint)
@@ -196,16 +206,16 @@ def _below_thousand(words: Sequence[str], at: int) -> tuple[int, int] | None:
 
 
 def _below_hundred(words: Sequence[str], at: int) -> tuple[int, int] | None:
-    value = _SMALL.get(_word(words, at))
+    value = _SMALL.get(_word_at(words, at))
     if value is None:
         return None
-    unit = _SMALL.get(_word(words, at + 1), 0) if value >= 20 else 0
+    unit = _SMALL.get(_word_at(words, at + 1), 0) if value >= 20 else 0
     return (value + unit, at + 2) if 0 < unit < 10 else (value, at + 1)
 
 
 def _decimal(words: Sequence[str], at: int, whole: int) -> tuple[Fraction, int] | None:
-    """Read `two point five`: digits one by one behind the point."""
+    """Parse the digits after the word "point", as in `two point five`."""
     value, end, place = Fraction(whole), at, Fraction(1, 10)
-    while end - at < MAX_WORDS and _SMALL.get(_word(words, end), 10) < 10:
+    while end - at < MAX_WORDS and _SMALL.get(_word_at(words, end), 10) < 10:
         value, end, place = value + _SMALL[words[end]] * place, end + 1, place / 10
     return (value, end) if end > at else None

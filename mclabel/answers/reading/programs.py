@@ -1,4 +1,4 @@
-"""Compares values that Python or JSON writes: texts in quotes, dictionaries, None."""
+"""Compares answers that are literals of Python or JSON: quoted texts, dictionaries, None."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ _NOTHING = object()
 
 
 def same_programs(answer: str, gold: str) -> bool | None:
-    """Compare two texts as literals of Python or JSON; None unless both hold texts or keys.
+    """Compare two texts as literals of Python or JSON.
 
-    The order of keys and the kind of quotes do not count, nor whether a list stands for a tuple.
+    The order of keys, the kind of quotes and the difference between lists and tuples do not count.
+    The result is None if a text is not such a literal, or if the literals are neither equal nor
+    both dictionaries. Literals without quotes, such as `(1, 2)`, are left to other readers.
     """
     gold = gold.strip()
     if not gold.startswith(_OPENINGS):
@@ -29,15 +31,17 @@ def same_programs(answer: str, gold: str) -> bool | None:
     has_texts = "'" in gold or '"' in gold
     if not (has_texts or gold.startswith(_CALLS) or gold.endswith(",)") or answer.endswith(",)")):
         return None
-    theirs, ours = _value(gold), _value(answer.strip())
+    theirs, ours = _parse_value(gold), _parse_value(answer.strip())
     if theirs is _NOTHING or ours is _NOTHING:
         return None
-    if _plain(theirs) == _plain(ours) and (has_texts or type(theirs) is type(ours)):
+    if _comparable_copy(theirs) == _comparable_copy(ours) and (
+        has_texts or type(theirs) is type(ours)
+    ):
         return True
     return False if isinstance(theirs, dict) and isinstance(ours, dict) else None
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     call = _CALL.fullmatch(text)
     text = call[2] if call else text
     if "\\" in text.replace("\\'", "").replace('\\"', "") or text[:1] not in tuple("{[('\""):
@@ -53,14 +57,19 @@ def _value(text: str) -> Any:
         return _NOTHING
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value in which True is not 1 and a list is a tuple."""
+def _comparable_copy(value: Any, depth: int = 0) -> Any:
+    """Return a comparable copy of a value, in which True differs from 1 and lists are tuples."""
     if depth > _MAX_NESTING:
         return _NOTHING
     if isinstance(value, dict):
-        return ("dict", frozenset((_plain(k), _plain(v, depth + 1)) for k, v in value.items()))
+        return (
+            "dict",
+            frozenset(
+                (_comparable_copy(k), _comparable_copy(v, depth + 1)) for k, v in value.items()
+            ),
+        )
     if isinstance(value, set):
-        return ("set", frozenset(_plain(item, depth + 1) for item in value))
+        return ("set", frozenset(_comparable_copy(item, depth + 1) for item in value))
     if isinstance(value, list | tuple):
-        return tuple(_plain(item, depth + 1) for item in value)
+        return tuple(_comparable_copy(item, depth + 1) for item in value)
     return (type(value).__name__, value) if isinstance(value, bool | str | bytes) else value

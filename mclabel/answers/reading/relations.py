@@ -1,4 +1,4 @@
-"""Reader of intervals, their unions and inequalities as sets of real numbers."""
+"""Parser of intervals, unions of intervals and inequalities as sets of real numbers."""
 
 from __future__ import annotations
 
@@ -43,27 +43,29 @@ _ALL_BUT = re.compile(
 )
 _COMMA = re.compile(r",")
 _MEMBER = re.compile(r"\s*\\?[A-Za-z]{1,7}(?:_\{?\w{1,3}\}?)?\s*|\s*[a-z](?:,\s*[a-z]){1,3}\s*")
-"""Pattern of a member of a set: a name, or a few letters."""
+"""The left side of ∈: a name or a few letters."""
 
 
 def read_union(text: str) -> Reals | None:
-    """Read intervals joined by ∪ or ∩; None unless the text writes a set of reals beyond doubt.
+    """Parse intervals joined by ∪ or ∩; return None if the text may be something else.
 
-    (1, 2) alone is also a point, so the caller decides which was meant.
+    (1, 2) alone may also be a point, so the result is None and the caller decides.
 
     Raises:
-        NotClosed: an end is not a real number.
+        NotClosed: an end of an interval is not a real number.
     """
     but = _ALL_BUT.fullmatch(text)
     if but:
-        points = _points(but["words"])
-        return _meet([all_but(read_expression(point)) for point in points])
+        points = _excluded_numbers(but["words"])
+        return _intersect_all([all_but(read_expression(point)) for point in points])
     parts = split(text, _MINUS)
     if 1 < len(parts) <= _MAX_PIECES and all(parts):
-        sets = [_piece(part, beyond_doubt=False) for part in parts]
+        sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
         first = sets[0]
         return (
-            None if first is None or None in sets else _less(first, union(filter(None, sets[1:])))
+            None
+            if first is None or None in sets
+            else _set_difference(first, union(filter(None, sets[1:])))
         )
     parts = split(text, _UNION)
     if "∪" in text and not is_balanced(text):  # ]0, 1[ ∪ ]2, 3[
@@ -71,22 +73,22 @@ def read_union(text: str) -> Reals | None:
     if len(parts) > _MAX_PIECES:
         raise NotClosed("too many pieces")
     if len(parts) > 1:
-        sets = [_piece(part, beyond_doubt=False) for part in parts]
+        sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
         return union([s for s in sets if s is not None]) if None not in sets else None
     parts = split(text, _MEET)
     if len(parts) > 1:
-        sets = [_piece(part, beyond_doubt=False) for part in parts]
+        sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
         common = ALL
         for reals in sets:
             if reals is None:
                 return None
             common = intersection(common, reals)
         return common
-    return _piece(text, beyond_doubt=True)
+    return _read_real_set(text, beyond_doubt=True)
 
 
 def as_interval(form: Form) -> Reals | None:
-    """Return the interval that (a, b) or [a, b] can also mean."""
+    """Convert a pair (a, b) or [a, b] to an interval; return None for any other form."""
     if not isinstance(form, Sequence) or len(form.items) != 2:
         return None
     if form.kind not in ("tuple", "bracket"):
@@ -101,13 +103,14 @@ def as_interval(form: Form) -> Reals | None:
 
 
 def read_relation(text: str, part: Reader) -> Form | None:
-    """Read an inequality, a chain of them, alternatives of them, or membership in a set.
+    """Parse an inequality, a chain or list of inequalities, or membership in a set; return None for
+    any other text.
 
     Raises:
         NotClosed: the inequality is not linear in one variable.
     """
     if "∉" in text:
-        return _outside(text, part)
+        return _read_complement(text, part)
     if "∈" in text and not _SIGN.search(text):
         member, _, rest = text.partition("∈")
         if not _MEMBER.fullmatch(member):
@@ -116,7 +119,7 @@ def read_relation(text: str, part: Reader) -> Form | None:
         return as_interval(form) or form
     if not _SIGN.search(text):
         return None
-    for separator, combine in ((_OR, union), (_AND, _meet)):
+    for separator, combine in ((_OR, union), (_AND, _intersect_all)):
         parts = split(text, separator)
         if len(parts) > 1:
             sets = [part(piece) for piece in parts]
@@ -125,37 +128,37 @@ def read_relation(text: str, part: Reader) -> Form | None:
     parts = split(text, _COMMA)
     if len(parts) > 1:
         named = _same_variable(parts, [part(piece) for piece in parts], part)
-        return _listed(named) if named is not None else None
-    return _chain(text)
+        return _combine_listed(named) if named is not None else None
+    return _read_chain(text)
 
 
-def _outside(text: str, part: Reader) -> Form | None:
-    """Return the complement of a set: the other reals or, for other sets, a claim about its
-    name.
+def _read_complement(text: str, part: Reader) -> Form | None:
+    """Parse `x ∉ S` as the complement of a set of reals, or as a tuple of words and sides for any
+    other set; return None for any other text.
     """
     member, _, rest = (side.strip() for side in text.partition("∉"))
     if not member or not rest or "∈" in rest or "∉" in rest:
         return None
     if len(member) == 1 and member.islower():
         try:
-            taken = _piece(rest, beyond_doubt=False)
+            taken = _read_real_set(rest, beyond_doubt=False)
         except NotClosed:
             taken = None
         if taken is not None:
-            return _less(ALL, taken)
+            return _set_difference(ALL, taken)
     return Sequence("tuple", (Words(("no member",)), part(member), part(rest)))
 
 
-def _listed(sets: list[Reals]) -> Reals:
-    """Combine inequalities between commas: all hold or, where that is impossible, one of them
-    does.
+def _combine_listed(sets: list[Reals]) -> Reals:
+    """Combine inequalities that are separated by commas: return their intersection, or their union
+    if the intersection is empty.
     """
-    all_hold = _meet(sets)
+    all_hold = _intersect_all(sets)
     return all_hold if all_hold.pieces else union(sets)
 
 
-def _less(whole: Reals, taken: Reals) -> Reals:
-    """Return the first set without the second."""
+def _set_difference(whole: Reals, taken: Reals) -> Reals:
+    """Return the difference of two sets, `whole` without `taken`."""
     rest = whole
     for piece in taken.pieces:
         below = Reals((Piece(None, False, piece.low, not piece.low_closed),))
@@ -167,13 +170,13 @@ def _less(whole: Reals, taken: Reals) -> Reals:
     return rest
 
 
-def _points(text: str) -> list[str]:
-    """Return the excluded numbers: `2`, `x = 2`, `1 and 2`."""
+def _excluded_numbers(text: str) -> list[str]:
+    """Return the texts of the excluded numbers in `2`, `x = 2` or `1 and 2`."""
     parts = re.split(r",? and |, ?", text)
     return [part.rpartition("=")[2].strip() for part in parts if part.strip()]
 
 
-def _meet(sets: list[Reals]) -> Reals:
+def _intersect_all(sets: list[Reals]) -> Reals:
     common = ALL
     for reals in sets:
         common = intersection(common, reals)
@@ -195,9 +198,9 @@ def _same_variable(parts: list[str], forms: list[Form], part: Reader) -> list[Re
     return sets if len(names) < 2 else None
 
 
-def _chain(text: str) -> Reals | Relation | Sequence:
-    """Read one inequality or a chain of them; a chain of several variables is the set of its
-    links.
+def _read_chain(text: str) -> Reals | Relation | Sequence:
+    """Parse one inequality or a chain such as `1 < x < 2`. A chain with several variables becomes
+    the set of its single inequalities.
     """
     signs = _SIGN.findall(text)
     sides = _SIGN.split(text)
@@ -206,7 +209,7 @@ def _chain(text: str) -> Reals | Relation | Sequence:
     combined: Reals | Relation | None = None
     links = []
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
-        relation = _simple(left.strip(), sign, right.strip())
+        relation = _read_inequality(left.strip(), sign, right.strip())
         if relation is None:
             continue
         links.append(relation)
@@ -227,8 +230,10 @@ def _chain(text: str) -> Reals | Relation | Sequence:
     return combined
 
 
-def _simple(left: str, sign: str, right: str) -> Reals | Relation | None:
-    """Read one inequality; None where it compares with infinity and so says nothing."""
+def _read_inequality(left: str, sign: str, right: str) -> Reals | Relation | None:
+    """Parse one inequality; return None if a side is infinite, because such an inequality adds no
+    condition.
+    """
     if left in _INFINITE or right in _INFINITE:
         return None
     left, right = _APPLIED.sub(r"\1", left), _APPLIED.sub(r"\1", right)
@@ -236,12 +241,18 @@ def _simple(left: str, sign: str, right: str) -> Reals | Relation | None:
         left, sign, right = right, _FLIPPED[sign], left
     inside = _SIZE.fullmatch(left)
     if inside and sign != "≠":
-        return _bounded(read_expression(inside[1]), sign, read_expression(right))
+        return _solve_absolute(read_expression(inside[1]), sign, read_expression(right))
     return solve_relation(read_expression(left), sign, read_expression(right))
 
 
-def _bounded(inside: Value, sign: str, bound: Value) -> Reals | Relation:
-    """Return the values of x for which |x - a| < r or |x - a| > r holds."""
+def _solve_absolute(inside: Value, sign: str, bound: Value) -> Reals | Relation:
+    """Solve |x - a| < r or |x - a| > r.
+
+    Args:
+        inside: content of the absolute value.
+        sign: one of < > ≤ ≥.
+        bound: right side.
+    """
     beyond = sign in (">", "≥")
     first = solve_relation(inside, sign, bound)
     second = solve_relation(inside, _FLIPPED[sign], algebra.negate(bound))
@@ -251,7 +262,7 @@ def _bounded(inside: Value, sign: str, bound: Value) -> Reals | Relation:
     return Reals(both.pieces, first.variable)
 
 
-def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:
+def _read_real_set(text: str, *, beyond_doubt: bool) -> Reals | None:
     text = text.strip()
     if text in _REALS:
         return None if beyond_doubt else ALL
@@ -265,9 +276,9 @@ def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:
     if match and (match[1] == "]" or match[6] == "["):
         closed = (match[1] == "[", match[6] == "]")
         low, high = match[2], match[3]
-        if match[4] is not None:  # beside a semicolon, commas are decimal commas
+        if match[4] is not None:  # if a semicolon separates the ends, commas are decimal commas
             low, high = match[4].replace(",", "."), match[5].replace(",", ".")
-        return interval(_end(low, -1), _end(high, 1), closed=closed)
+        return interval(_interval_end(low, -1), _interval_end(high, 1), closed=closed)
     inside = enclosed(text, _PAIRS)
     if inside is None:
         return None
@@ -279,11 +290,16 @@ def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:
     if beyond_doubt and not infinite and (opening + closing) in ("()", "[]"):
         return None
     closed = (opening == "[", closing == "]")
-    return interval(_end(ends[0], -1), _end(ends[1], 1), closed=closed)
+    return interval(_interval_end(ends[0], -1), _interval_end(ends[1], 1), closed=closed)
 
 
-def _end(text: str, side: int) -> Value | None:
-    """Return the end of an interval; None where it is infinite on its own side."""
+def _interval_end(text: str, side: int) -> Value | None:
+    """Parse an end of an interval; return None if it is infinite.
+
+    Args:
+        text: text of the end.
+        side: -1 for the lower end, 1 for the upper end. An infinite end must have this sign.
+    """
     infinite = _INFINITE.get(text.strip())
     if infinite is None:
         return read_expression(text.strip())

@@ -1,4 +1,7 @@
-"""Reader of a value with something said about it: a remark in brackets, a condition, what it is."""
+"""Parser of values with a remark: `42 (forty-two)`, `7 if n is even`, `5 is the smallest`.
+
+The argument `part` of the functions parses one part of the text.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,16 @@ from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.units import read_unit
 
 _MAX_REMARK = 80
-"""Characters of a remark in brackets."""
+"""Maximum number of characters of a remark in brackets."""
 _REMARK_MARK = re.compile(
     r"(?:(?:or )?(?P<rough>≈|approximately|approx\.?|about|roughly)|i\. ?e\.?|ie|that is|which is|"
     r"in other words|equal to|equals|or|=)(?![a-z]),? ?",
     re.IGNORECASE,
 )
 _SPELT_OUT = re.compile(r"(\S+) \(([A-Za-z][A-Za-z -]{1,60})\)((?: [A-Za-z]+){1,4})")
-"""A number, the same in words, and what it counts: `12 (twelve) apples`."""
+"""A number, the same number in words, and the counted things: `12 (twelve) apples`."""
 _BARE = re.compile(r"-?(?:\d|\\frac|\\sqrt|\.\d)")
-"""The way that a number begins."""
+"""Start of a number."""
 _LIST_JOINTS = (", ", ";", " and ", " or ")
 
 _CONDITION = re.compile(
@@ -47,7 +50,7 @@ _NAMING = frozenset(
     "value values integer integers number numbers possible positive negative natural whole prime "
     "result total sum limit x n k m y".split()
 )
-"""Words, besides superlatives, that only say that a value is the one in question."""
+"""Words that, like superlatives, only identify a value: `the smallest such integer`."""
 _SUPERLATIVE = re.compile(r"[a-z]{3,12}est")
 
 
@@ -66,31 +69,31 @@ _ASIDE = re.compile(
     r"|(?<=[\s.,;])q\.?e\.?d\b\.?|(?<=[\s.,;])as (?:required|desired|claimed|needed|expected))\.?$",
     re.IGNORECASE,
 )
-"""A remark behind a value that does not change it: `(see above)`, `as required`, `Q.E.D.`"""
+"""A remark after a value that does not change the value: `(see above)`, `as required`, `Q.E.D.`"""
 _ASIDE_ENDS = (")", ").", "ed", "ed.", "d.", "D", "D.")
 
 
-def without_remark(text: str) -> str:
-    """Return the text without a remark at its end that says nothing of the value."""
+def remove_remark(text: str) -> str:
+    """Remove a remark that does not change the value from the end of a text."""
     if not text.endswith(_ASIDE_ENDS) or text[0] == "(":
         return text
     return _ASIDE.sub("", text)
 
 
 def read_remarked(text: str, part: Reader) -> Form | None:
-    """Read `42 (forty-two)`, `7 as n → ∞` or `5 is the smallest`; None for anything else."""
+    """Parse `42 (forty-two)`, `7 as n → ∞` or `5 is the smallest`; return None for other texts."""
     if " (" in text:
-        form = _bracketed(text, part)
+        form = _read_bracketed_remark(text, part)
         if form is not None:
             return form
     condition = _CONDITION.search(text)
     if condition is not None:
-        return _conditional(text, condition, part)
+        return _read_conditional(text, condition, part)
     copula = _IS.search(text)
     if copula is None:
         return None
     before, after = text[: copula.start()], text[copula.end() :]
-    value = before if _is_naming(after) else after if _is_naming(before) else ""
+    value = before if _only_identifies(after) else after if _only_identifies(before) else ""
     if not any(c.isdigit() for c in value):
         return None
     form = part(value)
@@ -100,38 +103,45 @@ def read_remarked(text: str, part: Reader) -> Form | None:
 _VALUES = (Number, Closed, Quantity, Equation)
 
 
-def _is_naming(text: str) -> bool:
-    """Return whether words only say that a value is what was asked for: `the smallest such
-    integer`.
-    """
+def _only_identifies(text: str) -> bool:
+    """Return whether words only identify a value, as in `the smallest such integer`."""
     words = text.lower().split()
     return 0 < len(words) <= 8 and all(
         word in _NAMING or _SUPERLATIVE.fullmatch(word) for word in words
     )
 
 
-def _conditional(text: str, condition: re.Match[str], part: Reader) -> Form | None:
-    """Return a value that is claimed under one condition only: `7 as n → ∞`, `7 if n is even`."""
+def _read_conditional(text: str, condition: re.Match[str], part: Reader) -> Form | None:
+    """Parse a value with its condition, as in `7 as n → ∞` or `7 if n is even`; return None if the
+    text is not a single value.
+    """
     value, words = text[: condition.start()].rstrip(","), text[condition.start() :]
     if not value or any(joint in value or joint in words for joint in _LIST_JOINTS):
         return None
     form = part(value)
-    if _LIMIT.search(value):  # a limit is what it is under its condition: the claim is whole
+    if _LIMIT.search(value):  # the condition is part of a limit and does not restrict it
         return form
     form = form.value if isinstance(form, Remarked) else form
     return Remarked(form, None, words) if isinstance(form, _VALUES) else None
 
 
 def read_tending(steps: list[str], part: Reader) -> Form | None:
-    """Read `x → 7`: a number that is not said to be reached; None for other steps."""
+    """Parse `x → 7` as a remarked value, because x need not reach 7; return None for other steps.
+
+    Args:
+        steps: the texts between arrows.
+        part: parses the value.
+    """
     name, value = steps[0], steps[-1]
     if len(steps) != 2 or not _TENDING.fullmatch(name) or not value[-1].isdigit():
         return None
     return Remarked(part(value), None, name)
 
 
-def _bracketed(text: str, part: Reader) -> Form | None:
-    """Return a value and a remark in brackets that says it another way: `3/4 (or 0.75)`."""
+def _read_bracketed_remark(text: str, part: Reader) -> Form | None:
+    """Parse a value with a bracketed remark that restates it, as in `3/4 (or 0.75)`; return None
+    for any other text.
+    """
     spelt = _SPELT_OUT.fullmatch(text)
     if spelt is not None:
         value, remark = f"{spelt[1]}{spelt[3]}", spelt[2]
@@ -150,7 +160,7 @@ def _bracketed(text: str, part: Reader) -> Form | None:
     if not isinstance(form, _VALUES) or not isinstance(stated, _VALUES):
         return None
     if mark is None:
-        restated = in_words or (value != remark and _says_again(form, stated))
+        restated = in_words or (value != remark and _restates_value(form, stated))
         return Remarked(form, stated, "") if restated else None
     if mark["rough"]:
         return Approximated(form, stated)
@@ -161,8 +171,8 @@ def _bracketed(text: str, part: Reader) -> Form | None:
 
 
 def _last_bracket(text: str) -> int:
-    """Return the start of the bracket that ends a text, with a space before it; 0 if there is
-    none.
+    """Return the index of the opening bracket whose closing bracket ends the text; 0 if there is
+    none with a space before it.
     """
     if text[-1] != ")":
         return 0
@@ -179,22 +189,23 @@ def _is_unit(remark: str) -> bool:
     return unit is not None and unit[1] is not None and not unit[1].is_counted
 
 
-def _says_again(form: Form, stated: Form) -> bool:
-    """Return whether digits in a bracket without a mark are a remark and no factor.
+def _restates_value(form: Form, stated: Form) -> bool:
+    """Return whether a bracketed number without a word such as "or" is a remark, not a factor.
 
-    It is a remark if either has a unit, or if both are the same number in two spellings.
+    The number is a remark if it or the value has a unit, or if both are the same number in
+    different spellings.
     """
     if isinstance(form, Quantity) or isinstance(stated, Quantity):
         return True
     if isinstance(form, Number) and isinstance(stated, Number):
         literal, other_literal = form.literal, stated.literal
-        return _rounds(literal, other_literal) or _rounds(other_literal, literal)
+        return _rounds_to(literal, other_literal) or _rounds_to(other_literal, literal)
     left, right = value_of(form), value_of(stated)
     return left is not None and right is not None and None is not left.rational == right.rational
 
 
-def _rounds(exact: Literal, stated: Literal) -> bool:
-    """Return whether a number is another one at the precision that has two decimals or more."""
+def _rounds_to(exact: Literal, stated: Literal) -> bool:
+    """Return whether `stated` has at least two decimals and `exact` rounds to it."""
     unit = stated.unit_in_last_place if stated.num_decimals > 1 else None
     return abs(exact.value - stated.value) * 2 <= (unit or 0)
 

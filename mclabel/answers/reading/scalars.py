@@ -1,4 +1,4 @@
-"""Reader of single values with something around them: units, bases, times, ratios, choices."""
+"""Parser of single values with units, bases or magnitudes, and of times, ratios and options."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ _BASE_WORDS = {
 
 
 def read_based(text: str) -> Based | None:
-    """Read `1010_2`, `(4343)_6`, `A3_{16}` or `1010 base 2`; None if a digit is too large for the
-    base.
+    """Parse a number in a stated base: `1010_2`, `(4343)_6`, `A3_{16}`, `0xFF` or `1010 base 2`.
+
+    The result is None for any other text, and if a digit is too large for the base.
     """
     if text[:2].lower() in _PREFIXES and _HEXADECIMAL.fullmatch(text[2:]):
         text = f"{text[2:]}_{_PREFIXES[text[:2].lower()]}"
@@ -73,7 +74,9 @@ _REMAINDER = re.compile(r"(\d{1,9}),? ?(?:R|r|rem|remainder|with a remainder of)
 
 
 def read_ordinal(text: str) -> Form | None:
-    """Read `3rd` or `third`, `3 out of 5` as a fraction, `7 R 3` as quotient and remainder."""
+    """Parse an ordinal such as `3rd` or `third` as a number, `3 out of 5` as a fraction, and
+    `7 R 3` as a pair of quotient and remainder; return None for any other text.
+    """
     place = _ORDINALS.get(text.lower())
     if place is not None:
         return Number(Literal(Fraction(place)))
@@ -100,7 +103,7 @@ _NAMED_TIMES = {
 
 
 def read_clock(text: str) -> Clock | None:
-    """Read `4:30 pm`, `9 a.m.`, `16:30` or `noon`."""
+    """Parse a time such as `4:30 pm`, `9 a.m.`, `16:30` or `noon`; return None for other texts."""
     named = _NAMED_TIMES.get(text.lower())
     if named is not None:
         return Clock(named, "pm" if named else "am")
@@ -128,7 +131,7 @@ _RATIO_TERM = re.compile(r"[\d.]+|\\frac\{\d+\}\{\d+\}|[A-Za-zπ]|[^:=<>]{1,40}"
 
 
 def read_ratio(text: str, part: Reader) -> Ratio | None:
-    """Read `3:5` or `1:2:3`."""
+    """Parse a ratio such as `3:5` or `1:2:3`; return None for any other text."""
     terms = split(text, _COLON)
     if not 2 <= len(terms) <= 8 or not all(_RATIO_TERM.fullmatch(term) for term in terms):
         return None
@@ -146,7 +149,9 @@ _NAMED_CHOICE = re.compile(r"(?:option|choice|answer)s?:? \(?\s?([A-J])\s?\)?", 
 
 
 def read_choice(text: str, part: Reader) -> Choice | None:
-    """Read `(C)`, `(C) 12`, `C. 12` or `option C`."""
+    """Parse an option letter, perhaps with its content: `(C)`, `(C) 12`, `C. 12`, `option C`;
+    return None for any other text.
+    """
     match = _NAMED_CHOICE.fullmatch(text)
     if match:
         return Choice(match[1].upper(), None)
@@ -174,18 +179,23 @@ _MAGNITUDES = {
 
 
 def read_magnitude(text: str) -> Literal | None:
-    """Read `2.6B`, `1.5M` or `3k` as a number; the letter may also be a variable."""
+    """Parse a number with a magnitude such as `2.6B`, `1.5M` or `3k`; return None for other texts.
+
+    The letter may also be a variable, which the caller has to consider.
+    """
     match = _MAGNITUDE.fullmatch(text)
     number = read_literal(match[1]) if match else None
     if match is None or number is None:
         return None
-    scaled = _multiplied(Number(number), _MAGNITUDES[match[2] or match[3]])
+    scaled = _multiply_amount(Number(number), _MAGNITUDES[match[2] or match[3]])
     assert isinstance(scaled, Number)
     return scaled.literal
 
 
 def _as_money(amount: Number | Closed, unit: Unit) -> Number | Closed:
-    """Return an amount of money, of which a letter is no variable: `$3k`."""
+    """Resolve the magnitude of an amount of money, because the letter in `$3k` is not a
+    variable.
+    """
     if isinstance(amount, Closed) and amount.magnitude is not None and unit in _CURRENCIES:
         return Number(amount.magnitude)
     return amount
@@ -202,15 +212,16 @@ _UNIT_QUOTIENT = re.compile(
 
 
 def read_quantity(text: str, read: Reader) -> Form | None:
-    """Return an amount with a unit before or behind it, or the bare amount where the unit is
-    generic.
+    """Parse an amount with a unit before or after it; return None for any other text.
+
+    If the unit is generic, such as "units", the result is the amount without a unit.
     """
     quotient = _UNIT_QUOTIENT.search(text) if text[-1] == "}" else None
     if quotient:
         unit = read_unit(f" {quotient[1].strip()}/({quotient[2].strip()})")
         amount = read(text[: quotient.start()]) if unit else None
         if unit and unit[1] is not None and isinstance(amount, Number | Closed):
-            return Quantity(_multiplied(amount, unit[0]), unit[1])
+            return Quantity(_multiply_amount(amount, unit[0]), unit[1])
     sign = _PREFIX_SIGN.fullmatch(text)
     if sign:
         amount = read(sign[1] + sign[3])
@@ -220,7 +231,7 @@ def read_quantity(text: str, read: Reader) -> Form | None:
             return None
         money = currency(sign[2])
         return Quantity(_as_money(amount, money), money)
-    for match in _tails(text):
+    for match in _unit_splits(text):
         read_tail = read_unit(match[1])
         if read_tail is None:
             continue
@@ -234,13 +245,15 @@ def read_quantity(text: str, read: Reader) -> Form | None:
         if not isinstance(amount, Number | Closed):
             return None
         amount = amount if measure is None else _as_money(amount, measure)
-        total = _multiplied(amount, multiplier)
+        total = _multiply_amount(amount, multiplier)
         return total if measure is None else Quantity(total, measure)
     return None
 
 
-def _tails(text: str) -> list[tuple[str, str]]:
-    """Return the ways to cut a text before letters that may be a unit, the longest amount last."""
+def _unit_splits(text: str) -> list[tuple[str, str]]:
+    """Return the ways to split a text into an amount and a possible unit, from the shortest amount
+    to the longest.
+    """
     if not (text[-1].isalnum() or text[-1] in "°%€£¥$}.)"):
         return []
     cuts = []
@@ -256,7 +269,9 @@ _CUT = re.compile(rf"(?<!\\)(?:[\d)}}\]π!.](?=\s*[{LETTERS}°%€£¥$])|(?<=[a
 
 
 def read_compound(text: str) -> Quantity | None:
-    """Read `2 hours 30 minutes` or `5 ft 6 in`, in the first unit."""
+    """Parse `2 hours 30 minutes` or `5 ft 6 in` as an amount of the first unit; return None for any
+    other text.
+    """
     if not _COMPOUNDS.fullmatch(text):
         return None
     pairs = _COMPOUND.findall(text)
@@ -279,7 +294,7 @@ _FUNCTION = re.compile(r"sin|cos|tan|cot|sec|csc|log|cis")
 _COMPOUNDS = re.compile(r"(?:\d++(?:\.\d++)?+\s?+[A-Za-z]{1,8}+\.?+,?+(?:\s++and)?+\s*+){2,3}+")
 
 
-def _multiplied(amount: Number | Closed, multiplier: int) -> Number | Closed:
+def _multiply_amount(amount: Number | Closed, multiplier: int) -> Number | Closed:
     if multiplier == 1:
         return amount
     if isinstance(amount, Number):

@@ -1,5 +1,5 @@
-"""Digits, signs and numerals of other scripts than Latin in their ASCII spelling: `१२`, `十三`,
-`1.2万`, `四分之三`.
+"""Converts digits, signs and numerals of non-Latin scripts to ASCII: `१२`, `十三`, `1.2万`,
+`四分之三`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _SIGNS = {
 _FULL_WIDTH = {0xFEE0 + code: chr(code) for code in range(0x21, 0x7F)}
 _TABLE = {**_FULL_WIDTH, **_DIGITS, **str.maketrans(_SIGNS)}
 _MAY_HOLD_DIGITS = re.compile("[\u0600-\u1fff\ua620-\uabff\uff00-\uffff]")
-"""Scripts with digits of their own; a class of few ranges is much faster than one of the digits."""
+"""Ranges of scripts with non-ASCII digits. A class of few ranges is much faster than one of all
+digits."""
 
 _CHINESE_DIGITS = dict(
     zip("〇零一二三四五六七八九两兩壹贰叁", (0, *range(10), 2, 2, 1, 2, 3), strict=True)
@@ -38,7 +39,7 @@ _COUNTERS = (
     "冊|册|支|箱|瓶|页|頁|位|棵|把|套|ヶ|か所|平方|立方|美元|欧元|次(?!函|方)|%"
 )
 _BETWEEN = r"(?:(?<![^\W\da-zA-Z])|(?<=[或和与及且、]))"
-"""No letter of another script stands before a numeral."""
+"""Position at which a numeral may begin: not directly after a letter of another script."""
 _FRACTION = re.compile(
     rf"(?:({_NUMERAL}{{1,20}}+)又)?({_NUMERAL}{{1,20}}+)分[之の] ?({_NUMERAL}{{1,20}}+)"
 )
@@ -54,10 +55,11 @@ _SPACED = re.compile(r"(?<=[十百千万亿兆]) (?=\d)")
 _AFTER_DIGIT = re.compile(r"(?<=\d) ?([십백천만억조]{1,2})(?![가-힣]{3})")
 
 
-def beyond_ascii(text: str) -> str:
-    """Return the characters of a text that are not in ASCII.
+def non_ascii_characters(text: str) -> str:
+    """Return the non-ASCII characters of a text.
 
-    Searching these is faster by far than searching an English text that has a few of them.
+    A search among these characters is much faster than a search in a long English text with a few
+    of them.
     """
     return text.encode(errors="replace").translate(None, _ASCII).decode()
 
@@ -66,30 +68,30 @@ _ASCII = bytes(range(128))
 
 
 def plain_digits(text: str) -> str:
-    """Return the text with the decimal digits of every script in ASCII, and nothing else
-    changed.
+    """Convert the decimal digits of every script to ASCII, and leave all other characters
+    unchanged.
     """
-    return text.translate(_DIGITS) if _MAY_HOLD_DIGITS.search(beyond_ascii(text)) else text
+    return text.translate(_DIGITS) if _MAY_HOLD_DIGITS.search(non_ascii_characters(text)) else text
 
 
 def plain_signs(text: str) -> str:
-    """Return the text with digits, punctuation and full-width signs in ASCII."""
+    """Convert digits, punctuation and full-width signs to ASCII."""
     return text.translate(_TABLE)
 
 
 def plain_numerals(text: str) -> str:
-    """Write Chinese, Japanese and mixed numerals of a text in digits: `1.2万`, `四分之三`."""
+    """Convert Chinese, Japanese and mixed numerals of a text, such as `1.2万`, to digits."""
     if not _HAS_CHINESE.search(text):
         text = _AFTER_DIGIT.sub(lambda m: m[1].translate(_KOREAN), text)
         if not _HAS_CHINESE.search(text):
             return text
     text = _SPACED.sub("", text).replace("千米", "公里").replace("千克", "公斤")
     text = {"半": "\\frac{1}{2}", "一半": "\\frac{1}{2}"}.get(text.strip(), text)
-    return _RUN.sub(_digits, _FRACTION.sub(_fraction, text))
+    return _RUN.sub(_convert_chinese_number, _FRACTION.sub(_convert_chinese_fraction, text))
 
 
 def chinese_number(numeral: str) -> Fraction | None:
-    """Return the number that a run of Chinese and other digits writes; None if it writes none."""
+    """Return the value of a numeral of Chinese and ASCII digits; None if it is not a number."""
     if len(numeral) > 2 and all(c in _CHINESE_DIGITS for c in numeral):
         return Fraction(int("".join(str(_CHINESE_DIGITS[c]) for c in numeral)))  # 二〇二四
     total, section, number = Fraction(0), Fraction(0), None
@@ -121,7 +123,7 @@ def chinese_number(numeral: str) -> Fraction | None:
     return total + section + (number or 0)
 
 
-def _digits(match: re.Match[str]) -> str:
+def _convert_chinese_number(match: re.Match[str]) -> str:
     whole, decimals, behind = match["whole"], match["decimals"], match["behind"]
     half = _HALF.match(behind)
     if not _HAS_CHINESE.search(whole) and not half:
@@ -136,26 +138,26 @@ def _digits(match: re.Match[str]) -> str:
     if half:
         number, behind = number + Fraction(1, 2), behind.replace("半", "", 1)
     sign = "-" if match["sign"] else ""
-    return f"{sign}{_written(number)}{behind}"
+    return f"{sign}{_write_decimal(number)}{behind}"
 
 
-def _fraction(match: re.Match[str]) -> str:
+def _convert_chinese_fraction(match: re.Match[str]) -> str:
     whole, bottom, top = match.groups()
     if bottom in ("百", "千") and not whole:
         value = chinese_number(top)
         if value is None:
             return match[0]
-        return f"{_written(value)}%" if bottom == "百" else _written(value / 1000)
+        return f"{_write_decimal(value)}%" if bottom == "百" else _write_decimal(value / 1000)
     numbers = [chinese_number(part) for part in (bottom, top)]
     before = chinese_number(whole) if whole else Fraction(0)
     if None in numbers or before is None or not numbers[0]:
         return match[0]
-    below, above = (_written(number) for number in numbers if number is not None)
-    return f"{_written(before) if whole else ''}\\frac{{{above}}}{{{below}}}"
+    below, above = (_write_decimal(number) for number in numbers if number is not None)
+    return f"{_write_decimal(before) if whole else ''}\\frac{{{above}}}{{{below}}}"
 
 
-def _written(number: Fraction) -> str:
-    """Return a decimal; numerals write no other number."""
+def _write_decimal(number: Fraction) -> str:
+    """Write a number, which must have finitely many decimals, as a decimal."""
     if number.denominator == 1:
         return str(number.numerator)
     places = 1

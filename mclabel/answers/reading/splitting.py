@@ -1,4 +1,4 @@
-r"""Cuts a normalised text at its top level: outside of brackets, braces and matrices."""
+r"""Splits a normalised text at its top level, which is outside brackets, braces and matrices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENDS_SHORT_NUMBER = re.compile(r"(?:^|[^\d,.])\d{1,3}(?:,\d{3})*$")
 
 
 def split(text: str, separators: re.Pattern[str]) -> list[str]:
-    """Return the parts between matches of `separators` at the top level, stripped."""
+    """Split a text at the top-level matches of `separators`, and strip the parts."""
     parts, start = [], 0
     for match in separators.finditer(text):
         if _depth_at(text, match.start()):
@@ -28,10 +28,10 @@ def split(text: str, separators: re.Pattern[str]) -> list[str]:
 
 
 def split_commas(text: str) -> list[str]:
-    """Return the parts between commas or semicolons, without tearing 1,234 where a group is meant.
+    """Split a text at semicolons or, if it has none, at commas that are not thousands separators.
 
-    Where some commas are followed by a space, one that is not and stands between a number of up
-    to three digits and a group of three is a thousands separator.
+    If some commas of the text are followed by a space, a comma without a space between up to three
+    digits and three digits is a thousands separator, as in 1,234.
     """
     if ";" in text:
         parts = split(text, _SEMICOLON)
@@ -55,7 +55,7 @@ def split_commas(text: str) -> list[str]:
 
 
 def split_keeping_space(text: str) -> list[str]:
-    """Return the parts between top-level commas, as they stand."""
+    """Split a text at top-level commas, and keep the spaces of the parts."""
     parts, start = [], 0
     for match in _COMMA.finditer(text):
         if not _depth_at(text, match.start()):
@@ -68,10 +68,13 @@ _COMMA, _SEMICOLON, _SPACED_COMMA = re.compile(","), re.compile(";"), re.compile
 
 
 def enclosed(text: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, str, str] | None:
-    """Return the opening, the inside and the closing, if one pair of brackets holds all of the
-    text.
+    """Return the opening bracket, the inside and the closing bracket of a text that one pair of
+    brackets encloses; None for any other text.
 
-    `pairs` may mix brackets, as half-open intervals do.
+    Args:
+        text: a normalised text.
+        pairs: allowed pairs of brackets. A pair may have different kinds, as for half-open
+            intervals.
     """
     for opening, closing in pairs:
         if not (text.startswith(opening) and text.endswith(closing)):
@@ -85,7 +88,7 @@ def enclosed(text: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, str, str
 
 
 def is_balanced(text: str) -> bool:
-    """Return whether every bracket is closed."""
+    """Return whether every bracket of a text is closed."""
     depths = _depths(text)
     return depths is not None and (not depths or depths[-1][1] == 0)
 
@@ -106,8 +109,8 @@ def _depth_at(text: str, position: int) -> int:
 
 @lru_cache(maxsize=64)
 def _depths(text: str) -> tuple[tuple[int, int], ...] | None:
-    """Return the positions where the depth of nesting changes, and to what; None if it falls below
-    zero.
+    """Return the index of each bracket with the depth of nesting after it; None if a closing
+    bracket has no opening one.
     """
     changes, depth = [], 0
     for match in _BRACKET.finditer(text):

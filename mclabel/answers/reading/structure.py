@@ -1,8 +1,12 @@
-"""Reads a normalised answer into a `Form`: first the whole text, then its parts."""
+"""Parses a normalised answer to a `Form`: first the whole text, then its parts.
+
+The argument `part` of the functions parses one part of the text.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 
@@ -12,7 +16,7 @@ from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.groups import read_group, read_matrix
 from mclabel.answers.reading.numerals import leading_number, number_in_words
 from mclabel.answers.reading.relations import read_relation, read_union
-from mclabel.answers.reading.remarks import read_remarked, read_tending, without_remark
+from mclabel.answers.reading.remarks import read_remarked, read_tending, remove_remark
 from mclabel.answers.reading.scalars import (
     read_based,
     read_choice,
@@ -46,9 +50,10 @@ from mclabel.answers.values.literals import Literal, read_literal
 from mclabel.answers.values.monomials import NotClosed
 
 MAX_DEPTH = 12
-"""Largest depth of collections in collections."""
+"""Maximum depth of nested collections."""
 MAX_LENGTH = 800
-"""Length of a text, in characters, above which it is a number or opaque."""
+"""Maximum number of characters of a text that is parsed. A longer text that is not a number is
+opaque."""
 
 _JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))++|(?<![\s,;:=])[\s,;:=]++$|\s[-+*/]$|(?<!\.)\.$")
 _LEAD = re.compile(
@@ -62,7 +67,7 @@ _CHOSEN = re.compile(
     r"(?: (?:only|together)| (?:are|is)(?: both| all)?(?: the)?"
     r" (?:correct|true|right)(?: (?:options|choices|answers|statements))?)?"
 )
-"""Pattern of several choices with a remark that they are right."""
+"""Several option letters, perhaps with a remark that they are correct."""
 _ABOUT = re.compile(
     r"(?:approximately|approx\.?|about|roughly|around|nearly|almost|exactly) (?=[-$€£\d.\\])",
     re.IGNORECASE,
@@ -87,7 +92,7 @@ _PARAMETER = re.compile(
     r"(?P<told>∈ ?ℝ|is an? (?:real |arbitrary |any )*(?:constant|number|scalar|parameter)"
     r"(?: of integration)?|\)?(?=$))\)?$"
 )
-"""A condition behind a family that says that a letter is any number."""
+"""A condition after a family of functions: a letter is an arbitrary number."""
 _CONSTANT_WORDS = ("constant", "ℝ", "number", "scalar", "parameter")
 _FREE_LETTERS = frozenset("abcdkmCKABD")
 _PRODUCT = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{1,3}(?![A-Za-z])")
@@ -112,14 +117,14 @@ _SETS = re.compile(
 
 
 def read_form(text: str, depth: int = 0) -> Form:
-    """Return the form of a normalised text; `Opaque` if no other form fits.
+    """Parse a normalised text; return `Opaque` if no other form fits.
 
     Args:
         text: the text as `normalize` returns it.
-        depth: depth of the collections around it.
+        depth: number of collections that enclose the text.
     """
     spend(20 + len(text) // 4)
-    text = _clean(text)
+    text = _clean_text(text)
     if not any(c.isalnum() or c in "∞∅ℝπ{" for c in text):
         return Special("empty text")
     literal = read_literal(text)
@@ -146,13 +151,13 @@ def read_form(text: str, depth: int = 0) -> Form:
     return (
         form
         or _read_counted(text, depth)
-        or _words(text)
+        or _read_words(text)
         or _read_stated_value(text, depth)
         or Opaque(text)
     )
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     text = _JUNK.sub("", text.strip()).strip()
     lead = _LEAD.match(text)
     text = text[lead.end() :] if lead and lead.end() < len(text) else text
@@ -160,14 +165,14 @@ def _clean(text: str) -> str:
     text = text[about.end() :] if about else text
     if " " not in text:
         return text
-    text = without_remark(text)
+    text = remove_remark(text)
     chosen = _CHOSEN.fullmatch(text) if text[0] in "bao(ABCDEFGHIJ" else None
     return chosen[1] if chosen else text
 
 
 def _read_numeral(text: str, depth: int) -> Form | None:
-    """Return a number in words, whose "and" joins no list: `two and a half`, with what it
-    counts.
+    """Parse a number in words, or a text with "and" that begins with one, such as `two and a half
+    hours`. The "and" of such a number does not separate items.
     """
     number = number_in_words(text) if text[0].isalpha() else None
     if number is not None:
@@ -175,12 +180,14 @@ def _read_numeral(text: str, depth: int) -> Form | None:
     return _read_counted(text, depth) if " and " in text else None
 
 
-def _words(text: str) -> Form | None:
+def _read_words(text: str) -> Form | None:
     return Words(plain_words(text)) if is_wordy(text) else None
 
 
 def _read_stated_value(text: str, depth: int) -> Form | None:
-    """Read a value that is stated in a sentence: `the area is 12`."""
+    """Parse a sentence that states a value, such as `the area is 12`; return None for any other
+    text.
+    """
     match = _SENTENCE.fullmatch(text)
     if not match:
         return None
@@ -189,7 +196,9 @@ def _read_stated_value(text: str, depth: int) -> Form | None:
 
 
 def _read_counted(text: str, depth: int) -> Form | None:
-    """Read `five apples` or `two and a half hours`; not `two of them`, nor `half past three`."""
+    """Parse counted things such as `five apples` or `two and a half hours`; return None for other
+    texts, such as `two of them` or `half past three`.
+    """
     counted = leading_number(text) if text[0].isalpha() else None
     if counted is None or counted[1].partition(" ")[0].lower() in _NOT_COUNTED:
         return None
@@ -198,73 +207,92 @@ def _read_counted(text: str, depth: int) -> Form | None:
 
 
 _NOT_COUNTED = frozenset("of in out past to as or and more less fewer times plus minus".split())
-"""Words behind a number that make something else of it."""
+"""Words after which a number does not count the following things."""
 
 
-def _read_first_fitting(text: str, part: Reader) -> Form | None:  # noqa: C901, PLR0912  (kinds in order)
-    """Return the first kind of answer that fits, from the most to the least special."""
+def _read_first_fitting(text: str, part: Reader) -> Form | None:
+    """Parse a text as the first kind of form that fits, from the most to the least specific."""
     affirmed = _AFFIRMED.match(text)
     if affirmed:
         return Words((affirmed[1].lower(),))
     text = _without_condition(text)
-    if " " in text:
-        remarked = read_remarked(text, part)
-        if remarked is not None:
-            return remarked
-    if text[-1].isupper() or text.endswith("}"):
-        named = _GEOMETRY.fullmatch(text)
-        if named:
-            return _read_name(named[2])
-    congruence = _CONGRUENCE.fullmatch(text) if "\\equiv" in text else None
-    if congruence:
-        return _read_congruence(congruence, part)
-    if "\\to" in text and "\\lim" not in text:
-        steps = split(text, _ARROW)
-        if len(steps) > 1 and all(steps):
-            return read_tending(steps, part) or Sequence("tuple", tuple(map(part, steps)))
-    if "..." in text:
-        total = read_progression(text)
-        if total is not None:
-            return Number(Literal(Fraction(total)))
-    form: Form | None = read_clock(text) or read_choice(text, part) or read_ordinal(text)
-    if form is not None:
-        return form
-    if text.isalpha():
-        if len(text) == 1:
-            return Closed(read_expression(text))
-        return _words(text) if is_wordy(text) else _read_name(text)
-    if "\\begin" in text:
-        matrix = read_matrix(text, part)
-        if matrix is not None:
-            return matrix
-    if text[0] in "{\\" and enclosed(text, _BRACES):
-        return read_group(text, part)
-    text = _without_group_commas(text) if "," in text else text
-    text = text.replace(" to ", ":") if _IN_RATIO.fullmatch(text) else text
-    if _SETS.search(text):
-        form = read_union(text) or read_relation(text, part)
+    for read in _READERS_WITH_COMMAS:
+        form = read(text, part)
         if form is not None:
             return form
-    form = (
-        read_compound(text)
-        or read_group(text, part)
-        or (read_ratio(text, part) if ":" in text else None)
-    )
-    if form is not None:
-        return form
-    if "=" in text or "≈" in text:
-        return _read_equation(text, part)
-    if "±" in text or "∓" in text:
-        return _plus_minus(text, part)
+    text = _without_group_commas(text) if "," in text else text
+    text = text.replace(" to ", ":") if _IN_RATIO.fullmatch(text) else text
+    for read in _READERS:
+        form = read(text, part)
+        if form is not None:
+            return form
     return _read_scalar(text)
 
 
+def _read_spaced_remark(text: str, part: Reader) -> Form | None:
+    return read_remarked(text, part) if " " in text else None
+
+
+def _read_geometry(text: str, part: Reader) -> Form | None:
+    if not (text[-1].isupper() or text.endswith("}")):
+        return None
+    named = _GEOMETRY.fullmatch(text)
+    return _read_name(named[2]) if named else None
+
+
+def _read_limit(text: str, part: Reader) -> Form | None:
+    r"""Parse `x \to 3` or `A \to B \to C`."""
+    steps = split(text, _ARROW) if "\\to" in text and "\\lim" not in text else []
+    if len(steps) < 2 or not all(steps):
+        return None
+    return read_tending(steps, part) or Sequence("tuple", tuple(map(part, steps)))
+
+
+def _read_progression(text: str, part: Reader) -> Form | None:
+    total = read_progression(text) if "..." in text else None
+    return None if total is None else Number(Literal(Fraction(total)))
+
+
+def _read_letters(text: str, part: Reader) -> Form | None:
+    """Parse a text of letters alone; it has always a form."""
+    if not text.isalpha():
+        return None
+    if len(text) == 1:
+        return Closed(read_expression(text))
+    return _read_words(text) if is_wordy(text) else _read_name(text)
+
+
+def _read_matrix(text: str, part: Reader) -> Form | None:
+    return read_matrix(text, part) if "\\begin" in text else None
+
+
+def _read_braces(text: str, part: Reader) -> Form | None:
+    if text[0] not in "{\\" or not enclosed(text, _BRACES):
+        return None
+    return _require_form(read_group(text, part))
+
+
+def _read_set(text: str, part: Reader) -> Form | None:
+    return read_union(text) or read_relation(text, part) if _SETS.search(text) else None
+
+
+def _read_ratio(text: str, part: Reader) -> Form | None:
+    return read_ratio(text, part) if ":" in text else None
+
+
+def _require_form(form: Form | None) -> Form:
+    """Return a form; if it is None, end the search, since no later reader may read the text."""
+    if form is None:
+        raise NotClosed
+    return form
+
+
 def _without_condition(text: str) -> str:
-    """Return the text without `, k ∈ Z`; the integer is called n then."""
+    """Remove a condition such as `, k ∈ Z`, and rename the integer to n."""
     if " for " in text:
         text = _FOR_ALL.sub("", text)
     if any(map(text.__contains__, _CONSTANT_WORDS)):
-        text = _without_parameter(text)
+        text = _without_constant_condition(text)
     match = _CONDITION.search(text) if "∈" in text or "integer" in text else None
     if match is None:
         return text
@@ -272,8 +300,8 @@ def _without_condition(text: str) -> str:
     return re.sub(rf"(?<![A-Za-z\\]){match[1]}(?![A-Za-z])", "n", rest) if match[1] else rest
 
 
-def _without_parameter(text: str) -> str:
-    """Return the text without `, where c is any constant`; the constant is called c then."""
+def _without_constant_condition(text: str) -> str:
+    """Remove a condition such as `, where a is any constant`, and rename the constant to c or t."""
     match = _PARAMETER.search(text)
     if match is None or not any(word in match[0] for word in _CONSTANT_WORDS):
         return text
@@ -291,22 +319,25 @@ def _without_parameter(text: str) -> str:
 
 
 def stated_range(text: str) -> str:
-    """Return `Z` or `N` if a normalised text ends in `n ∈ Z` or `n ∈ N`; else an empty text."""
+    """Return `Z` or `N` if a normalised text ends with `n ∈ Z` or `n ∈ N`; empty otherwise."""
     match = _CONDITION.search(text) if "∈" in text else None
     names = re.findall("[ZN]", match["range"] or "") if match else []
     return "N" if match and "+" in match[0] else "".join(names)
 
 
-def _read_congruence(match: re.Match[str], part: Reader) -> Form | None:
-    """Read `x ≡ 2 (mod 3)` by the remainder and the modulus."""
+def _read_congruence(text: str, part: Reader) -> Form | None:
+    """Parse `x ≡ 2 (mod 3)` as a pair of the modulus, in words, and the remainders."""
+    match = _CONGRUENCE.fullmatch(text) if "\\equiv" in text else None
+    if match is None:
+        return None
     modulus = read_expression(match[3]).rational
     if modulus is None or modulus.denominator != 1 or modulus < 2:
-        return None
+        raise NotClosed
     residues = []
     for item in split(match[2], _COMMAS):
         residue = read_expression(item).rational
         if residue is None or residue.denominator != 1:
-            return None
+            raise NotClosed
         residues.append(Number(Literal(residue % modulus)))
     name = Words((f"congruence modulo {modulus}",))
     rest = residues[0] if len(residues) == 1 else Sequence("set", tuple(residues))
@@ -314,9 +345,7 @@ def _read_congruence(match: re.Match[str], part: Reader) -> Form | None:
 
 
 def _without_group_commas(text: str) -> str:
-    """Return the text with 1,234 as 1234, except where the next bracket closes: (1,234) is a
-    pair.
-    """
+    """Write 1,234 as 1234, unless the number is inside brackets: (1,234) is a pair."""
     pieces, end, enclosed = [], len(text), False
     for match in reversed([*_GROUPS.finditer(text)]):
         if len(match[0]) == 1:
@@ -328,7 +357,7 @@ def _without_group_commas(text: str) -> str:
 
 
 def _read_name(text: str) -> Form:
-    """Read letters that may be a name or a product, unless they spell a function or a constant."""
+    """Parse letters that may be a name or a product of variables, or that spell a constant."""
     try:
         value = read_expression(text)
     except NotClosed:
@@ -339,7 +368,7 @@ def _read_name(text: str) -> Form:
 
 
 def _read_scalar(text: str) -> Form | None:
-    """Return one number, formula or quantity."""
+    """Parse a single number, formula or quantity; return None for words."""
     based = read_based(text)
     if based is not None:
         return based
@@ -358,7 +387,7 @@ def _read_scalar(text: str) -> Form | None:
 
 _NEXT_NAME = re.compile(r"[\\ ]{1,4}+(?=[A-Za-z](?:_\{?\w\}?)? ?=)")
 _NAMED = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?)? ?=")
-"""`x = 3 y = 4`: named values with nothing but space between them."""
+"""Start of an equation, for lists of equations separated only by spaces: `x = 3 y = 4`."""
 _NAME = re.compile(
     r"\\(?:d?dot|bar|hat|vec|tilde)\{?[A-Za-z]\}?|"
     r"\\?[A-Za-zπ]+(?:_\{?[A-Za-z\d]+\}?)?'?\s*(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?|"
@@ -369,18 +398,22 @@ _NAME = re.compile(
 
 
 def _read_equation(text: str, part: Reader) -> Form | None:
-    """Read `x = 5`, a relation between variables, or a chain, which is worth its last member."""
-    if not is_balanced(text):
+    """Parse an equation such as `x = 5` or `x + y = 5`. The right side of a chain of equalities is
+    its last member.
+    """
+    if "=" not in text and "≈" not in text:
         return None
+    if not is_balanced(text):
+        raise NotClosed
     if "≈" in text:
-        return _read_approximation(text, part)
+        return _require_form(_read_approximation(text, part))
     sides = [side for side in split(text, _EQUALS) if side]
     if len(sides) > 2:
         named = split(text, _NEXT_NAME)
         if len(named) == len(sides) - 1 and all(_NAMED.match(segment) for segment in named):
             return Sequence("list", tuple(map(part, named)))
     if len(sides) == 1:
-        return part(sides[0]) if len(sides[0]) < len(text) else _read_scalar(text)
+        return part(sides[0]) if len(sides[0]) < len(text) else _require_form(_read_scalar(text))
     left, right = sides[0], sides[-1]
     if _NAME.fullmatch(left):
         return Equation(part(left), part(right), left)
@@ -390,7 +423,7 @@ def _read_equation(text: str, part: Reader) -> Form | None:
 
 
 def _read_approximation(text: str, part: Reader) -> Form | None:
-    """Read `x ≈ 3.14` as an equation, and both sides of `2√3 ≈ 3.46`."""
+    """Parse `x ≈ 3.14` as an equation, and `2√3 ≈ 3.46` as an approximated value."""
     sides = [side for side in split(text, _ALMOST) if side]
     if len(sides) < 2 or sides[0] == sides[-1]:
         return part(sides[0]) if sides and sides[0] != text else None
@@ -402,24 +435,28 @@ def _read_approximation(text: str, part: Reader) -> Form | None:
     return Approximated(part(head), part(tail))
 
 
-def _plus_minus(text: str, part: Reader) -> Form | None:
-    """Return both readings of ±, as two answers."""
+def _read_plus_minus(text: str, part: Reader) -> Form | None:
+    """Parse a text with ± as a list of two values, one for each sign."""
+    if "±" not in text and "∓" not in text:
+        return None
     upper = part(text.replace("±", "+").replace("∓", "-"))
     lower = part(text.replace("±", "-").replace("∓", "+"))
     if isinstance(upper, Opaque) or isinstance(lower, Opaque):
-        return None
+        raise NotClosed
     return Sequence("list", (upper, lower))
 
 
-# Sums of numbers with dots for most of them: `1 + 2 + ... + 100`.
+# Sums of progressions with dots, such as `1 + 2 + ... + 100`.
 
 _SUM = re.compile(r"\d{1,6}(?: ?\+ ?\d{1,6}){1,9} ?\+ ?\.\.\. ?\+ ?\d{1,9}")
 _MAX_TERMS = 200
-"""Largest number of terms of a geometric progression."""
+"""Maximum number of terms of a geometric progression."""
 
 
 def read_progression(text: str) -> int | None:
-    """Return the sum of an arithmetic or, from three terms on, a geometric progression."""
+    """Return the sum of an arithmetic progression or, with at least three terms before the dots, a
+    geometric one; None for any other text.
+    """
     if not _SUM.fullmatch(text):
         return None
     *terms, last = [int(part) for part in re.split(r"[+. ]+", text)]
@@ -430,10 +467,10 @@ def read_progression(text: str) -> int | None:
             count = (last - terms[0]) // step + 1
             return count * (terms[0] + last) // 2
         return None
-    return _geometric(terms, last) if len(terms) > 2 else None
+    return _geometric_sum(terms, last) if len(terms) > 2 else None
 
 
-def _geometric(terms: list[int], last: int) -> int | None:
+def _geometric_sum(terms: list[int], last: int) -> int | None:
     first, second = terms[:2]
     if first == 0 or second % first or second <= first:
         return None
@@ -447,3 +484,30 @@ def _geometric(terms: list[int], last: int) -> int | None:
             return total if term == last else None
         term *= ratio
     return None
+
+
+_READERS_WITH_COMMAS: tuple[Callable[[str, Reader], Form | None], ...] = (
+    _read_spaced_remark,
+    _read_geometry,
+    _read_congruence,
+    _read_limit,
+    _read_progression,
+    lambda text, part: read_clock(text),
+    read_choice,
+    lambda text, part: read_ordinal(text),
+    _read_letters,
+    _read_matrix,
+    _read_braces,
+)
+"""Readers of texts whose numbers may still have commas between thousands, in the order in which
+they are tried. A reader returns None if the text is of another kind. It raises `NotClosed` if the
+text is of its kind but has no form, so that no later reader is tried."""
+_READERS: tuple[Callable[[str, Reader], Form | None], ...] = (
+    _read_set,
+    lambda text, part: read_compound(text),
+    read_group,
+    _read_ratio,
+    _read_equation,
+    _read_plus_minus,
+)
+"""Readers of texts without commas between thousands, in the order in which they are tried."""

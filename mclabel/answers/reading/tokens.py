@@ -1,8 +1,8 @@
-r"""Cuts a formula into tokens, reads the names among them, and works out operators.
+r"""Splits a formula into tokens, and evaluates operators such as gcd and finite sums.
 
-Operators that stand for a computation (gcd, lcm, max, min, mod, finite sums and products) are
-worked out where all that they take is known exactly, within limits that are fixed before the work
-begins. A sum to a symbol (`\sum_{k=1}^{n} k^2`) becomes the polynomial that it is.
+Operators (gcd, lcm, max, min, mod, finite sums and products) are evaluated if their arguments are
+exact numbers. Limits on the work are checked before the evaluation. A sum whose upper bound is a
+symbol, such as `\sum_{k=1}^{n} k^2`, becomes a polynomial in this symbol.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ GREEK = frozenset(
 _SPELT = {"pi": "π", "theta": "theta", "infty": "∞", "infinity": "∞"}
 _NO_PRODUCT = frozenset("and or not lim sum inf sup det base per the".split())
 _MAX_WORD = 3
-"""Letters in a row beyond this are a word, not a product."""
+"""Maximum number of consecutive letters that are a product of variables. More letters are a
+word."""
 
 
 class Tokens:
-    """A token list and a position in it."""
+    """The tokens of a formula and the index `at` of the next token."""
 
     def __init__(self, text: str) -> None:
         self.tokens: list[str] = []
         self.spaced: list[bool] = []
-        """True if white space stands before the token."""
+        """True for each token that follows white space."""
         for match in _TOKEN.finditer(text):
             digits, command, letters, sign = match.groups()
             space = text[max(0, match.start() - 1)].isspace()
             if letters:
-                self._letters(letters, space)
+                self._append_letters(letters, space)
                 continue
             self.tokens.append(digits or (f"\\{command}" if command else sign))
             self.spaced.append(space)
         self.at = 0
 
-    def _letters(self, letters: str, space: bool) -> None:
-        """Return a function's name, a spelt constant, or a product of single letters."""
+    def _append_letters(self, letters: str, space: bool) -> None:
+        """Append the tokens of a run of letters: a function, a constant, or single variables."""
         if self.tokens[-1:] == ["_"] or self.tokens[-2:] == ["_", "{"] or letters[1:2] == "'":
             self.tokens.append(letters)
             self.spaced.append(space)
@@ -80,16 +81,16 @@ class Tokens:
 
     def next(self) -> str:
         if self.at >= len(self.tokens):
-            raise NotClosed("ends early")
+            raise NotClosed("the formula ends early")
         self.at += 1
         return self.tokens[self.at - 1]
 
     def expect(self, token: str) -> None:
         if self.next() != token:
-            raise NotClosed(f"no {token}")
+            raise NotClosed(f"{token} is missing")
 
     def primes(self) -> str:
-        r"""Read the primes behind a name that are written as a power: `x^{\prime}`."""
+        r"""Read the primes after a name, also those written as a power, as in `x^{\prime}`."""
         if self.peek() == "'":
             self.at += 1
             return "'" + self.primes()
@@ -116,7 +117,7 @@ class Tokens:
         return "".join(parts)
 
     def group(self) -> list[str]:
-        """Return the tokens in the braces that open here, which are passed over."""
+        """Read a group in braces and return the tokens inside."""
         self.expect("{")
         start, depth = self.at, 1
         while depth:
@@ -125,7 +126,7 @@ class Tokens:
         return self.tokens[start : self.at - 1]
 
     def letters_of_group(self) -> str:
-        """Return the letters below an accent: a group, or the letters up to a space."""
+        """Read the letters under an accent: a group, or the letters up to a space."""
         if self.peek() == "{":
             letters = self.group()
         else:
@@ -139,15 +140,19 @@ class Tokens:
 
 EXTREMA = frozenset(("gcd", "lcm", "max", "min"))
 MAX_TERMS = 400
-"""Largest number of terms of a sum or a product that is worked out term by term."""
+"""Maximum number of terms of a sum or a product that is evaluated term by term."""
 MAX_STEPS = 4_000
-"""Terms times tokens of one term."""
+"""Maximum product of the number of terms and the number of tokens per term."""
 MAX_DEGREE = 12
-"""Largest degree of a polynomial that is summed to a symbol."""
+"""Maximum degree of a polynomial in a sum whose upper bound is a symbol."""
 
 
-def extremum(name: str, values: list[Value]) -> Value:
-    """Return gcd, lcm, max or min of rational numbers; other arguments are not supported here."""
+def gcd_or_extremum(name: str, values: list[Value]) -> Value:
+    """Return the gcd, lcm, max or min of rational numbers.
+
+    Raises:
+        NotClosed: an argument is not a rational number, or not an integer for gcd and lcm.
+    """
     numbers = [value.rational for value in values]
     exact = [n for n in numbers if n is not None]
     if not exact or len(exact) < len(numbers):
@@ -156,12 +161,16 @@ def extremum(name: str, values: list[Value]) -> Value:
         return number(max(exact) if name == "max" else min(exact))
     whole = [n.numerator for n in exact if n.denominator == 1]
     if len(whole) < len(exact):
-        raise NotClosed(f"{name} of numbers that are not whole")
+        raise NotClosed(f"{name} of numbers that are not integers")
     return number(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
 
 
 def remainder(left: Value, right: Value) -> Value:
-    """Return `a mod b` for whole numbers, b positive."""
+    """Return `a mod b`.
+
+    Raises:
+        NotClosed: a or b is not an integer, or b is not positive.
+    """
     a, b = left.rational, right.rational
     if a is None or b is None or a.denominator != 1 or b.denominator != 1 or b <= 0:
         raise NotClosed("a remainder of formulas")
@@ -174,26 +183,32 @@ def accumulate(
     """Return the sum or product of `term` from `low` to `high`.
 
     Args:
-        low: lower end, a whole number.
-        high: upper end, a whole number, or a formula to which a polynomial is summed.
-        term: the term at a value of the index.
-        product: multiply instead of adding.
+        low: lower bound, an integer.
+        high: upper bound: an integer, infinity, or a formula if the terms are a polynomial or a
+            geometric progression.
+        term: function that returns the term for a value of the index.
+        product: True for a product, False for a sum.
         num_tokens: number of tokens of one term, for the limit on the work.
+
+    Raises:
+        NotClosed: the bounds or terms are not supported, or there are too many terms.
     """
     first, last = low.rational, high.rational
     if first is None or first.denominator != 1:
-        raise NotClosed("a sum that does not begin at a number")
+        raise NotClosed("a sum whose lower bound is not an integer")
     if last is None:
         if product:
-            raise NotClosed("a product to a symbol")
+            raise NotClosed("a product whose upper bound is a symbol")
         ratio = _ratio(term)
         if ratio is not None:
-            return _geometric(term(low), ratio, low, high)
+            return _geometric_sum(term(low), ratio, low, high)
         if high.num == INFINITE:
             return _zeta(term(atom(_INDEX)), int(first))
-        return algebra.add(_summed(term, high), algebra.negate(_summed(term, number(first - 1))))
+        return algebra.add(
+            _sum_polynomial(term, high), algebra.negate(_sum_polynomial(term, number(first - 1)))
+        )
     if last.denominator != 1:
-        raise NotClosed("a sum that does not end at a whole number")
+        raise NotClosed("a sum whose upper bound is not an integer")
     count = last - first + 1
     if count > MAX_TERMS or count * num_tokens > MAX_STEPS:
         raise NotClosed("a long sum")
@@ -209,7 +224,7 @@ INFINITE: Polynomial = {frozenset((("∞", 1),)): 1}
 
 
 def _ratio(term: Callable[[Value], Value]) -> Fraction | None:
-    """Return the rational quotient of successive terms, if it is the same everywhere."""
+    """Return the rational quotient of successive terms if it is constant; None otherwise."""
     index = atom(_INDEX)
     here, next_one = term(index), term(algebra.add(index, number(1)))
     if not here.num or _INDEX not in algebra.symbols(here):
@@ -218,7 +233,7 @@ def _ratio(term: Callable[[Value], Value]) -> Fraction | None:
     return ratio if ratio not in (0, 1) else None
 
 
-def _geometric(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
+def _geometric_sum(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
     if high.num == INFINITE:
         if abs(ratio) >= 1:
             raise NotClosed("a series that does not converge")
@@ -229,7 +244,7 @@ def _geometric(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
 
 
 def _zeta(term: Value, first: int) -> Value:
-    """Return the sum of c/k^s to infinity for even s: Euler's multiples of π^s."""
+    """Return the infinite sum of c/k^s for even s, a rational multiple of π^s (Euler)."""
     if first != 1 or term.den is not UNIT or len(term.num) != 1:
         raise NotClosed("a series that is not known here")
     ((mono, coefficient),) = term.num.items()
@@ -242,7 +257,7 @@ def _zeta(term: Value, first: int) -> Value:
     return algebra.multiply(number(factor * coefficient), power(atom("π"), number(s)))
 
 
-def _summed(term: Callable[[Value], Value], high: Value) -> Value:
+def _sum_polynomial(term: Callable[[Value], Value], high: Value) -> Value:
     """Return the sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
     general = term(atom(_INDEX))
     if general.den is not UNIT:
@@ -252,10 +267,10 @@ def _summed(term: Callable[[Value], Value], high: Value) -> Value:
         exponents = dict(mono)
         degree = exponents.pop(_INDEX, 0)
         if degree.denominator != 1 or not 0 <= degree <= MAX_DEGREE:
-            raise NotClosed("a sum of what is no polynomial")
+            raise NotClosed("a sum of terms that are not polynomials")
         rest: Polynomial = {frozenset(exponents.items()): coefficient}
         if _INDEX in algebra.symbols(Value(rest, UNIT)):
-            raise NotClosed("a sum of what is no polynomial")
+            raise NotClosed("a sum of terms that are not polynomials")
         faulhaber = _faulhaber(int(degree), high)
         total = algebra.add(total, algebra.multiply(Value(rest, UNIT), faulhaber))
     return total

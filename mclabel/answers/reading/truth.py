@@ -1,6 +1,4 @@
-"""Reader of sentences that only say that something is true or false: `The statement is not
-true.`
-"""
+"""Parser of sentences that only call a statement true or false: `The statement is not true.`"""
 
 from __future__ import annotations
 
@@ -27,14 +25,13 @@ _TOLD_TWICE = re.compile(
 )
 _WORDS = ("true", "false", "correct", "valid", "hold", "wrong")
 MAX_LENGTH = 260
-"""Characters of such a sentence."""
+"""Maximum number of characters of such a sentence."""
 NAMES_CLAIM = re.compile(rf"\b{_CLAIM}\b", re.IGNORECASE)
+"""A word for a statement, such as "claim"."""
 
 
 def read_truth(text: str) -> str | None:
-    """Return `true` or `false` where a text says just that of a statement; None for any other
-    text.
-    """
+    """Return `true` or `false` if a text only calls a statement so; None for any other text."""
     lower = text.lower() if len(text) <= MAX_LENGTH else ""
     if not any(word in lower for word in _WORDS):
         return None

@@ -1,4 +1,4 @@
-"""Answers in words: names, and the phrases that stand for a set or for infinity."""
+"""Comparison of answers in words, and phrases that stand for a set or for infinity."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PHRASES = {
     ),
 }
 SPECIAL = {phrase: name for name, phrases in _PHRASES.items() for phrase in phrases.split("|")}
-"""Lower-case phrases and what they stand for."""
+"""Names of special values by the lower-case phrases that stand for them."""
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+")
 _FILLERS = frozenset(
@@ -72,7 +72,7 @@ _CONTRARY = frozenset("not no never neither nor or and but except non isn't aren
 
 
 def plain_words(text: str) -> tuple[str, ...]:
-    """Return the words of a text in lower case, without those that add nothing at its start."""
+    """Return the words of a text in lower case, without filler words at its start."""
     words = [word.lower() for word in _WORD.findall(text)]
     words[:1] = [_SHORT_NAMES.get(word, word) for word in words[:1]]
     while len(words) > 1 and words[0] in _FILLERS:
@@ -92,7 +92,7 @@ def is_wordy(text: str) -> bool:
 
 _WORDY = re.compile(r"(?:[^\W\d_]|[ .,;:!?'()/&-])+|[^\W\d_]{3,}(?:,? (?:[^\W\d_]{2,}|\d{1,4}))+")
 _CALL = re.compile(r"[A-Za-z]\((?!e?s\))")
-"""A function of something, not a word; `apple(s)` is one."""
+"""A function call such as `f(x)`. The brackets of `apple(s)` are not a call."""
 _FUNCTIONS = frozenset("sqrt sinh cosh tanh arcsin arccos arctan cbrt alpha beta theta".split())
 _SHORT = frozenset(
     "yes no not odd one two six ten red day may jun jul jan feb mar apr aug sep oct nov dec mon "
@@ -103,12 +103,14 @@ _SHORT = frozenset(
 
 
 def is_open(words: tuple[str, ...]) -> bool:
-    """Return whether words that hold a number do not say that it is not meant: `not 7`."""
+    """Return whether words with a number contain no negation or contrast, such as `not 7`."""
     return _CONTRARY.isdisjoint(words)
 
 
 def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
-    """Return whether two word answers agree; None where one says more than the other."""
+    """Return whether two answers in words are equal; None if one contains the other and further
+    meaningful words.
+    """
     if answer[:1] == gold[:1] == (DATE,):
         return same_dates(answer, gold)
     if len(answer) == len(gold) == 1:

@@ -1,1 +1,1 @@
-"""Values of answers: exact numbers, closed forms, units, sets, and arithmetic on them."""
+"""Values of answers (exact numbers, closed forms, units and sets) and arithmetic with them."""

@@ -1,11 +1,14 @@
 """Exact arithmetic on closed forms: rational functions over Q with radicals, π, e, i and logs.
 
-A value is a quotient of two sums of monomials. A monomial maps atoms to exponents: a prime has a
-fractional exponent in (0, 1) (so √12 is 2·3^½), `i` has 1, a symbol any. Products of such radicals
-of primes are linearly independent over Q (Besicovitch 1940), and π, e, logs of primes and symbols
-are treated as independent of everything, so two values built from these alone are equal exactly
-if their canonical forms are. Roots of sums and functions of an argument are opaque atoms: equal
-forms still mean equal values, different forms mean nothing, and `is_canonical` says so.
+A value is a quotient of two sums of monomials. A monomial maps atoms to exponents. The exponent of
+a prime is a fraction in (0, 1), so that √12 is 2·3^½. The exponent of `i` is 1. A symbol has any
+exponent.
+
+Products of such radicals of primes are linearly independent over Q (Besicovitch 1940). π, e,
+logarithms of primes and symbols are treated as independent of everything else. Two values that are
+built only from these atoms are therefore equal if and only if their canonical forms are equal.
+Roots of sums and functions of an argument are opaque atoms. With opaque atoms, equal forms still
+imply equal values, but different forms imply nothing. `is_canonical` returns False for such values.
 """
 
 from __future__ import annotations
@@ -31,14 +34,16 @@ from mclabel.answers.values.monomials import (
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A closed form. Compare with `same_form`, not with `==`."""
+    """A closed form. Values must be compared by `same_form`, not by `==`."""
 
     num: Polynomial
+    """Numerator."""
     den: Polynomial
+    """Denominator; the constant `UNIT` itself if it is 1."""
 
     @property
     def rational(self) -> Fraction | None:
-        """Its value where it is a rational number."""
+        """The value as a fraction; None if it is not a rational number."""
         if self.den is not UNIT or len(self.num) > 1:
             return None
         if not self.num:
@@ -48,24 +53,24 @@ class Value:
 
 
 def number(value: int | Fraction) -> Value:
-    """Return a rational number."""
+    """Return the closed form of a rational number."""
     if isinstance(value, Fraction) and value.denominator == 1:
         value = value.numerator
     return Value({NO_ATOMS: value} if value else {}, UNIT)
 
 
 def atom(name: Atom) -> Value:
-    """Return a symbol, a constant or a function of something."""
+    """Return the closed form of a single atom: a symbol, a constant or a function of arguments."""
     return Value({frozenset(((name, 1),)): 1}, UNIT)
 
 
 def key(value: Value) -> tuple[object, object]:
-    """Return a hashable key; equal keys mean equal values."""
+    """Return a hashable key of a value. Equal keys imply equal values."""
     return frozenset(value.num.items()), frozenset(value.den.items())
 
 
 def add(a: Value, b: Value) -> Value:
-    """Return the sum."""
+    """Return a + b."""
     if a.den is b.den or a.den == b.den:
         return Value(add_terms(a.num, b.num), a.den)
     return Value(
@@ -75,18 +80,18 @@ def add(a: Value, b: Value) -> Value:
 
 
 def negate(a: Value) -> Value:
-    """Return the opposite."""
+    """Return -a."""
     return Value({m: -c for m, c in a.num.items()}, a.den)
 
 
 def multiply(a: Value, b: Value) -> Value:
-    """Return the product."""
+    """Return a · b."""
     den = a.den if b.den is UNIT else b.den if a.den is UNIT else multiply_terms(a.den, b.den)
     return Value(multiply_terms(a.num, b.num), den)
 
 
 def divide(a: Value, b: Value) -> Value:
-    """Return the quotient.
+    """Return a / b.
 
     Raises:
         NotClosed: `b` is zero.
@@ -95,8 +100,8 @@ def divide(a: Value, b: Value) -> Value:
 
 
 def same_form(a: Value, b: Value) -> bool:
-    """Return whether both have one canonical form: then they are equal wherever both are
-    defined.
+    """Return whether two values have the same canonical form, so that they are equal wherever both
+    are defined.
     """
     if a.den is b.den or a.den == b.den:
         left, right = a.num, b.num
@@ -106,12 +111,12 @@ def same_form(a: Value, b: Value) -> bool:
 
 
 def is_canonical(a: Value) -> bool:
-    """Return whether a value of another form is another value."""
+    """Return whether two such values with different canonical forms are different values."""
     return all(_plain_atom(x) for part in (a.num, a.den) for mono in part for x, _ in mono)
 
 
 def symbols(a: Value) -> frozenset[str]:
-    """Return the free symbols, also those inside of functions."""
+    """Return the names of the free symbols of a value, including those inside functions."""
     names: set[str] = set()
     waiting: list[Monomial] = [*a.num, *a.den]
     while waiting:
@@ -123,22 +128,27 @@ def symbols(a: Value) -> frozenset[str]:
     return frozenset(names - {"π", "e", "i"})
 
 
-def renamed(a: Value, names: Mapping[str, str]) -> Value:
-    """Return the value with other names for its symbols, also inside of functions."""
+def rename_symbols(a: Value, names: Mapping[str, str]) -> Value:
+    """Rename the symbols of a value, including those inside functions.
+
+    Args:
+        a: the value.
+        names: new names by old names. Other symbols keep their names.
+    """
 
     def monomial(mono: Monomial) -> Monomial:
-        return frozenset((one(x), n) for x, n in mono)
+        return frozenset((rename_atom(x), n) for x, n in mono)
 
     def key_of(part: Any) -> Any:
         return tuple(frozenset((monomial(m), c) for m, c in half) for half in part)
 
-    def one(x: Atom) -> Atom:
+    def rename_atom(x: Atom) -> Atom:
         if isinstance(x, str):
             return names.get(x, x)
         if isinstance(x, int) or x[0] == "ln":
             return x
         if x[0] == "^":
-            return ("^", one(x[1]), monomial(x[2]))
+            return ("^", rename_atom(x[1]), monomial(x[2]))
         return (x[0], *map(key_of, x[1:]))
 
     num, den = ({monomial(m): c for m, c in half.items()} for half in (a.num, a.den))
@@ -146,8 +156,9 @@ def renamed(a: Value, names: Mapping[str, str]) -> Value:
 
 
 def _plain_atom(x: Atom) -> bool:
-    """Return whether an atom is plain: b^m is plain if m is a product of symbols, as 2^(ln 3) is
-    3^(ln 2).
+    """Return whether an atom has a canonical form.
+
+    A power b^m has one only if m is a product of symbols: 2^(ln 3) and 3^(ln 2) are equal.
     """
     if not isinstance(x, tuple) or x[0] == "ln":
         return True
@@ -155,10 +166,10 @@ def _plain_atom(x: Atom) -> bool:
 
 
 def inverse(a: Value) -> Value:
-    """Return one over a value.
+    """Return 1 / a.
 
     Raises:
-        NotClosed: the value is zero.
+        NotClosed: `a` is zero.
     """
     if not a.num:
         raise NotClosed("division by zero")
@@ -170,20 +181,22 @@ def inverse(a: Value) -> Value:
     return Value(multiply_terms(a.den, scaled), UNIT)
 
 
-# Identities between sine and cosine of one argument, by sin² + cos² = 1.
+# Identities between the sine and cosine of the same argument, by sin² + cos² = 1.
 #
-# Tangent and the others are written as quotients of the two when they are read. A sum whose sines
-# have been reduced to the first power is zero exactly if all its coefficients are, for one
-# argument.
+# The parser writes the tangent and related functions as quotients of sine and cosine. After all
+# powers of the sine are reduced to at most the first, a sum with a single argument is zero if and
+# only if all of its coefficients are zero.
 
 _MAX_ATOMS = 6
+"""Maximum number of different sines and cosines in a sum that is tested by identities."""
 _MAX_POWER = 12
+"""Maximum power of a sine that is reduced."""
 
 
 def vanishes(terms: Polynomial) -> bool:
-    """Return whether a sum of monomials is zero, as it stands or by sin² + cos² = 1.
+    """Return whether a sum of monomials is zero, perhaps by sin² + cos² = 1.
 
-    False where it is not seen to be: of high powers, or of too many terms.
+    The result is also False if the sum is too large for this test.
     """
     if not terms:
         return True
@@ -193,17 +206,19 @@ def vanishes(terms: Polynomial) -> bool:
     if not waves or len(waves) > _MAX_ATOMS:
         return False
     try:
-        terms = _cleared(terms, waves)
+        terms = _clear_negative_powers(terms, waves)
         for wave in waves:
             if wave[0] == "sin":
-                terms = _reduced(terms, wave, ("cos", wave[1]))
+                terms = _replace_sine_squares(terms, wave, ("cos", wave[1]))
     except NotClosed:
         return False
     return not terms
 
 
-def _cleared(terms: Polynomial, waves: set[tuple[object, ...]]) -> Polynomial:
-    """Return the sum times what makes all powers of the waves positive."""
+def _clear_negative_powers(terms: Polynomial, waves: set[tuple[object, ...]]) -> Polynomial:
+    """Multiply a sum by powers of sines and cosines, so that none of them has a negative
+    exponent.
+    """
     lowest: dict[Atom, int | Fraction] = {}
     for mono in terms:
         for x, exponent in mono:
@@ -214,8 +229,8 @@ def _cleared(terms: Polynomial, waves: set[tuple[object, ...]]) -> Polynomial:
     return multiply_terms(terms, {frozenset((x, -n) for x, n in lowest.items()): 1})
 
 
-def _reduced(terms: Polynomial, sine: Atom, cosine: Atom) -> Polynomial:
-    """Return the sum without squares of one sine."""
+def _replace_sine_squares(terms: Polynomial, sine: Atom, cosine: Atom) -> Polynomial:
+    """Replace sin² by 1 - cos² in a sum, for one argument."""
     total: Polynomial = {}
     for mono, coefficient in terms.items():
         exponents = dict(mono)

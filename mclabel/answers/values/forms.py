@@ -1,6 +1,6 @@
-"""Forms that an answer can have: numbers, formulas, collections, sets of reals, words.
+"""Forms of parsed answers: numbers, formulas, collections, sets of reals, words.
 
-`added`, `scaled`, `product` and `determinant` compute with matrices whose entries are closed forms.
+The functions for matrices, such as `product` and `determinant`, compute with grids of closed forms.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from mclabel.answers.values.units import Unit
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A rational number written as such."""
+    """A rational number that is written as a number, such as 3/4 or 0.75."""
 
     literal: Literal
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A formula that is exact arithmetic to us."""
+    """A formula whose value exact arithmetic can represent."""
 
     value: Value
     digits: str = ""
-    """The text in upper case where it could be a number in a base above ten: `2A`."""
+    """Text in upper case if it may be a number in a base above ten, such as `2A`; else empty."""
     magnitude: Literal | None = None
-    """The number that it is if its letters scale it: `2.6B`, `3k`."""
+    """Value of a number such as `2.6B` or `3k` if its letter is a magnitude; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Several letters and nothing else: a name such as ABC, or a product such as xy."""
+    """A text of several letters, which is a name such as ABC or a product such as xy."""
 
     letters: str
     value: Value | None
-    """The letters read as a product; None where they are too many for one."""
+    """Product of the letters; None if there are too many letters for a product."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A formula that only sympy can read."""
+    """A text that only sympy may be able to parse."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An amount of something; percent and degrees too."""
+    """An amount with a unit, including percentages and degrees."""
 
     amount: Form
     unit: Unit
@@ -61,24 +61,26 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Several answers."""
+    """A collection of several values."""
 
     kind: OneOf["tuple", "list", "set", "bracket", "alternatives"]
-    """`list` is bare (1, 2), `bracket` is [1, 2], `alternatives` are joined by "or"."""
+    """Notation of the collection: `tuple` is (1, 2), `list` is 1, 2 without brackets, `set` is
+    {1, 2}, `bracket` is [1, 2], and `alternatives` are joined by "or"."""
     items: tuple[Form, ...]
     single: Form | None = None
-    """The form if the collection may be one value: 2,74 with a decimal comma, the point C(10, 3) a
-    binomial."""
+    """The single value that the text may also denote: 2,74 with a decimal comma, or the binomial
+    coefficient C(10, 3). None if there is no such value."""
     ordered: bool = False
-    """True for a bare list whose order counts, as it goes on (1, 3, 5, ...)."""
+    """True for a list with final dots (1, 3, 5, ...), whose order counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approximated:
-    """A value with an approximation behind it: `2√3 ≈ 3.46`."""
+    """A value followed by its approximation: `2√3 ≈ 3.46`."""
 
     exact: Form
     stated: Form
+    """The approximation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,50 +89,55 @@ class Remarked:
 
     value: Form
     remark: Form | None
-    """The value said in another way; None where a condition limits the claim."""
+    """The value in other words or notation; None if there is a condition instead."""
     condition: str
-    """The condition as it is written; empty if there is none."""
+    """The condition as the answer writes it; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One interval; a point where both ends are one closed value."""
+    """An interval, or a single point if both ends are the same closed end."""
 
     low: Value | None
-    """None is minus infinity."""
+    """Lower end; None for minus infinity."""
     low_closed: bool
+    """True if the lower end belongs to the interval."""
     high: Value | None
+    """Upper end; None for infinity."""
     high_closed: bool
+    """True if the upper end belongs to the interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reals:
-    """A union of intervals, disjoint and in order."""
+    """A set of real numbers as a union of disjoint intervals in increasing order."""
 
     pieces: tuple[Piece, ...]
     variable: str = ""
-    """Variable of the inequality that the set was read from, if any."""
+    """Variable of the inequality that the set was parsed from; empty for other notations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """An inequality in several variables: `difference` is positive, or not negative."""
+    """An inequality in several variables, in the form `difference` > 0 or `difference` ≥ 0."""
 
     difference: Value
     strict: bool
+    """True for >, False for ≥."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Rows of entries."""
+    """A matrix or its determinant."""
 
     rows: tuple[tuple[Form, ...], ...]
     determinant: bool = False
+    """True if the matrix is between vertical bars, which denote its determinant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """3:5 or 1:2:3."""
+    """A ratio such as 3:5 or 1:2:3."""
 
     terms: tuple[Form, ...]
 
@@ -142,8 +149,9 @@ class Clock:
     seconds: int
     """Seconds since midnight, or since the last 12 o'clock if `half` is empty."""
     half: OneOf["", "am", "pm", "24"]
+    """Half of the day, `24` for a 24-hour time such as 16:30, or empty if it is not stated."""
     ratio: Ratio | None = None
-    """The time read as a ratio, where it names no half of the day."""
+    """The ratio that the text may also denote; None if the text has am or pm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,33 +165,36 @@ class Based:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A letter of multiple choice, with what it stands for if that is given."""
+    """An option of a multiple-choice problem."""
 
     letter: str
     content: Form | None
+    """Content of the option; None if the answer gives only the letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """Two sides; `label` where the left one only names what the right one is."""
+    """An equation, or a value with a name."""
 
     left: Form
     right: Form
     label: str
+    """Name of the value on the right side, such as `x` or `f(x)`; empty for other equations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Plain words, lower-cased, without articles."""
+    """Words in lower case, without filler words at the start."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """`no solution`, `∞`, `-∞`, `undefined`, `infinitely many`, `empty text`."""
+    """A special value that is not a number, such as infinity."""
 
     name: str
+    """For example `no solution`, `all reals`, `∞`, `-∞`, `undefined` or `empty text`."""
 
 
 Form = (
@@ -192,11 +203,11 @@ Form = (
 )  # fmt: skip
 
 Reader = Callable[[str], Form]
-"""Function that reads a part of a text."""
+"""A function that parses a part of a text."""
 
 
 def value_of(form: Form) -> Value | None:
-    """Return the closed form of a number or a formula, else None."""
+    """Return the closed form of a number, formula or product of letters; None for other forms."""
     match form:
         case Number(literal):
             return number(literal.value)
@@ -206,21 +217,21 @@ def value_of(form: Form) -> Value | None:
 
 
 Grid = tuple[tuple[Value, ...], ...]
-"""Rows of equal length."""
+"""Rows of equal length, whose entries are closed forms."""
 
 
 def entries(matrix: Matrix) -> Grid | None:
-    """Return the entries of a matrix; None if an entry is not a formula."""
+    """Return the entries of a matrix as closed forms; None if an entry is not a closed form."""
     rows = tuple(tuple(map(value_of, row)) for row in matrix.rows)
     defined_rows = tuple(tuple(value for value in row if value is not None) for row in rows)
     return defined_rows if [*map(len, defined_rows)] == [*map(len, rows)] else None
 
 
-def added(left: Grid, right: Grid) -> Grid:
-    """Return the sum.
+def add_matrices(left: Grid, right: Grid) -> Grid:
+    """Return the sum of two matrices.
 
     Raises:
-        NotClosed: the two have different shapes.
+        NotClosed: the matrices have different shapes.
     """
     if [*map(len, left)] != [*map(len, right)]:
         raise NotClosed("matrices of different shapes")
@@ -230,16 +241,16 @@ def added(left: Grid, right: Grid) -> Grid:
     )
 
 
-def scaled(factor: Value, grid: Grid) -> Grid:
-    """Return a number times a matrix."""
+def scale_matrix(factor: Value, grid: Grid) -> Grid:
+    """Return the product of a number and a matrix."""
     return tuple(tuple(algebra.multiply(factor, value) for value in row) for row in grid)
 
 
 def product(left: Grid, right: Grid) -> Grid:
-    """Return the matrix product.
+    """Return the product of two matrices.
 
     Raises:
-        NotClosed: the two cannot be multiplied.
+        NotClosed: the shapes of the matrices do not fit.
     """
     if len(left[0]) != len(right):
         raise NotClosed("matrices that cannot be multiplied")
@@ -257,8 +268,8 @@ def _dot(row: tuple[Value, ...], column: list[Value]) -> Value:
 
 
 def determinant(grid: Grid) -> Value | None:
-    """Return the determinant by cofactors of the first row; None if the grid is not square, or too
-    large.
+    """Return the determinant of a matrix by cofactors of the first row; None if the matrix is not
+    square or is larger than 4×4.
     """
     size = len(grid)
     if any(len(row) != size for row in grid) or size > _MAX_DETERMINANT:

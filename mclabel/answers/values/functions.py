@@ -1,4 +1,6 @@
-"""Functions of closed forms: exact where the argument allows it, else an opaque atom."""
+"""Functions of closed forms. A result is exact if the argument allows it, otherwise an opaque
+atom.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,28 @@ from mclabel.answers.values.monomials import NO_ATOMS, UNIT, Monomial, NotClosed
 from mclabel.answers.values.sampling import real
 
 MAX_FACTORIAL = 2_000
+"""Largest n for which n! is computed."""
 MAX_LARGE_FACTORIAL = 10**6
-"""Largest factorial; beyond MAX_FACTORIAL they are only written as multiples of a round
-number's."""
+"""Largest supported n of n!. Above `MAX_FACTORIAL`, n! is a multiple of the opaque atom m!, where m
+is a multiple of `_CHUNK`."""
 _CHUNK = 100
 MAX_BINOMIAL = 10**9
-"""Largest upper number of a binomial; the smaller of its lower numbers is held to MAX_CHOSEN."""
+"""Largest n of a binomial coefficient "n choose k"."""
 MAX_CHOSEN = 500
+"""Largest value of min(k, n - k) of a binomial coefficient "n choose k"."""
 MAX_SYMBOLIC_CHOSEN = 12
-"""Largest lower number of a binomial whose upper number is a formula; it becomes a polynomial."""
+"""Largest k of a binomial coefficient "n choose k" that is expanded to a polynomial in a formula
+n, and largest integer c of a factorial (m + c)! that is expanded."""
 
 
 def apply(name: str, argument: Value, base: Value | None) -> Value:
-    """Return the function of that name, `base` being a logarithm's."""
+    """Return the value of a function at an argument.
+
+    Args:
+        name: name of the function as in LaTeX, without the backslash.
+        argument: argument of the function.
+        base: base of `log`; None if it is not stated, and for all other functions.
+    """
     if name == "ln":
         return powers.logarithm(argument)
     if name == "lg":
@@ -44,16 +55,16 @@ def apply(name: str, argument: Value, base: Value | None) -> Value:
     if name in ("sinh", "cosh", "tanh"):
         return _hyperbolic(name, argument)
     if name in ("arcsin", "arccos", "arctan"):
-        return _arc(name, argument)
+        return _inverse_trigonometric(name, argument)
     if name == "abs":
         return absolute(argument)
     if name in ("sqrt", "cbrt"):
         return powers.power(argument, number(Fraction(1, 2 if name == "sqrt" else 3)))
-    return _exact_trigonometric(name, argument) or _wave(name, argument)
+    return _exact_trigonometric(name, argument) or _trigonometric(name, argument)
 
 
 def _hyperbolic(name: str, argument: Value) -> Value:
-    """Return a hyperbolic function by powers of e."""
+    """Return sinh, cosh or tanh of an argument in terms of powers of e."""
     up, down = (
         powers.power(atom("e"), exponent) for exponent in (argument, algebra.negate(argument))
     )
@@ -63,8 +74,10 @@ def _hyperbolic(name: str, argument: Value) -> Value:
     return algebra.divide(difference if name == "sinh" else total, number(2))
 
 
-def _wave(name: str, argument: Value) -> Value:
-    """Return a function's atom; of the trigonometric ones a quotient of sine and cosine."""
+def _trigonometric(name: str, argument: Value) -> Value:
+    """Return tan, cot, sec or csc as a quotient of sine and cosine, and any other function as an
+    opaque atom.
+    """
     sine, cosine = (atom((wave, algebra.key(argument))) for wave in ("sin", "cos"))
     match name:
         case "tan":
@@ -79,7 +92,10 @@ def _wave(name: str, argument: Value) -> Value:
 
 
 def _common_logarithm(n: Fraction) -> int | None:
-    """Return the exponent of a power of ten, the only numbers whose bare log is known."""
+    """Return the exponent of a power of ten; None for any other number.
+
+    A `log` without a base is evaluated only for powers of ten.
+    """
     if n.denominator != 1 or not 0 < n < 10**400:
         return None
     exponent = len(str(n.numerator)) - 1
@@ -87,7 +103,7 @@ def _common_logarithm(n: Fraction) -> int | None:
 
 
 def _exact_trigonometric(name: str, argument: Value) -> Value | None:
-    """Return sin, cos and tan of multiples of 15 degrees."""
+    """Return sin, cos or tan of a multiple of 15 degrees exactly; None for other arguments."""
     turns = algebra.divide(argument, atom("π")).rational
     if turns is None or (turns * 12).denominator != 1 or name not in ("sin", "cos", "tan"):
         return None
@@ -98,8 +114,8 @@ def _exact_trigonometric(name: str, argument: Value) -> Value | None:
     return _sine(twelfths if name == "sin" else twelfths + 6)
 
 
-def _arc(name: str, argument: Value) -> Value:
-    """Return the angle of a sine, cosine or tangent; exact where it is a multiple of 15 degrees."""
+def _inverse_trigonometric(name: str, argument: Value) -> Value:
+    """Return arcsin, arccos or arctan, as a multiple of π if it is a multiple of 15 degrees."""
     wave = "tan" if name == "arctan" else "sin"
     for twelfths in range(-6, 7) if not algebra.symbols(argument) else ():
         angle = algebra.multiply(atom("π"), number(Fraction(twelfths, 12)))
@@ -112,7 +128,7 @@ def _arc(name: str, argument: Value) -> Value:
 
 
 def _sine(twelfths: int) -> Value:
-    """Return the sine of that many twelfths of π."""
+    """Return the sine of `twelfths` · π/12."""
     place = twelfths % 24
     sign = -1 if place > 12 else 1
     place = min(place % 12, 12 - place % 12)
@@ -135,7 +151,11 @@ def _sine(twelfths: int) -> Value:
 
 
 def factorial(value: Value) -> Value:
-    """Return `n!` of an integer within limits."""
+    """Return n! for an integer or a formula n.
+
+    Raises:
+        NotClosed: n is negative, too large, or not an integer.
+    """
     n = value.rational
     if n is None:
         return _symbolic_factorial(value)
@@ -149,7 +169,7 @@ def factorial(value: Value) -> Value:
 
 
 def _symbolic_factorial(value: Value) -> Value:
-    """Return (m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! is n!."""
+    """Return (m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! equals n!."""
     shift = Fraction(value.num.get(NO_ATOMS, 0))
     if value.den is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
         return atom(("factorial", algebra.key(value)))
@@ -163,7 +183,15 @@ def _symbolic_factorial(value: Value) -> Value:
 
 
 def binomial(top: Value, bottom: Value) -> Value:
-    """Return `n` over `k`, both integers within limits."""
+    """Return the binomial coefficient "n choose k".
+
+    Args:
+        top: n, an integer or a formula.
+        bottom: k. If it is not an integer, the result is an opaque atom.
+
+    Raises:
+        NotClosed: n is not an integer, is below k, or is too large.
+    """
     n, k = top.rational, bottom.rational
     if k is None or k.denominator != 1 or not 0 <= k <= MAX_BINOMIAL:
         return atom(("binomial", algebra.key(top), algebra.key(bottom)))
@@ -188,7 +216,7 @@ def _symbolic_binomial(top: Value, k: int) -> Value:
 
 
 def absolute(value: Value) -> Value:
-    """Return the absolute value, exact for a number, an atom for anything with symbols."""
+    """Return the absolute value: exact for a number, an opaque atom for a formula with symbols."""
     if algebra.symbols(value):
         return atom(("abs", algebra.key(_of_either_sign(value))))
     size = real(value)
@@ -198,13 +226,13 @@ def absolute(value: Value) -> Value:
 
 
 def _of_either_sign(value: Value) -> Value:
-    """Return a value that is the same for a formula and its opposite."""
+    """Return the formula or its negative, so that the result is the same for both."""
     first = min(value.num, key=lambda mono: sorted(map(repr, mono)))
     return algebra.negate(value) if value.num[first] < 0 else value
 
 
 def _modulus(value: Value) -> Value:
-    """Return the modulus of a complex number: the root of the sum of the squares of its parts."""
+    """Return the modulus √(a² + b²) of a complex number a + bi."""
     if value.den is not UNIT:
         return algebra.divide(_modulus(Value(value.num, UNIT)), _modulus(Value(value.den, UNIT)))
     parts: tuple[dict[Monomial, int | Fraction], ...] = ({}, {})
@@ -221,7 +249,7 @@ def _modulus(value: Value) -> Value:
 
 
 def rounded(value: Value, *, up: bool) -> Value:
-    """Return the floor or the ceiling."""
+    """Return the ceiling of a value if `up` is true, its floor otherwise."""
     n = value.rational
     if n is None:
         return atom(("ceil" if up else "floor", algebra.key(value)))

@@ -1,6 +1,8 @@
-r"""Numbers written as such: integers, decimals, fractions, mixed, repeating and scientific.
+r"""Parser of number literals: integers, decimals, fractions, mixed numbers, repeating decimals and
+scientific notation.
 
-Their value is an exact rational. A decimal remembers its precision: answers may be rounded to it.
+The value of a literal is an exact rational. The precision of a decimal is recorded, because an
+answer may be rounded to the precision of its gold.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_DIGITS = 1000
-"""Largest number of characters of a literal: Python refuses integers of over 4,300 digits."""
+"""Maximum number of characters of a literal. Python refuses integers of over 4,300 digits."""
 MAX_EXPONENT = 2000
 """Largest exponent of ten in scientific notation."""
 
@@ -21,11 +23,12 @@ class Literal:
 
     value: Fraction
     unit_in_last_place: Fraction | None = None
-    """Unit in the last place of a decimal such as 3.14 (1/100) or 6.02e23 (1e21); None where the
+    """Unit in the last place of a decimal such as 3.14 (1/100) or 6.02e23 (1e21); None if the
     number is exact."""
     num_decimals: int = 0
+    """Number of digits after the decimal point; 0 for an exact number."""
     num_digits: int = 0
-    """Significant ones of a decimal."""
+    """Number of significant digits of a decimal; 0 for an exact number."""
 
 
 _UNSIGNED = r"(?:[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d{0,2}(?: \d{3})+|\d+)(?:\.\d*)?|\.\d+"
@@ -36,7 +39,7 @@ _MIXED = re.compile(
     r"([+-]?)\s?(\d+)(?:\s?\+?\s?\\frac\{\s?(\d+)\s?\}\{\s?(\d+)\s?\}|(?: | ?\+ ?)(\d+) ?/ ?(\d+))"
 )
 _EUROPEAN = re.compile(r"([+-]?)([1-9]\d{0,2}(?:\.\d{3})+)(?:,(\d+))?")
-"""Dots between thousands: two of them, or one and a comma behind."""
+"""A number with points between groups of thousands and perhaps a decimal comma."""
 _SCIENTIFIC = re.compile(
     rf"([+-]?)\s?({_UNSIGNED})\s?"
     r"(?:[eE]([+-]?\d{1,5})|\*\s?10\s?\^\s?(?:\{\s?([+-]?\s?\d{1,5})\s?\}|\(?([+-]?\d{1,5})\)?))"
@@ -51,7 +54,7 @@ _MIN_REPEATS = 3
 
 
 def read_literal(text: str) -> Literal | None:
-    """Return the number that a normalised text writes, or None if it is no such literal."""
+    """Parse a normalised text as a number literal; return None if it is not one."""
     if len(text) > MAX_DIGITS or not text:
         return None
     if not (text[-1].isdigit() or text[-1] in "})."):
@@ -73,8 +76,8 @@ def read_literal(text: str) -> Literal | None:
 
 
 def rounds_to(value: Fraction, gold: Literal) -> bool:
-    """Return whether `value` at the precision of a decimal gold is that gold; a tie rounds either
-    way.
+    """Return whether `value`, rounded to the precision of a decimal gold, equals the gold. A tie
+    may be rounded up or down.
     """
     unit = gold.unit_in_last_place
     return unit is not None and abs(value - gold.value) * 2 <= unit
@@ -82,7 +85,7 @@ def rounds_to(value: Fraction, gold: Literal) -> bool:
 
 def _decimal(sign: str, digits: str) -> Literal:
     digits = digits.replace(",", "").replace(" ", "")
-    if digits.isdecimal():  # a fraction from integers takes a fifth of the time
+    if digits.isdecimal():  # building a `Fraction` from an integer takes a fifth of the time
         return Literal(Fraction(-int(digits) if sign == "-" else int(digits)))
     whole, _, decimals = digits.partition(".")
     number = int(whole + decimals)
@@ -153,7 +156,9 @@ def _repeating(text: str) -> Literal | None:
 
 
 def _period(digits: str) -> tuple[str, str] | None:
-    """Return the digits before what repeats to the end, and what repeats: 1666 is 1 and 6."""
+    """Split decimals into the fixed digits and the period: 1666 becomes 1 and 6; return None if no
+    period repeats often enough.
+    """
     candidates = []
     for size in range(1, _MAX_PERIOD + 1):
         start = len(digits) - size

@@ -1,7 +1,7 @@
-"""Monomials and sums of them: the terms that closed forms are made of.
+"""Monomials and polynomials, the terms and sums of terms of closed forms.
 
-A monomial maps atoms to exponents: a prime has a fractional exponent in (0, 1), so that √12 is
-2·3^½; `i` has 1; a symbol has any.
+A monomial maps atoms to exponents. The exponent of a prime is a fraction in (0, 1), so that √12 is
+2·3^½. The exponent of `i` is 1. A symbol has any exponent.
 """
 
 from __future__ import annotations
@@ -14,29 +14,36 @@ from typing import Any
 from mclabel.answers.effort import spend
 
 Atom = int | str | tuple[Any, ...]
-"""A prime; a symbol or constant (`π`, `e`, `i`); `("ln", prime)`; `("^", base atom, monomial)`; or
-a function's name and the keys of its arguments, where equal keys are equal arguments."""
+"""A factor of a monomial: a prime, a symbol, a constant (`π`, `e`, `i`), `("ln", prime)`,
+`("^", base atom, monomial)`, or the name of a function with the keys of its arguments (see
+`algebra.key`)."""
 Monomial = frozenset[tuple[Atom, int | Fraction]]
+"""A product of powers: pairs of an atom and its exponent."""
 Polynomial = Mapping[Monomial, int | Fraction]
+"""A sum of monomials: coefficients by monomial."""
 
 MAX_TERMS = 300
+"""Maximum number of terms of a polynomial."""
 MAX_BITS = 60_000
-"""Largest number of bits of a number: 2^4181 is exact, a tower is refused."""
+"""Maximum number of bits of a numerator or denominator. 2^4181 is exact; a tower of powers is
+refused."""
 
 NO_ATOMS: Monomial = frozenset()
+"""The empty monomial, which is 1."""
 UNIT: Polynomial = {NO_ATOMS: 1}
+"""The polynomial 1."""
 
 
 _FREE_BITS = 1 << 10
-"""Number of bits up to which arithmetic costs no effort that is counted."""
+"""Number of bits up to which the size of a number adds no counted work."""
 
 
 class NotClosed(Exception):
-    """A text or an operation that this arithmetic does not cover."""
+    """A text or an operation is not supported by this exact arithmetic."""
 
 
 def monomials_within(x: tuple[Any, ...]) -> list[Monomial]:
-    """Return the monomials that a function's atom is made of."""
+    """Return the monomials of the arguments of an atom that is a function, power or root."""
     if x[0] == "ln":
         return []
     if x[0] == "^":
@@ -45,10 +52,10 @@ def monomials_within(x: tuple[Any, ...]) -> list[Monomial]:
 
 
 def add_terms(p: Polynomial, q: Polynomial) -> Polynomial:
-    """Return the sum.
+    """Return the sum of two polynomials.
 
     Raises:
-        NotClosed: too many terms.
+        NotClosed: the sum has too many terms.
     """
     if not q:
         return p
@@ -68,10 +75,10 @@ def add_terms(p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
-    """Return the product.
+    """Return the product of two polynomials.
 
     Raises:
-        NotClosed: too many terms, or too large a coefficient.
+        NotClosed: the product has too many terms or too large a coefficient.
     """
     if q is UNIT:
         return p
@@ -94,7 +101,9 @@ def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def _product(m: Monomial, n: Monomial) -> tuple[int | Fraction, Monomial]:
-    """Return the rational factor that whole powers of primes and of i leave, and the monomial."""
+    """Return the product of two monomials as a rational factor, from whole powers of primes and of
+    i, and the remaining monomial.
+    """
     if not m:
         return 1, n
     if not n:
@@ -102,7 +111,7 @@ def _product(m: Monomial, n: Monomial) -> tuple[int | Fraction, Monomial]:
     exponents = dict(m)
     factor: int | Fraction = 1
     for base, exponent in n:
-        taken, rest = _reduced(base, exponents.get(base, 0) + exponent)
+        taken, rest = _split_power(base, exponents.get(base, 0) + exponent)
         factor *= taken
         if rest:
             exponents[base] = rest
@@ -111,8 +120,10 @@ def _product(m: Monomial, n: Monomial) -> tuple[int | Fraction, Monomial]:
     return factor, frozenset(exponents.items())
 
 
-def _reduced(base: Atom, exponent: int | Fraction) -> tuple[int | Fraction, int | Fraction]:
-    """Return the rational factor in the power of an atom, and the exponent that remains."""
+def _split_power(base: Atom, exponent: int | Fraction) -> tuple[int | Fraction, int | Fraction]:
+    """Split a power of an atom into a rational factor and a power with a reduced exponent; return
+    the factor and the exponent.
+    """
     if isinstance(base, int) and (whole := math.floor(exponent)):
         return Fraction(base) ** whole, exponent - whole
     if base == "i":
@@ -121,13 +132,13 @@ def _reduced(base: Atom, exponent: int | Fraction) -> tuple[int | Fraction, int 
 
 
 def power_of_monomial(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]:
-    """Return the rational factor that is left, and the monomial, of a whole power."""
+    """Return the n-th power of a monomial as a rational factor and the remaining monomial."""
     factor: int | Fraction = 1
     exponents: dict[Atom, int | Fraction] = {}
     for base, exponent in mono:
         if isinstance(base, int):
             check_power(base, math.floor(exponent * n))
-        taken, rest = _reduced(base, exponent * n)
+        taken, rest = _split_power(base, exponent * n)
         factor *= taken
         if rest:
             exponents[base] = rest
@@ -135,14 +146,16 @@ def power_of_monomial(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]
 
 
 def check_power(base: int | Fraction, n: int) -> None:
-    """Refuse a power of a number that is too large to be written out."""
+    """Raise `NotClosed` if base^n has more than `MAX_BITS` bits."""
     bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
     if base not in (1, -1) and bits * abs(n) > MAX_BITS:
         raise NotClosed("number too large")
 
 
 def check_size(n: int | Fraction) -> None:
-    """Refuse a number that is too large to go on with."""
+    """Raise `NotClosed` if a number has more than `MAX_BITS` bits, and count the work of arithmetic
+    with it.
+    """
     bits = max(n.numerator.bit_length(), n.denominator.bit_length())
     if bits > MAX_BITS:
         raise NotClosed("number too large")

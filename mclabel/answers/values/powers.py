@@ -20,18 +20,22 @@ from mclabel.answers.values.monomials import (
 )
 
 BARE_LOG = ("bare log",)
-"""The logarithm of the base that a bare `log` has: 10 or e, as the reader likes."""
+"""Atom for the natural logarithm of the base of `log` without a base, which is 10 or e."""
 MAX_POWER = 40
-"""Largest exponent of a sum of several terms."""
+"""Largest exponent to which a sum of several terms is expanded."""
 MAX_RADICAND = 10**12
-"""Largest part of a radicand that may be left after dividing out small primes."""
+"""Bound on the part of a number that remains after its small prime factors are divided out. A
+number with a larger part is not factored."""
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """Return the power; positive real roots, and real odd roots of negative numbers.
+    """Return base^exponent.
+
+    A root of a positive number is the positive real root, and an odd root of a negative number is
+    the real root.
 
     Raises:
-        NotClosed: the value is too large, or is not unique.
+        NotClosed: the power is too large, or is not unique.
     """
     n = exponent.rational
     if n is None:
@@ -42,7 +46,7 @@ def power(base: Value, exponent: Value) -> Value:
 
 
 def square(a: Value) -> Value:
-    """Return the square, with a root of a sum undone where it stands alone."""
+    """Return a², where the square of a root of a sum is the radicand if the root is a factor."""
     if len(a.num) != 1 or a.den is not UNIT:
         return multiply(a, a)
     ((mono, coefficient),) = a.num.items()
@@ -60,7 +64,11 @@ def square(a: Value) -> Value:
 
 
 def logarithm(a: Value) -> Value:
-    """Return the natural logarithm: of a rational as logs of primes, of e^x as x, else opaque."""
+    """Return the natural logarithm of a value.
+
+    The logarithm of a rational is a sum of logarithms of primes, and the logarithm of e^x is x. Any
+    other logarithm is an opaque atom.
+    """
     n = a.rational
     if n is not None and n > 0:
         total = number(0)
@@ -134,8 +142,9 @@ def _root(base: Value, exponent: Fraction) -> Value:
 
 
 def _root_of_sum(base: Value, exponent: Fraction) -> Value:
-    """Return an opaque atom of the sum without its rational content, so that √(4a+4b) is
-    2√(a+b).
+    """Return a root of a sum as a sum of radicals if possible, otherwise as an opaque atom.
+
+    A rational factor of the sum is taken out of the root, so that √(4a+4b) is 2√(a+b).
     """
     coefficients = [Fraction(c) for c in base.num.values()]
     content = Fraction(
@@ -152,8 +161,12 @@ def _root_of_sum(base: Value, exponent: Fraction) -> Value:
 
 
 def denested(base: Value, degree: int) -> Value | None:
-    """Return the square or cube root of a + b√d as a sum of plain radicals; None where it is
-    none.
+    """Return the square or cube root of a + b√d as a sum of radicals of rationals; None if it is
+    not such a sum.
+
+    Args:
+        base: the radicand.
+        degree: 2 or 3.
     """
     surd = split_surd(base)
     if surd is None:
@@ -196,11 +209,11 @@ def _prime_power(prime: int, exponent: Fraction) -> Value:
 
 
 def _symbolic_power(base: Value, exponent: Value) -> Value:
-    """Return b^(c·m + …) as atoms b^m to the power c, so that (e^x)² and e^(2x) are equal."""
+    """Return b^(c·m + …) as a product of atoms b^m to the power c, so that (e^x)² equals e^(2x)."""
     if exponent.den is not UNIT:
         return atom(("power", key(base), key(exponent)))
     if _has_logarithm(exponent):
-        undone = _undone_logarithms(base, exponent)
+        undone = _power_without_logarithms(base, exponent)
         return atom(("power", key(base), key(exponent))) if undone is None else undone
     if len(base.num) != 1 or base.den is not UNIT:
         return atom(("power", key(base), key(exponent)))
@@ -226,10 +239,10 @@ def _has_logarithm(a: Value) -> bool:
     return any(isinstance(x, tuple) and x[0] in ("ln", "log") for mono in a.num for x, _ in mono)
 
 
-def _undone_logarithms(base: Value, exponent: Value) -> Value | None:
-    """Return b^E as e^(E ln b) where that is a product of powers of what stands under logarithms.
+def _power_without_logarithms(base: Value, exponent: Value) -> Value | None:
+    """Return b^E without logarithms if E·ln b is a sum of multiples of logarithms; None otherwise.
 
-    So 3^(log_3 5) is 5, 9^(log_3 5) is 25 and e^(2 ln x) is x².
+    3^(log_3 5) becomes 5, 9^(log_3 5) becomes 25, and e^(2 ln x) becomes x².
     """
     n = base.rational
     if n == 10 and any(x == BARE_LOG for mono in exponent.num for x, _ in mono):
@@ -250,23 +263,23 @@ def _undone_logarithms(base: Value, exponent: Value) -> Value | None:
         if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
             return None
         inner = number(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
-        result = multiply(result, power(_simple(inner), c))
+        result = multiply(result, power(_with_shared_unit(inner), c))
     return result
 
 
-def _simple(a: Value) -> Value:
-    """Return the same value, with the denominator that is shared where it is one."""
+def _with_shared_unit(a: Value) -> Value:
+    """Return the same value, whose denominator is the object `UNIT` if it is 1."""
     return Value(a.num, UNIT) if a.den == UNIT else a
 
 
 def _factors(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
     """Return the prime factors of a positive integer with their exponents times `sign`."""
     spend((n.bit_length() // 128) ** 2)
-    return _found_factors(n, sign)
+    return _search_factors(n, sign)
 
 
 @lru_cache(maxsize=4096)
-def _found_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
+def _search_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
     factors = []
     prime = 2
     while prime * prime <= n and prime < 1000:
@@ -285,7 +298,9 @@ def _found_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
 
 
 def _is_prime(n: int) -> bool:
-    """Return whether a number is prime, by Miller-Rabin: exact below 3.4e14 (Jaeschke 1993)."""
+    """Return whether a number without prime factors below 1000 is prime, by the Miller-Rabin test.
+    The result is exact below 3.4e14 (Jaeschke 1993).
+    """
     if n < 1_000_000:
         return True
     twos = ((n - 1) & -(n - 1)).bit_length() - 1
@@ -296,18 +311,20 @@ def _is_prime(n: int) -> bool:
     return True
 
 
-# Square and cube roots of a + b√d that are sums of plain radicals themselves.
+# Square and cube roots of a + b√d that are sums of radicals of rationals.
 #
-# √(7 + 4√3) is 2 + √3 and ∛(2 + √5) is (1 + √5)/2. With the norm n = a² - b²d: a square root is
-# √((a + √n)/2) ± √((a - √n)/2) where √n is rational; a cube root is p + q√d, where m = ∛n is
-# rational, 4p³ - 3mp = a and q²d = p² - m. Every cube root is checked by multiplying it out.
+# For example, √(7 + 4√3) is 2 + √3, and ∛(2 + √5) is (1 + √5)/2. The norm is n = a² - b²d. If √n
+# is rational, the square root is √((a + √n)/2) ± √((a - √n)/2). If m = ∛n is rational, the cube
+# root may be p + q√d with 4p³ - 3mp = a and q²d = p² - m. Every cube root is verified by cubing.
 
 _MAX_SIZE = 10**12
-"""Largest numerator or denominator of a, b and d."""
+"""Largest supported numerator or denominator of a, b and d."""
 
 
 def split_surd(value: Value) -> tuple[Fraction, Fraction, Fraction] | None:
-    """Return (a, b, d) of a + b√d with rational parts, d > 1 squarefree; None for anything else."""
+    """Return (a, b, d) if a value is a + b√d with rational a and b and a squarefree d > 1; None for
+    any other value.
+    """
     if value.den is not UNIT or len(value.num) != 2:
         return None
     a = b = Fraction(0)
@@ -326,7 +343,9 @@ def split_surd(value: Value) -> tuple[Fraction, Fraction, Fraction] | None:
 
 
 def square_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
-    """Return the radicands r > s of √(a + b√d) = √r ± √s, by the sign of b; None without such."""
+    """Return r > s with √(a + b√d) = √r ± √s, where the sign is that of b; None if there are no
+    rational r and s.
+    """
     norm = rational_root(a * a - b * b * d, 2)
     if norm is None or a <= 0:
         return None
@@ -334,7 +353,7 @@ def square_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, 
 
 
 def cube_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
-    """Return p and q of ∛(a + b√d) = p + q√d; None if there are none."""
+    """Return rational p and q with ∛(a + b√d) = p + q√d; None if there are none."""
     norm = rational_root(a * a - b * b * d, 3)
     if norm is None:
         return None
@@ -354,7 +373,7 @@ def cube_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fr
 
 
 def rational_root(n: Fraction, degree: int) -> Fraction | None:
-    """Return the real root of a rational where it is rational."""
+    """Return the real root of a rational number if it is rational; None otherwise."""
     if n < 0:
         if degree % 2 == 0:
             return None

@@ -13,10 +13,16 @@ from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.values.sampling import real
 
 ALL = Reals((Piece(None, False, None, False),))
+"""The set of all real numbers."""
 
 
 def interval(low: Value | None, high: Value | None, *, closed: tuple[bool, bool]) -> Reals:
-    """Return one interval, None being infinite; the empty set if its ends cross.
+    """Return the interval between two ends; the empty set if `low` is above `high`.
+
+    Args:
+        low: lower end; None for minus infinity.
+        high: upper end; None for infinity.
+        closed: whether the lower and the upper end belong to the interval.
 
     Raises:
         NotClosed: an end is not a real number.
@@ -27,28 +33,28 @@ def interval(low: Value | None, high: Value | None, *, closed: tuple[bool, bool]
             return Reals(())
     for end in (low, high):
         if end is not None:
-            _place(end)
+            _end_as_float(end)
     return Reals((Piece(low, closed[0] and low is not None, high, closed[1] and high is not None),))
 
 
 def union(sets: Iterable[Reals]) -> Reals:
-    """Return the union, its touching pieces joined.
+    """Return the union of sets, in which touching intervals are joined.
 
     Raises:
         NotClosed: an end is not a real number.
     """
-    pieces = sorted((p for s in sets for p in s.pieces), key=_start)
+    pieces = sorted((p for s in sets for p in s.pieces), key=_start_order)
     joined: list[Piece] = []
     for piece in pieces:
         if joined and _touch(joined[-1], piece):
-            joined[-1] = _join(joined[-1], piece)
+            joined[-1] = _join_pieces(joined[-1], piece)
         else:
             joined.append(piece)
     return Reals(tuple(joined))
 
 
 def intersection(a: Reals, b: Reals) -> Reals:
-    """Return the intersection.
+    """Return the intersection of two sets.
 
     Raises:
         NotClosed: an end is not a real number.
@@ -56,19 +62,21 @@ def intersection(a: Reals, b: Reals) -> Reals:
     pieces = []
     for p in a.pieces:
         for q in b.pieces:
-            low, low_closed = _tighter(p.low, p.low_closed, q.low, q.low_closed, sign=1)
-            high, high_closed = _tighter(p.high, p.high_closed, q.high, q.high_closed, sign=-1)
+            low, low_closed = _tighter_end(p.low, p.low_closed, q.low, q.low_closed, sign=1)
+            high, high_closed = _tighter_end(p.high, p.high_closed, q.high, q.high_closed, sign=-1)
             pieces.append(interval(low, high, closed=(low_closed, high_closed)))
     return union(pieces)
 
 
 def all_but(point: Value) -> Reals:
-    """Return every real number except one."""
+    """Return the set of all real numbers except `point`."""
     return Reals((Piece(None, False, point, False), Piece(point, False, None, False)))
 
 
 def same_set(a: Reals, b: Reals) -> bool | None:
-    """Return whether two sets are equal; None where two ends could not be told apart."""
+    """Return whether two sets are equal; None if two ends are nearly equal but not provably
+    equal.
+    """
     if len(a.pieces) != len(b.pieces):
         return False
     unsure = False
@@ -82,17 +90,21 @@ def same_set(a: Reals, b: Reals) -> bool | None:
                 continue
             if algebra.is_canonical(left) and algebra.is_canonical(right):
                 return False
-            if abs(_place(left) - _place(right)) > 1e-9:
+            if abs(_end_as_float(left) - _end_as_float(right)) > 1e-9:
                 return False
             unsure = True
     return None if unsure else True
 
 
 def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
-    """Return the set that `left sign right` describes: of one variable if that occurs linearly.
+    """Solve the inequality `left sign right`.
+
+    Returns:
+        The set of solutions if the inequality has one variable, which must occur linearly; a
+        `Relation` if it has several variables.
 
     Raises:
-        NotClosed: no set of real numbers, or not one that this can find.
+        NotClosed: the inequality has no variable or is not linear.
     """
     if sign in ("<", "≤"):
         left, right = right, left
@@ -105,20 +117,24 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
             raise NotClosed("≠ with several variables is not supported")
         return Relation(difference, strict=sign in "<>")
     (name,) = names
-    slope, rest = _linear(difference, name)
+    slope, rest = _linear_coefficients(difference, name)
     root = algebra.divide(algebra.negate(rest), slope)
     if sign == "≠":
         return Reals(all_but(root).pieces, name)
     closed = sign in ("≤", "≥")
-    if _place(slope) > 0:
+    if _end_as_float(slope) > 0:
         solutions = interval(root, None, closed=(closed, False))
     else:
         solutions = interval(None, root, closed=(False, closed))
     return Reals(solutions.pieces, name)
 
 
-def _linear(difference: Value, name: str) -> tuple[Value, Value]:
-    """Return the slope and constant of a polynomial that is linear in its one variable."""
+def _linear_coefficients(difference: Value, name: str) -> tuple[Value, Value]:
+    """Return the slope and the constant term of a polynomial that is linear in its variable.
+
+    Raises:
+        NotClosed: the polynomial is not linear.
+    """
     if len(difference.den) > 1 or algebra.symbols(Value(difference.den, difference.den)):
         raise NotClosed("not linear")
     slope, rest = {}, {}
@@ -136,7 +152,7 @@ def _linear(difference: Value, name: str) -> tuple[Value, Value]:
     return slope_value, rest_value
 
 
-def _place(value: Value) -> float:
+def _end_as_float(value: Value) -> float:
     exact = value.rational
     if exact is not None and abs(exact) < 2**1000:
         return float(exact)
@@ -152,12 +168,12 @@ def _compare(a: Value, b: Value) -> int:
     left: float | Fraction | None = a.rational
     right: float | Fraction | None = b.rational
     if left is None or right is None:
-        left, right = _place(a), _place(b)
+        left, right = _end_as_float(a), _end_as_float(b)
     return (left > right) - (left < right)
 
 
-def _start(piece: Piece) -> tuple[float, bool]:
-    return (-math.inf if piece.low is None else _place(piece.low), not piece.low_closed)
+def _start_order(piece: Piece) -> tuple[float, bool]:
+    return (-math.inf if piece.low is None else _end_as_float(piece.low), not piece.low_closed)
 
 
 def _touch(first: Piece, second: Piece) -> bool:
@@ -167,7 +183,7 @@ def _touch(first: Piece, second: Piece) -> bool:
     return order < 0 or (order == 0 and (first.high_closed or second.low_closed))
 
 
-def _join(first: Piece, second: Piece) -> Piece:
+def _join_pieces(first: Piece, second: Piece) -> Piece:
     if first.high is None or second.high is None:
         return Piece(first.low, first.low_closed, None, False)
     order = _compare(first.high, second.high)
@@ -178,7 +194,7 @@ def _join(first: Piece, second: Piece) -> Piece:
     return Piece(first.low, first.low_closed, last.high, last.high_closed)
 
 
-def _tighter(
+def _tighter_end(
     a: Value | None, a_closed: bool, b: Value | None, b_closed: bool, *, sign: int
 ) -> tuple[Value | None, bool]:
     """Return the larger of two lower ends, or (sign -1) the smaller of two upper ends."""

@@ -1,6 +1,7 @@
-"""Values of closed forms at a sample point, to show that two are not equal.
+"""Evaluates closed forms at sample points, to show that two are not equal.
 
-Agreement proves nothing and is never used as a proof; a clear difference at a point does.
+A clear difference at a point proves that two forms differ. Agreement is never used as a proof of
+equality.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from mclabel.answers.values.monomials import Atom, Polynomial
 from mclabel.answers.values.powers import BARE_LOG
 
 _RELATIVE = 1e-6
-"""Two results that differ by more are different: far above the rounding error of a few dozen
-operations, where no catastrophic cancellation took place (checked against the terms' size)."""
+"""Relative difference above which two results are different. It is far above the rounding error of
+a few dozen operations. Sums with catastrophic cancellation are not evaluated."""
 _POINTS = (
     (0.7310585786, 1.3862943611, 2.2360679775),
     (0.1310585786, 0.2362943611, 0.3360679775),
     (11.7310585786, 17.3862943611, 29.2360679775),
 )
-"""Sizes of symbols; the small and the large ones count where the first say nothing."""
+"""Values for the symbols. The rows with small and large values are used only if the forms cannot be
+evaluated with the first row."""
 _WHOLE = frozenset("klmn")
 _MAX_ARGUMENT = 1e6
 _LOG_BASE = "base of a bare log"
@@ -49,10 +51,10 @@ _FUNCTIONS: Mapping[str, Callable[[complex], complex]] = {
 
 
 def clearly_differ(a: Value, b: Value) -> bool:
-    """Return whether the two take clearly different values at one of a few points.
+    """Return whether two closed forms have clearly different values at one of a few points.
 
-    Only where both are defined over the real numbers: beyond, a root or a logarithm has several
-    values, of which -ln x and ln(1/x) may show different ones.
+    Only points at which both are defined over the real numbers are used. Elsewhere a root or a
+    logarithm has several values, so that equal forms such as -ln x and ln(1/x) may seem to differ.
     """
     names = sorted(symbols(a) | symbols(b))
     for sizes in _POINTS:
@@ -74,14 +76,15 @@ def clearly_differ(a: Value, b: Value) -> bool:
 
 
 def _coordinate(name: str, size: float, place: int, shift: int) -> float:
-    """Return a symbol's value near a size; that of a letter for whole numbers is one, so (-1)^n has
-    one.
+    """Return the value of a symbol at a sample point.
+
+    The value of k, l, m and n is an integer, so that (-1)^n is defined.
 
     Args:
         name: name of the symbol.
-        size: about which.
-        place: place of the name among the symbols, so that no two have one value.
-        shift: shift of the point among those of its size.
+        size: approximate value.
+        place: index of the name among the symbols, so that no two symbols have the same value.
+        shift: index of the point among the points of one row of `_POINTS`.
     """
     if name in _WHOLE:
         return float(math.ceil(size) + place)
@@ -89,8 +92,8 @@ def _coordinate(name: str, size: float, place: int, shift: int) -> float:
 
 
 def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
-    """Return whether the values at a point differ, whatever the base of a bare log; None if
-    undefined.
+    """Return whether two values differ at a point, both for base e and for base 10 of `log` without
+    a base; None if a value is undefined.
     """
     for base in (math.e, 10.0):
         point[_LOG_BASE] = base
@@ -103,8 +106,12 @@ def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
 
 
 def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex | None:
-    """Return the value at a point, or None where it is undefined, out of range or badly
-    conditioned.
+    """Return the value of a closed form at a point; None if it is undefined, out of range or
+    ill-conditioned there.
+
+    Args:
+        a: the closed form.
+        point: values of the symbols by name; None if the form has no symbols.
     """
     try:
         result = _quotient(a.num, a.den, point or {})
@@ -114,13 +121,15 @@ def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex |
 
 
 def size_of_difference(a: Value, b: Value) -> float | None:
-    """Return the distance of two closed forms without symbols, or None where they have no value."""
+    """Return the absolute difference of two closed forms without symbols; None if one of them
+    cannot be evaluated.
+    """
     left, right = approximate(a), approximate(b)
     return None if left is None or right is None else abs(left - right)
 
 
 def overflows(a: Value) -> bool:
-    """Return whether a closed form without symbols is too large for a float, or has such a part."""
+    """Return whether a closed form without symbols, or a part of it, is too large for a float."""
     if symbols(a):
         return False
     try:
@@ -132,7 +141,7 @@ def overflows(a: Value) -> bool:
 
 
 def real(a: Value) -> float | None:
-    """Return the value of a closed form without symbols that is a real number, else None."""
+    """Return the value of a closed form without symbols if it is a real number; None otherwise."""
     result = approximate(a)
     if result is None or abs(result.imag) > 1e-12 * max(1.0, abs(result.real)):
         return None
@@ -158,20 +167,22 @@ def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
 
 
 def _power(base: complex, exponent: int | Fraction, point: Mapping[str, float]) -> complex:
-    """Return the power; of a negative real number the odd root is the real one."""
+    """Return base^exponent. An odd root of a negative real number is the real root."""
     if exponent.denominator == 1:
         return base ** float(exponent)
     if base.imag == 0 and base.real < 0 and exponent.denominator % 2:
         size = complex(abs(base.real) ** float(exponent))
         return -size if exponent.numerator % 2 else size
-    return _on_one_branch(base, point) ** float(exponent)
+    return _require_single_branch(base, point) ** float(exponent)
 
 
-def _on_one_branch(z: complex, point: Mapping[str, float]) -> complex:
-    """Return the value, which must have one root and one logarithm for every reader of a formula.
+def _require_single_branch(z: complex, point: Mapping[str, float]) -> complex:
+    """Return `z` unchanged if its roots and logarithm are unique, that is, if it is positive.
+
+    If the form has no symbols (`point` has only the base of `log`), every `z` is accepted.
 
     Raises:
-        ValueError: it has several.
+        ValueError: `z` is not positive, so that its roots and logarithm are not unique.
     """
     if len(point) > 1 and not (z.imag == 0 and z.real > 0):
         raise ValueError("several branches")
@@ -188,26 +199,26 @@ def _atom(base: Atom, point: Mapping[str, float]) -> complex:
         case ("ln", prime):
             return complex(math.log(prime))
         case ("^", inner, mono):
-            base_value = _on_one_branch(_atom(inner, point), point)
+            base_value = _require_single_branch(_atom(inner, point), point)
             return base_value ** _polynomial({mono: 1}, point)
         case ("power", inner, exponent):
-            raised = _key(exponent, point)
+            raised = _evaluate_key(exponent, point)
             if raised.imag or not raised.real.is_integer():
-                return _on_one_branch(_key(inner, point), point) ** raised
-            return _key(inner, point) ** raised
+                return _require_single_branch(_evaluate_key(inner, point), point) ** raised
+            return _evaluate_key(inner, point) ** raised
         case ("root", inner):
-            return _key(inner, point)
+            return _evaluate_key(inner, point)
     if base == BARE_LOG:
         return complex(math.log(point.get(_LOG_BASE, math.e)))
     if base[0] == "binomial":
-        return _binomial(_key(base[1], point), _key(base[2], point))
-    argument = _key(base[1], point)
+        return _binomial(_evaluate_key(base[1], point), _evaluate_key(base[2], point))
+    argument = _evaluate_key(base[1], point)
     if abs(argument) > _MAX_ARGUMENT:
-        raise OverflowError("no digits left for the phase of a wave")
-    if base[0].startswith("call "):  # any function: one without symmetries stands for it
+        raise OverflowError("the argument of a function is too large for an accurate value")
+    if base[0].startswith("call "):  # an unknown f, replaced by a function without symmetries
         return cmath.sin(1.7 * argument + 0.3) + 0.31 * argument
     if base[0] == "log":
-        return cmath.log(_on_one_branch(argument, point))
+        return cmath.log(_require_single_branch(argument, point))
     return _FUNCTIONS[base[0]](argument)
 
 
@@ -219,7 +230,7 @@ def _binomial(n: complex, k: complex) -> complex:
     return complex(math.exp(size))
 
 
-def _key(parts: Any, point: Mapping[str, float]) -> complex:
+def _evaluate_key(parts: Any, point: Mapping[str, float]) -> complex:
     num, den = parts
     return _quotient(dict(num), dict(den), point)
 

@@ -1,6 +1,7 @@
-"""Units of measure and nouns behind a number.
+"""Parser of the unit or noun after a number.
 
-Products, quotients and powers of the units of `unit_table`, with their prefixes; or a noun.
+A unit is a product, quotient or power of units of `TABLE` with their prefixes. Any other plain
+words are a noun, the name of counted things.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from functools import lru_cache
 _METRE, _KILOGRAM, _SECOND, _MONTH = (("m", 1),), (("kg", 1),), (("s", 1),), (("month", 1),)
 _AREA, _VOLUME, _SPEED = (("m", 2),), (("m", 3),), (("m", 1), ("s", -1))
 _FORCE, _ENERGY = (("kg", 1), ("m", 1), ("s", -2)), (("kg", 1), ("m", 2), ("s", -2))
-# Units of measure: their names, exact factors and dimensions.
-#
-# A test holds each factor against pint's. pint itself is not asked at run time: its parser takes
-# words such as "points", "grades" or "turns" for units, and takes half a second to load into every
-# process that grades.
+# A test compares each factor of the table with pint's. pint itself is not used at run time, because
+# its parser reads words such as "points", "grades" or "turns" as units, and because it takes half a
+# second to load in every process that grades.
 
 _PRESSURE = (("kg", 1), ("m", -1), ("s", -2))
 
 TABLE: tuple[tuple[str, str, tuple[tuple[str, int], ...]], ...] = (
+    # names, exact factor to the base units, exponents of the base units
     ("m meter metre", "1", _METRE),
     ("cm centimeter centimetre", "1/100", _METRE),
     ("mm millimeter millimetre", "1/1000", _METRE),
@@ -107,7 +107,7 @@ PREFIXES = {
     **{"tera": 12, "giga": 9, "mega": 6, "kilo": 3, "hecto": 2, "deci": -1, "centi": -2},
     **{"milli": -3, "micro": -6, "nano": -9, "pico": -12, "femto": -15},
 }
-"""Powers of ten."""
+"""Exponents of ten by prefix."""
 PREFIXED_SIGNS = frozenset("m g s A K mol N J W Pa V F C T Wb H Hz eV L l bar cal ohm Ohm".split())
 PREFIXED_NAMES = frozenset(
     "meter metre gram second ampere amp kelvin mole newton joule watt pascal volt farad coulomb "
@@ -120,16 +120,18 @@ Dimension = frozenset[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A multiple of a product of base units, or a noun that is counted."""
+    """A unit of measure, or a noun for counted things."""
 
     dimension: Dimension
+    """Exponents of the base units, or a single base unit `noun …` for counted things."""
     factor: Fraction
+    """Multiple of the base units."""
     offset: Fraction = Fraction(0)
-    """Added after scaling: of temperatures."""
+    """Number that is added after scaling to base units, for temperatures."""
 
     @property
     def is_counted(self) -> bool:
-        """Return whether this is a noun: things, or a unit that the table does not have."""
+        """Return whether this is a noun: counted things, or a unit that is not in the table."""
         return any(name.startswith("noun ") for name, _ in self.dimension)
 
 
@@ -158,11 +160,11 @@ _SI_WORDS = frozenset(
         *(f"{prefix}{sign}" for prefix in "kcmun" for sign in PREFIXED_SIGNS),
     )
 )
-"""Units that may stand side by side in a product: `kg m`, `newton meters`, `kilowatt hours`."""
+"""Units that may follow another unit without a sign: `kg m`, `newton meters`, `kilowatt hours`."""
 _DIVISORS = frozenset(("K", "s", "mol"))
 """Units that may follow another unit below a fraction bar: J/gK, W/mK, J/kgK."""
 _AMBIGUOUS = frozenset("m g s h l L in N J W V A C D F T H K M".split())
-"""Units that are also variables or words: read as units only after a space."""
+"""Units that are also variables or words. They are read as units only after a space."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER_POWERS = {"squared": 2, "cubed": 3}
 _MULTIPLIERS = {
@@ -181,7 +183,7 @@ _PLACES = frozenset(
 """Words for powers of ten and for fractions, such as `third`. They are not units."""
 _POWER = r"\^\s*+(?:\{\s*+-?\d\s*+\}|-?\d)"
 LETTERS = r"A-Za-z\u00c0-\u024f\u0400-\u1fff\u3040-\u9fff\uac00-\ud7af"
-"""Ranges of a pattern: the letters of words in every script but Greek, which is for formulas."""
+"""Character ranges for the letters of every script except Greek, which is used in formulas."""
 _WORD = re.compile(rf"[{LETTERS}]++|[°€£¥¢$%/*()]|{_POWER}")
 _DEGREES_OF = re.compile(r"°\s*+([CF])\b")
 _WHOLE = re.compile(rf"(?:[\s.{LETTERS}°€£¥¢$%/*()-]|\\ |{_POWER})++")
@@ -189,19 +191,21 @@ _WHOLE = re.compile(rf"(?:[\s.{LETTERS}°€£¥¢$%/*()-]|\\ |{_POWER})++")
 
 @lru_cache(maxsize=4096)
 def read_unit(text: str) -> tuple[int, Unit | None] | None:
-    """Return a multiplier such as `million` and the unit or noun that a phrase names.
+    """Parse the text after a number as a multiplier such as `million` and a unit or noun.
 
     Args:
-        text: the text behind the number, its leading space included.
+        text: the text after the number, including its leading space.
 
     Returns:
-        None if the text is not a unit. The unit is None where only a multiplier or a generic
-        "units" stands there.
+        The multiplier and the unit; None if the text is not a unit. The unit is None if the text is
+        only a multiplier or the generic word "units".
     """
     if len(text) > 60 or not _WHOLE.fullmatch(text):
         return None
     text = text.replace("per cent", "percent")
-    words = _apart(_WORD.findall(_DEGREES_OF.sub(_temperature_name, text).replace("-lb", "*lb")))
+    words = _split_joined_units(
+        _WORD.findall(_DEGREES_OF.sub(_temperature_name, text).replace("-lb", "*lb"))
+    )
     multiplier = 1
     while words and words[0].lower() in _MULTIPLIERS:
         multiplier *= _MULTIPLIERS[words.pop(0).lower()]
@@ -209,15 +213,15 @@ def read_unit(text: str) -> tuple[int, Unit | None] | None:
         return (multiplier, None) if multiplier > 1 else None
     if words[0] in _AMBIGUOUS and not text.startswith(" "):
         return None
-    unit = _temperature(words)
+    unit = _temperature_unit(words)
     if unit is None:
         for end in range(len(words), 0, -1):
-            unit = _product(words[:end])
+            unit = _read_compound_unit(words[:end])
             if unit and all(_is_remark(word) for word in words[end:]):
                 break
             unit = None
     if unit is None:
-        unit = _noun(words)
+        unit = _read_counted_things(words)
     if unit is None:
         return None
     if unit.dimension and next(iter(unit.dimension))[0] == "unit":
@@ -226,7 +230,7 @@ def read_unit(text: str) -> tuple[int, Unit | None] | None:
 
 
 def currency(sign: str) -> Unit:
-    """Return the unit of `$`, `€`, `£` or `¥`."""
+    """Return the unit of a currency sign: `$`, `€`, `£` or `¥`."""
     return _BY_NAME[sign]
 
 
@@ -234,7 +238,7 @@ def _temperature_name(match: re.Match[str]) -> str:
     return " celsius" if match[1] == "C" else " fahrenheit"
 
 
-def _temperature(words: list[str]) -> Unit | None:
+def _temperature_unit(words: list[str]) -> Unit | None:
     rest = [w for w in words if w.lower() not in ("degree", "degrees", "°")]
     if rest == ["K"]:
         rest = ["kelvin"]
@@ -244,8 +248,10 @@ def _temperature(words: list[str]) -> Unit | None:
     return Unit(frozenset(_TEMPERATURE), factor, offset)
 
 
-def _product(words: list[str]) -> Unit | None:
-    """Read units multiplied and divided: `miles per hour`, `cm^2`, `square feet`, `m/s^2`."""
+def _read_compound_unit(words: list[str]) -> Unit | None:
+    """Parse products, quotients and powers of units, such as `miles per hour`, `square feet` or
+    `m/s^2`; return None if a word is not a unit.
+    """
     dimension: dict[str, int] = {}
     factor = Fraction(1)
     sign, power, last, near = 1, 1, None, False
@@ -267,8 +273,8 @@ def _product(words: list[str]) -> Unit | None:
                 dimension[base] = dimension.get(base, 0) + sign * n * (exponent - 1)
             last = None
         else:
-            unit = _below(word) if sign < 0 else _named(word)
-            if unit is None or (near and not _stands_beside(word, words[place + 1 :])):
+            unit = _unit_below_bar(word) if sign < 0 else _unit_by_name(word)
+            if unit is None or (near and not _may_follow_unit(word, words[place + 1 :])):
                 return None
             factor *= unit.factor ** (sign * power)
             for base, n in unit.dimension:
@@ -279,8 +285,10 @@ def _product(words: list[str]) -> Unit | None:
     return Unit(frozenset((base, n) for base, n in dimension.items() if n), factor)
 
 
-def _named(word: str) -> Unit | None:
-    """Return the unit of that name, with a prefix where it takes one: `kPa`, `microseconds`."""
+def _unit_by_name(word: str) -> Unit | None:
+    """Return the unit with a name, perhaps with a prefix as in `kPa` or `microseconds`; None if
+    there is none.
+    """
     unit = _BY_NAME.get(word)
     if unit is not None:
         return unit
@@ -296,22 +304,28 @@ def _named(word: str) -> Unit | None:
         if takes_prefix and base is not None:
             return Unit(base.dimension, base.factor * Fraction(10) ** exponent)
     if word[0] == "K" and word[1:] in PREFIXED_SIGNS:
-        return _named(f"k{word[1:]}")
+        return _unit_by_name(f"k{word[1:]}")
     return _BY_NAME.get(word.lower()) if len(word) > 1 else None
 
 
-def _stands_beside(word: str, behind: list[str]) -> bool:
-    """Return whether a unit may follow another without a sign: `kg m`, `K MPa^{-1}`."""
+def _may_follow_unit(word: str, behind: list[str]) -> bool:
+    """Return whether a unit may follow another unit without a sign, as in `kg m` or
+    `K MPa^{-1}`.
+
+    Args:
+        word: name of the second unit.
+        behind: words after it.
+    """
     return word in _SI_WORDS or (bool(behind) and behind[0].startswith(("^{-", "^-")))
 
 
-def _apart(words: list[str]) -> list[str]:
-    """Return the words, with units apart that were run together before a power: `JK^{-1}`."""
+def _split_joined_units(words: list[str]) -> list[str]:
+    """Separate two units that are written as one word before a power, as in `JK^{-1}`."""
     separated: list[str] = []
     for word, behind in zip(words, [*words[1:], ""], strict=True):
-        if behind[:1] == "^" and word.isalpha() and _named(word) is None:
+        if behind[:1] == "^" and word.isalpha() and _unit_by_name(word) is None:
             for cut in range(1, len(word)):
-                if _named(word[:cut]) and word[cut:] in PREFIXED_SIGNS:
+                if _unit_by_name(word[:cut]) and word[cut:] in PREFIXED_SIGNS:
                     separated.append(word[:cut])
                     word = word[cut:]
                     break
@@ -319,15 +333,17 @@ def _apart(words: list[str]) -> list[str]:
     return separated
 
 
-def _below(word: str) -> Unit | None:
-    """Return a unit below a fraction bar, where mK is a metre times a kelvin."""
+def _unit_below_bar(word: str) -> Unit | None:
+    """Return the unit with a name below a fraction bar, where mK is a metre times a kelvin."""
     if word == "mK":
-        return _run_together(word)
-    return _named(word) or _run_together(word)
+        return _read_joined_units(word)
+    return _unit_by_name(word) or _read_joined_units(word)
 
 
-def _run_together(word: str) -> Unit | None:
-    """Read two units below a fraction bar without a sign between them: the `gK` of `J/gK`."""
+def _read_joined_units(word: str) -> Unit | None:
+    """Parse a word below a fraction bar that is two units without a sign, such as `gK` in `J/gK`;
+    return None for any other word.
+    """
     for cut in range(1, len(word)):
         first, second = word[:cut], word[cut:]
         if first in _SI_WORDS | {"g"} and second in _DIVISORS:
@@ -343,8 +359,10 @@ def _is_remark(word: str) -> bool:
     return word.isalpha() and len(word) > 1 and word.lower() not in {"per", *_STOP}
 
 
-def _noun(words: list[str]) -> Unit | None:
-    """Read things that are counted: any plain words, compared by the last without its plural."""
+def _read_counted_things(words: list[str]) -> Unit | None:
+    """Parse plain words as counted things. They are identified by the singular of their main noun,
+    the last word before "of" or a similar word. Return None for other words.
+    """
     if not all(map(_may_be_noun, words)) or len(words) > 5:
         return None
     if any(w.lower() in _STOP for w in words) or _singular(words[0].lower()) in _PLACES:
@@ -358,7 +376,9 @@ def _noun(words: list[str]) -> Unit | None:
 
 
 def _may_be_noun(word: str) -> bool:
-    """Return whether a word may name things; `18多` and `18以上` are other numbers than 18."""
+    """Return whether a word may name counted things. Words that change the number, as in `18多`
+    and `18以上`, cannot.
+    """
     if not word.isascii():
         return word.isalpha() and not _OTHER_NUMBER.search(word)
     return (word.isalpha() and len(word) > 2) or word in ("of", "in")
@@ -369,8 +389,7 @@ _OTHER_NUMBER = re.compile(
     "이상|이하|미만|초과|정도|больше|меньше|более|менее|половин|más|menos|أكثر|أقل|ونصف|"
     "अधिक|कम|ज़्यादा|বেশি|কম|กว่า|ครึ่ง|อย่างน้อย|ఎక్కువ|తక్కువ"
 )
-"""Pattern which shows that a number in another language is not exact, or that a part of 1 is
-added."""
+"""Words of other languages that make a number inexact or add a fraction to it."""
 
 
 def _singular(word: str) -> str:

@@ -1,1 +1,1 @@
-"""Processes of their own for sympy: bounded in steps, memory and time."""
+"""Worker processes that run sympy within limits on steps, memory and time."""

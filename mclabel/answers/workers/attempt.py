@@ -1,10 +1,11 @@
-"""One question in a process of its own, within a budget of counted steps.
+"""Answers one question (a pair or a gold) in its own process within a budget of counted steps.
 
-A step is a call of a Python function. Counting slows sympy down to a half or less, and most
-questions are far from the budget, so a question is first tried uncounted for `QUICK_S` of CPU
-time: what ends within it cannot have taken more steps than the budget, on any processor that there
-is. Only what does not is begun anew and counted. So whether a question has a verdict depends on
-the question, and neither on the machine nor on what else runs on it; how long it takes does.
+A step is a call of a Python function. Counting makes sympy at least twice as slow, and most
+questions need far fewer steps than the budget. A question is therefore first tried without
+counting, for the CPU time that `min_cpu_s` returns. A question that ends within this time cannot
+have exceeded the budget on any existing processor. Otherwise the question is restarted with
+counting. Whether a question has a verdict therefore depends only on the question, not on the
+machine or its load. Only the time that it takes depends on them.
 """
 
 from __future__ import annotations
@@ -19,25 +20,28 @@ from types import FrameType
 from typing import Any
 
 MAX_STEPS = 600_000
-"""Python calls for one question: 0.2 s on a processor of 2023, and 0.6 s where they are counted. Of
-the pairs in the tables of judged cases and in real outputs none needs more than 0.41 million."""
+"""Maximum Python calls for one question. They take 0.2 s on a processor of 2023, or 0.6 s if they
+are counted. No pair in the tables of test cases or in real outputs needs more than 0.41 million."""
 FASTEST_STEPS_PER_S = 20e6
-"""Python calls a second that no processor reaches: one of 2023 makes 3 to 6 million in sympy."""
+"""Upper bound on the Python calls per second of any processor. A processor of 2023 makes 3 to 6
+million in sympy."""
 GUARD_S = 10
-"""CPU seconds after which a counted child is killed: it is in a single call of C code then. The
-guard of the texts leaves nothing to pass that could be so long."""
+"""CPU seconds after which a counting child is killed. It must then be in a single call of C code,
+whose steps are not counted. `guard` refuses every formula that could cause such a call."""
 _OVER = b'{"same": null, "reason": "too_many_steps"}\n'
 
 
 def attempt(question: dict[str, Any], output: int) -> None:
-    """Write one line with `same` and `reason`, or die by `SIGPROF` if that takes too long.
+    """Write one line of JSON with `same` and `reason`. An uncounted attempt that takes too long
+    ends the process by `SIGPROF`.
 
     Args:
-        question: `gold`, `steps` and, unless only parsing is asked for, `answer` and
-            `units_optional`; `counted` where the time does not limit it but the steps.
-        output: descriptor to write to.
+        question: object with `gold`, `steps` (the budget) and `counted`. `counted` is true if the
+            steps are counted, and false if the CPU time is limited instead. A comparison also has
+            `answer` and `units_optional`; without them, the gold is only parsed.
+        output: file descriptor for the result.
     """
-    settle_chance()
+    seed_random_generators()
     sys.setrecursionlimit(_RECURSION + (1 if question["counted"] else 0))
     if question["counted"]:
         resource.setrlimit(resource.RLIMIT_CPU, (GUARD_S, 2 * GUARD_S))
@@ -45,7 +49,7 @@ def attempt(question: dict[str, Any], output: int) -> None:
     else:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, min_cpu_s(question["steps"]))
-    reply = _answer(question)
+    reply = _answer_question(question)
     sys.setprofile(None)
     os.write(output, json.dumps(reply).encode() + b"\n")
 
@@ -55,8 +59,8 @@ def min_cpu_s(max_steps: int) -> float:
     return max_steps / FASTEST_STEPS_PER_S
 
 
-def settle_chance() -> None:
-    """Seed the random generators, since sympy shuffles the order of the assumptions it checks."""
+def seed_random_generators() -> None:
+    """Seed the random generators, because sympy checks assumptions in a random order."""
     from sympy.core.random import seed
 
     seed(0)
@@ -67,7 +71,7 @@ _RECURSION = 1_000
 
 
 def _count_steps(limit: int, output: int) -> None:
-    """Write a separate verdict and end the process at the first step over the limit.
+    """Make the first step over the limit write the reply `too_many_steps` and end the process.
 
     The function raises no exception, because sympy could catch it. Steps inside `__eq__` are not
     counted: a hash table compares keys of equal hash in an order that depends on their addresses,
@@ -93,12 +97,12 @@ def _count_steps(limit: int, output: int) -> None:
     sys.setprofile(count)
 
 
-def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    from mclabel.answers.workers.equivalence import decide, parses
+def _answer_question(question: dict[str, Any]) -> dict[str, Any]:
+    from mclabel.answers.workers.equivalence import can_parse, decide
 
     try:
         if "answer" not in question:
-            return {"same": parses(question["gold"]), "reason": "parsed"}
+            return {"same": can_parse(question["gold"]), "reason": "parsed"}
         same = decide(
             question["answer"], question["gold"], units_optional=question["units_optional"]
         )

@@ -1,7 +1,8 @@
-"""Decides in a worker, with sympy, what exact arithmetic cannot. Never imported by the parent.
+"""Compares formulas with sympy in a worker if exact arithmetic cannot decide.
 
-Texts go through `latex2sympy2_extended` after the guard; closed forms are built node by node.
-Nothing reaches `sympify` or `parse_expr` as a string, and no expression is printed.
+The caller's process never imports this module. Texts are parsed by `latex2sympy2_extended` after
+`guard` has accepted them. Closed forms are converted node by node. No string is passed to `sympify`
+or `parse_expr`, and no expression is printed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mclabel.answers.workers.guard import refusal
 
 _DIGITS = 30
 _BARE_LOG = sympy.Symbol("bare log", positive=True)
-"""The logarithm of the base of a bare `log`, which is e or 10."""
+"""Symbol for the natural logarithm of the base of `log` without a base, which is e or 10."""
 _POINTS = (
     (sympy.Rational(37, 23), sympy.Rational(-17, 11), sympy.Rational(41, 29)),
     (sympy.Rational(-13, 19), sympy.Rational(31, 7), sympy.Rational(-47, 31)),
@@ -33,7 +34,8 @@ _POINTS = (
     (sympy.Rational(531, 43), sympy.Rational(673, 37), sympy.Rational(823, 29)),
 )
 _NUM_USUAL = 3
-"""Points to compare at; the others count where these say nothing."""
+"""Number of points at which two formulas are compared. Further points are used only if the formulas
+cannot be evaluated at any of these."""
 _OPERATIONS = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 _CONFIG = ConversionConfig(lowercase_symbols=False)
 _TO_LATEX = str.maketrans({
@@ -56,21 +58,19 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
     lambda difference: sympy.simplify(sympy.logcombine(difference, force=True)),
     lambda difference: sympy.simplify(_over_the_reals(difference)),
 )
-"""Ways to bring a difference to zero, the cheapest first."""
+"""Simplifications that may reduce a difference to zero, from the cheapest to the most expensive."""
 
 
 def decide(answer: str, gold: str, *, units_optional: bool) -> bool | None:
-    """Return whether a normalised answer means what a normalised gold means; None if undecided."""
+    """Return whether a normalised answer and gold are equivalent; None if undecided."""
     return Comparison(units_optional, prove).same(read_form(answer), read_form(gold))
 
 
-def parses(gold: str) -> bool:
-    """Return whether every part of a normalised gold that needs the LaTeX parser gets through
-    it.
-    """
+def can_parse(gold: str) -> bool:
+    """Return whether a normalised gold can be parsed, by the LaTeX parser if necessary."""
     form = read_form(gold)
     return not isinstance(form, Opaque) or (
-        refusal(form) is None and _parsed(form.text) is not None
+        refusal(form) is None and _parse_latex(form.text) is not None
     )
 
 
@@ -78,7 +78,7 @@ def prove(answer: Form, gold: Form) -> bool | None:
     """Return whether two formulas or sets are equal."""
     if refusal(answer) is not None or refusal(gold) is not None:
         return None
-    left, right = _expression(answer), _expression(gold)
+    left, right = _form_to_sympy(answer), _form_to_sympy(gold)
     if left is None or right is None:
         return None
     if isinstance(left, Relational) or isinstance(right, Relational):
@@ -112,12 +112,12 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
             if simplified(difference) == 0:
                 return True
         except (NotImplementedError, PermissionError, AttributeError):
-            continue  # sympy cannot, would have to parse a text, or stumbles: the next may not
+            continue  # sympy failed or tried to compile a text: try the next simplification
     return None
 
 
 def _over_the_reals(expression: sympy.Expr) -> sympy.Expr:
-    """Return an expression with real symbols and factored radicands: √(x² + 2x + 1) is |x + 1|."""
+    """Make all symbols real and factor all radicands, so that √(x² + 2x + 1) becomes |x + 1|."""
     real = expression.subs({s: sympy.Symbol(s.name, real=True) for s in expression.free_symbols})
     return real.replace(
         lambda node: node.is_Pow and node.exp == sympy.S.Half and node.free_symbols,
@@ -126,7 +126,7 @@ def _over_the_reals(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
-    """Return both with symbols taken as positive where a log occurs: ln x² is 2 ln x to a human."""
+    """Make all symbols positive if a logarithm occurs, so that ln x² equals 2 ln x as usual."""
     if not (left.has(sympy.log) or right.has(sympy.log)):
         return left, right
     names = {s: sympy.Symbol(s.name, positive=True) for s in left.free_symbols | right.free_symbols}
@@ -134,7 +134,9 @@ def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
-    """Return whether they differ at a point at which every root and logarithm has one value."""
+    """Return whether two formulas differ at a point where every root and logarithm has a unique
+    value.
+    """
     names = sorted(left.free_symbols | right.free_symbols, key=lambda s: s.name)
     branched = [*_branched_radicands(left), *_branched_radicands(right)] if names else []
     compared = 0
@@ -158,8 +160,9 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
 
 
 def _branched_radicands(side: sympy.Expr) -> list[sympy.Expr]:
-    """Return the bases of fractional powers and the arguments of logarithms that may be negative,
-    where they have many values.
+    """Return the bases of fractional powers and the arguments of logarithms that may be negative.
+
+    For a negative base or argument, the power or logarithm has several complex values.
     """
     inner = [node.args[0] for node in side.atoms(sympy.log)]
     inner += [node.base for node in side.atoms(sympy.Pow) if not node.exp.is_integer]
@@ -167,7 +170,9 @@ def _branched_radicands(side: sympy.Expr) -> list[sympy.Expr]:
 
 
 def _solution_set(expression: Any) -> Any:
-    """Return the set that an inequality in one real variable describes."""
+    """Return the solution set of an inequality in one real variable, None for another relation, and
+    any other expression unchanged.
+    """
     if not isinstance(expression, Relational):
         return expression
     names = expression.free_symbols
@@ -188,18 +193,18 @@ def _same_sets(left: Any, right: Any) -> bool | None:
     return None if empty is None else bool(empty)
 
 
-def _expression(form: Form) -> Any:
+def _form_to_sympy(form: Form) -> Any:
     match form:
         case Closed(value=value):
-            return _built(value)
+            return _sympy_value(value)
         case Number(literal):
             return _rational(literal.value)
         case Reals(pieces):
             return sympy.Union(
                 *(
                     sympy.Interval(
-                        -sympy.oo if p.low is None else _built(p.low),
-                        sympy.oo if p.high is None else _built(p.high),
+                        -sympy.oo if p.low is None else _sympy_value(p.low),
+                        sympy.oo if p.high is None else _sympy_value(p.high),
                         not p.low_closed,
                         not p.high_closed,
                     )
@@ -207,31 +212,31 @@ def _expression(form: Form) -> Any:
                 )
             )
         case Opaque(text):
-            return _parsed(text)
+            return _parse_latex(text)
     return None
 
 
-def _parsed(text: str) -> Any:
-    """Return a text as the LaTeX parser reads it; None if it cannot."""
+def _parse_latex(text: str) -> Any:
+    """Parse a LaTeX text; return None if the parser cannot read it."""
     try:
         result = _Parser(config=_CONFIG).parse(text.translate(_TO_LATEX))
     except MemoryError:
         raise
-    except Exception:  # the parser raises bare Exception for every text it does not know
+    except Exception:  # the parser raises a bare Exception for every text that it cannot read
         return None
     if isinstance(result, list | tuple):
         result = result[0] if len(result) == 1 else None
     if not isinstance(result, sympy.Expr | Relational | sympy.Set):
         return None
     renamed = {s: sympy.Symbol(_plain_name(s.name)) for s in result.free_symbols}
-    return _worked_out(result.subs(renamed) if renamed else result)
+    return _evaluate_operations(result.subs(renamed) if renamed else result)
 
 
-def _worked_out(result: Any) -> Any:
+def _evaluate_operations(result: Any) -> Any:
     """Evaluate the integrals, sums, products, limits and derivatives of an expression.
 
-    None of an integral without bounds, and of a derivative of what does not depend on its
-    variable as written: dy/dx is not 0.
+    The result is None if an integral has no bounds, or if the differentiated expression does not
+    contain the variable. Sympy would evaluate dy/dx to 0.
     """
     if not result.has(*_OPERATIONS):
         return result
@@ -245,7 +250,7 @@ def _worked_out(result: Any) -> Any:
 
 
 class _Parser(_Latex2Sympy):  # type: ignore[misc]
-    """The LaTeX parser, except that it would hand the text of a number to `sympify`."""
+    """The LaTeX parser, changed so that it does not pass the text of a number to `sympify`."""
 
     def parse_number(self, text: str) -> sympy.Rational:
         return _rational(Fraction(text.replace(",", "")))
@@ -255,7 +260,7 @@ def _plain_name(name: str) -> str:
     return name.replace("{", "").replace("}", "").replace("\\", "")
 
 
-def _built(value: Value) -> sympy.Expr:
+def _sympy_value(value: Value) -> sympy.Expr:
     return _polynomial(value.num) / _polynomial(value.den)
 
 
@@ -284,16 +289,16 @@ def _atom(x: Atom) -> sympy.Expr:
         case ("^", base, mono):
             return _atom(base) ** _polynomial({mono: 1})
         case ("power", base, exponent):
-            return _key(base) ** _key(exponent)
+            return _sympy_quotient(base) ** _sympy_quotient(exponent)
         case ("root", inner):
-            return _key(inner)
+            return _sympy_quotient(inner)
     if x == BARE_LOG:
         return _BARE_LOG
     if x[0] == "binomial":
-        return sympy.binomial(_key(x[1]), _key(x[2]))
+        return sympy.binomial(_sympy_quotient(x[1]), _sympy_quotient(x[2]))
     function = _FUNCTIONS.get(x[0])
-    return (function or sympy.Function(_plain_name(x[0].replace(" ", "_"))))(_key(x[1]))
+    return (function or sympy.Function(_plain_name(x[0].replace(" ", "_"))))(_sympy_quotient(x[1]))
 
 
-def _key(parts: Any) -> sympy.Expr:
+def _sympy_quotient(parts: Any) -> sympy.Expr:
     return _polynomial(dict(parts[0])) / _polynomial(dict(parts[1]))

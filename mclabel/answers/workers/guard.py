@@ -1,7 +1,7 @@
-"""Guard that keeps formulas that could grow, and texts that are none, away from the worker.
+"""Guard that keeps expensive formulas, and texts that are not formulas, away from the workers.
 
-The worker survives anything, by its limits; the guard saves the time that a kill and a
-replacement cost, and keeps all but plain formulas away from the LaTeX parser.
+The limits of a worker bound every question. The guard saves the time for killing and replacing a
+worker, and passes only plain formulas to the LaTeX parser.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from mclabel.answers.values.monomials import UNIT, Monomial, monomials_within
 from mclabel.answers.values.sampling import approximate, overflows
 
 MAX_LENGTH = 300
+"""Maximum number of characters of a text."""
 MAX_NESTING = 20
+"""Maximum depth of nested brackets or functions."""
 MAX_DIGITS = 100
-"""Largest number of digits in one number."""
+"""Number of digits from which a number is refused."""
 MAX_OPERATORS = 2
-"""Integrals, sums, products and limits in one formula."""
+"""Maximum number of integrals, sums, products and limits in one formula."""
 MAX_INTEGRATED = 2
-"""Functions in an integral."""
+"""Maximum number of functions in a formula with an integral."""
 MAX_EXPONENTS = 5_000
-"""Product of all exponents written as numbers."""
+"""Maximum product of all numeric exponents."""
 MAX_ARGUMENT = 100
-"""Largest argument of a factorial or a binomial that is not worked out here."""
+"""Largest argument of a factorial or binomial coefficient that is left to sympy."""
 
 _COMMANDS = frozenset(
     "frac sqrt binom sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp pi "
@@ -44,15 +46,15 @@ _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
 _TORN = re.compile(
     r"[<>]\s*+[<>]|[+*/=^]\s*+[<>]|[-+*/=^<>]\s*+(?:[)\]}]|$)|\\(?:sum|prod|lim)(?!\s*+_)"
 )
-"""An operator or a relation without its right side, a sum or a limit without a bound."""
+"""An operator or relation without a right side, or a sum, product or limit without a bound."""
 _JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
-"""A number behind something, or an empty group: no notation for anything."""
+"""A number directly after a letter or bracket, or an empty group. Neither is valid notation."""
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
 _PROSE = re.compile(
     r"(?<![\\A-Za-z])(?:the|of|mod|are|when|for|than|with|per|from|not|has|was|out|if|is)"
     r"(?![A-Za-z])|(?<=[ (])as(?= )|\d(?:st|nd|rd|th)(?![A-Za-z])"
 )
-"""Words that the parser would read as products of letters."""
+"""Words that the LaTeX parser would read as products of letters."""
 _EXPONENT = re.compile(r"\^\s*+[({]?+\s*+[({]?+\s*+-?+\s*+(\d++)")
 _TOWER = re.compile(
     r"\^[\s{(]*+-?+\s*+\d[\d.]*+[\s})]*+\^[\s{(]*+-?+\s*+\d|"
@@ -80,7 +82,7 @@ def refusal(form: Form) -> str | None:
 
 
 def refuse_text(text: str) -> str | None:
-    """Return the reason why a text is not parsed; None if it may be."""
+    """Return the reason why a text is not passed to the LaTeX parser; None if it is."""
     if len(text) > MAX_LENGTH:
         return "too_long"
     if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
@@ -113,15 +115,15 @@ def refuse_text(text: str) -> str | None:
 
 
 def _is_hard_to_integrate(text: str, commands: list[str]) -> bool:
-    """Return whether sympy would search in vain: several functions at once, or a variable's power
-    x^x.
+    """Return whether sympy would probably find no integral, because the text has many functions or
+    a variable in an exponent, as x^x has.
     """
     functions = text.count("e^") + sum(name in _FUNCTIONS for name in commands)
     return functions > MAX_INTEGRATED or bool(_VARIABLE_POWER.search(text))
 
 
 def _refuse_value(value: Value) -> str | None:
-    """Return the reason why sympy is not asked about a closed form; None if it is.
+    """Return the reason why a closed form is not sent to the worker; None if it is sent.
 
     Exponents and arguments are bounded, so that no single operation of the worker takes long.
     """
@@ -146,7 +148,7 @@ def _refuse_value(value: Value) -> str | None:
 
 
 def _is_above(key: Any, limit: int) -> bool:
-    """Return whether an argument is a number larger than that; formulas with symbols are not."""
+    """Return whether an argument is a number larger than `limit`; False if it has symbols."""
     num, den = (dict(part) for part in key)
     value = Value(num, UNIT if den == UNIT else den)
     if symbols(value):

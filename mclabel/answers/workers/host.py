@@ -1,14 +1,14 @@
-"""The process that forks a child for every question: sympy is loaded here once.
+"""The host process, which loads sympy once and forks a child for every question.
 
-Run as `python -m mclabel.answers.workers.host FD BYTES`, by the pool. A fork server of our own
-rather than that of `multiprocessing`, because that one imports the caller's main module into every
-worker, refuses to start from daemonic processes, and is shared with whatever else the caller's
-program does.
+The pool starts it as `python -m mclabel.answers.workers.host FD BYTES`. `FD` is the descriptor of
+the control socket, and `BYTES` is the memory limit of a child. The fork server of `multiprocessing`
+is not used for three reasons: it imports the caller's main module into every worker, it cannot
+start from daemonic processes, and other parts of the caller's program may use it.
 
-A child begins in the state in which the host was when it had warmed up, whatever was asked before,
-so that an answer and what it costs depend on the question alone: `attempt` says how the cost is
-bounded. Questions come as JSON, one a line, and so do results; when the socket closes, since its
-owner closed it or died by whatever way, all children are killed.
+Every child starts from the state of the host after its warm-up. The reply to a question and its
+cost therefore do not depend on earlier questions. `attempt` explains how the cost is bounded.
+Questions and results are lines of JSON. When the socket closes, because its owner closed it or
+died, the host kills all children.
 """
 
 from __future__ import annotations
@@ -29,23 +29,26 @@ from typing import Any
 from mclabel.answers.workers.attempt import attempt
 
 MAX_MESSAGE = 1 << 16
+"""Maximum bytes that are received at once; a question has at most half as many characters."""
 
 
 @dataclass(slots=True)
 class _Child:
-    """A process at work on one question."""
+    """A forked process that works on one question."""
 
     question: int
+    """Id of the question."""
     pid: int
     output: bytearray = field(default_factory=bytearray)
+    """Bytes of the result that have been received."""
 
 
 def main(argv: Sequence[str]) -> None:
     """Serve until the control socket closes.
 
     Args:
-        argv: the file descriptor of the control socket, and the children's memory limit in bytes;
-            without them, only try whether a host can start here.
+        argv: the file descriptor of the control socket, and the memory limit of a child in bytes.
+            If empty, the function only tests whether a host can start on this machine.
     """
     if not argv:
         _warm_up()
@@ -61,13 +64,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _warm_up() -> None:
-    """Import the modules that decide, and run once the code that builds their tables on first
-    use.
+    """Import sympy and compare sample formulas, so that tables that are built on first use exist
+    before the first fork.
     """
-    from mclabel.answers.workers.attempt import settle_chance
+    from mclabel.answers.workers.attempt import seed_random_generators
     from mclabel.answers.workers.equivalence import decide
 
-    settle_chance()
+    seed_random_generators()
     for answer, gold in (
         ("\\sin^{-1} x", "\\arcsin x"),
         ("\\sin^2 x", "1-\\cos^2 x"),
@@ -85,11 +88,11 @@ def _warm_up() -> None:
     ):
         decide(answer, gold, units_optional=True)
     gc.collect()
-    gc.freeze()  # a child's collections leave the pages that it shares with the host alone
+    gc.freeze()  # garbage collection in a child then does not copy pages shared with the host
 
 
 class _Host:
-    """Forks a child for each question and passes on what it finds."""
+    """Forks a child for each question and sends its result to the pool."""
 
     def __init__(self, control: socket.socket, memory: int) -> None:
         self._control = control
@@ -98,11 +101,11 @@ class _Host:
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
         self._children: dict[int, _Child] = {}
-        """Children by the descriptor to which each writes its result."""
+        """Running children by the file descriptor from which the host reads their results."""
         self._open = True
 
     def serve(self) -> None:
-        """Serve until the control socket closes."""
+        """Process questions and results until the control socket closes."""
         self._send_result({"host": self._pid})
         buffer = bytearray()
         try:
@@ -135,7 +138,7 @@ class _Host:
         ours, theirs = os.pipe()
         try:
             pid = os.fork()
-        except OSError:  # no process to be had: the pool asks again
+        except OSError:  # no process could be created; the pool retries the question
             os.close(ours)
             os.close(theirs)
             self._send_result({"id": question["id"], "died": 0})
@@ -148,13 +151,13 @@ class _Host:
         self._control.close()
         try:
             watch_parent(self._pid)
-            confine(self._memory)
+            restrict_process(self._memory)
             attempt(question, theirs)
         finally:
             os._exit(0)
 
     def _read_child(self, descriptor: int) -> None:
-        """Read a child's pipe; at its end the child has ended, too."""
+        """Read from a child's pipe. If the pipe is closed, send the child's result to the pool."""
         child = self._children[descriptor]
         data = os.read(descriptor, MAX_MESSAGE)
         if data:
@@ -180,7 +183,11 @@ def _kill_process(pid: int) -> None:
 
 
 def watch_parent(host: int) -> None:
-    """Let the process die when the host ends for any reason; on Linux only."""
+    """Make the kernel kill this process when the host ends for any reason (Linux only).
+
+    Args:
+        host: process id of the host.
+    """
     if sys.platform != "linux":
         return
     import ctypes
@@ -191,11 +198,15 @@ def watch_parent(host: int) -> None:
         os._exit(0)
 
 
-def confine(memory: int) -> None:
-    """Limit the memory, and close the ways to code, files, processes and the network."""
+def restrict_process(memory: int) -> None:
+    """Limit the memory of this process, and forbid code, file writes, processes and the network.
+
+    Args:
+        memory: maximum address space in bytes.
+    """
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     sys.dont_write_bytecode = True
-    sys.addaudithook(refuse)
+    sys.addaudithook(refuse_event)
 
 
 _REFUSED = (
@@ -207,23 +218,25 @@ _REFUSED = (
 
 
 _CODE_WRITERS = frozenset(("sympy.polys.monomials", "collections", "dataclasses"))
-"""Modules that write code from numbers and from names of their own."""
+"""Modules that may compile code, because they generate it from numbers and their own names."""
 
 
-def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse, as an audit hook, to compile text, to write files and to start processes."""
+def refuse_event(event: str, arguments: tuple[Any, ...]) -> None:
+    """Audit hook that raises `PermissionError` if the process compiles text, writes files, starts
+    processes or opens connections.
+    """
     if event == "compile":
         module = sys._getframe(1).f_globals.get("__name__")
         if str(arguments[1]).startswith("<") and module not in _CODE_WRITERS:
-            raise PermissionError(f"a worker compiles no text, also not for {module}")
+            raise PermissionError(f"a worker must not compile text; module {module} tried to")
     elif event == "open":
         mode, flags = arguments[1], arguments[2]
         if (isinstance(mode, str) and set(mode) & set("wax+")) or (
             isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
         ):
-            raise PermissionError("a worker writes no file")
+            raise PermissionError("a worker must not open a file for writing")
     elif event.startswith(_REFUSED):
-        raise PermissionError(f"a worker does no {event}")
+        raise PermissionError(f"a worker must not call {event}")
 
 
 if __name__ == "__main__":

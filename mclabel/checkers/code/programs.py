@@ -1,14 +1,17 @@
-"""The work of a child process in a box: it serves a program to its tests, or runs the tests.
+"""Work of a child process in a box: it runs a program and answers requests of the tests, or runs
+the tests.
 
-The two are in different boxes. Tests use a proxy of the program (`remote`), and the caller of both
-boxes forwards its requests. Standard library only: the module runs in the box.
+Program and tests are in different boxes. The tests use proxies of the program's objects (`remote`),
+and the caller of both boxes forwards the requests of the proxies. The module uses only the standard
+library, because it runs in the box.
 """
 
-# Frames of a program: R loaded, X raised while loading, V value, E exception, C and G requests of
-# its own, O a value that cannot be referred to, B a value that is too large, M a name that the
-# program does not define. It receives D to describe the results of a function as text.
-# Frames of tests: C a request that runs the program's code, G a lookup of a name, P passed,
-# F failed, U cannot be run.
+# Kinds of frames that a program's process sends: R the program is loaded, X it raised while
+# loading, V a value, E an exception, C and G its own requests, O a value that cannot be sent, B a
+# value that is too large, M a name that the program does not define. It receives D to describe the
+# results of a function as text.
+# Kinds of frames that the tests' process sends: C a request that runs the program's code, G a
+# lookup of a name, P the tests passed, F a test failed, U the tests cannot be run.
 
 from __future__ import annotations
 
@@ -49,7 +52,8 @@ def run_program(job: dict[str, Any]) -> int:
     """Run the program of a job.
 
     Args:
-        job: `kind`, `limits`, and the other keys of the kind.
+        job: description of the job: `kind` (a key of `_KINDS`), `limits`, and keys that depend on
+            the kind.
 
     Returns:
         The exit code.
@@ -60,7 +64,7 @@ def run_program(job: dict[str, Any]) -> int:
 
 
 def _answer_requests(job: dict[str, Any]) -> int:
-    """Load a program, and answer requests until the pipe is closed."""
+    """Load a program, and answer requests of its tests until the pipe is closed."""
     names, limit = _load_program(job), job["limits"]["output_bytes"]
     if names is None:
         return 1
@@ -76,14 +80,16 @@ def _answer_requests(job: dict[str, Any]) -> int:
 
 
 def _global(names: dict[str, Any], name: str) -> Any:
-    """Return a global of a program, or a method of its class `Solution`, as some sites want."""
+    """Return a global of a program, or a method of its class `Solution` as a function, since some
+    programming sites require such a class.
+    """
     if name not in names and hasattr(names.get("Solution"), name):
         return lambda *args, **kwargs: getattr(names["Solution"](), name)(*args, **kwargs)
     return names[name]
 
 
 def _load_program(job: dict[str, Any]) -> dict[str, Any] | None:
-    """Run a program as a module; return its names, or None if it raised."""
+    """Run a program as a module; return its global names, or None if it raised an exception."""
     module = types.ModuleType("solution")
     names = vars(module)
     names["__builtins__"] = vars(builtins)
@@ -101,7 +107,7 @@ def _load_program(job: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _public(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values that `from module import *` and `import module` define."""
+    """Yield the names and values that `from module import *` and `import module` would define."""
     for name in getattr(module, "__all__", dir(module)):
         if not name.startswith("_"):
             yield name, getattr(module, name)
@@ -109,7 +115,7 @@ def _public(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _describe_result(names: dict[str, Any], name: str, arguments: list[Any]) -> str:
-    """Describe a function's result as text, which is equal for programs that behave alike."""
+    """Describe a function's result as a text that is equal for programs with equal behaviour."""
     try:
         function = _global(names, name)
     except KeyError:
@@ -148,13 +154,13 @@ def _describe(value: Any, depth: int = 0) -> str:
 
 
 def _run_script(job: dict[str, Any]) -> int:
-    """Run a whole program, which reads its standard input."""
+    """Run a whole program that reads standard input."""
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     try:
         exec(compile(job["code"], "<solution>", "exec"), names)
-        _finish()
+        _wait_for_threads()
     except SystemExit as error:
-        _finish()
+        _wait_for_threads()
         return 0 if error.code in (None, 0) else 1
     except BaseException as error:
         write_frame(b"X", type(error).__name__.encode("utf-8", "replace")[:40])
@@ -162,8 +168,10 @@ def _run_script(job: dict[str, Any]) -> int:
     return 0
 
 
-def _finish() -> None:
-    """Wait for the threads that an exiting interpreter waits for, and flush the output."""
+def _wait_for_threads() -> None:
+    """Wait for all threads that are not daemons, as an exiting interpreter does, and flush the
+    output.
+    """
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
@@ -184,7 +192,7 @@ def _test_remotely(job: dict[str, Any]) -> int:
 
 
 class _RemoteModule(types.ModuleType):
-    """Proxy of the program's module, which its tests import."""
+    """Proxy of the program's module, which the tests import."""
 
     def __init__(self, name: str, peer: Peer) -> None:
         super().__init__(name)

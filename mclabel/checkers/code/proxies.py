@@ -1,8 +1,9 @@
-"""References to objects of another process, and the proxies that are used in their place.
+"""References to objects of another process, and proxies that stand for these objects.
 
-A value that is not plain data is lent: this process keeps it under a number. The other process
-makes a proxy function or object from the reference. A class is described with its name, bases and
-methods when it is first sent. Standard library only.
+A value that is not plain data is lent: this process keeps it under a number and sends a reference
+with this number. The other process creates a proxy function or object from the reference. When a
+class is first sent, the reference contains its name, bases and methods. The module uses only the
+standard library.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, from_json, 
 from mclabel.checkers.code.frames import end_with
 
 MAX_OBJECTS = 200_000
-"""Maximum number of objects of one process that the other may refer to."""
+"""Maximum number of objects that one process lends to the other."""
 _EXACT_ITEMS, _MAX_ITEMS = 64, 1_024
-"""Number of first items of an iterator that are fetched one by one, and the largest later batch."""
+"""Number of first items of an iterator that are fetched singly, and the maximum size of the later
+batches."""
 _SLOT = "_remote_id_of_proxy"
 COMPARISONS = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
 _BINARY = (
@@ -40,7 +42,7 @@ _HIDDEN = (
     types.ModuleType, types.FrameType, types.CodeType, types.TracebackType,
     types.GetSetDescriptorType, types.MemberDescriptorType,
 )  # fmt: skip
-"""Types whose objects are never referred to."""
+"""Types whose objects are never lent."""
 FUNCTIONS = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType,
     types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
@@ -50,7 +52,7 @@ _PYTHON: Mapping[str, Any] = {
     **{name: value for name, value in vars(builtins).items() if not name.startswith("_")},
     **_CONSTANTS,
 }
-"""Functions, types and constants that Python defines in both processes."""
+"""Built-in functions, types and constants, which both processes have."""
 _NAMES = {id(value): name for name, value in _PYTHON.items() if callable(value)}
 _NAMES |= {id(value): name for name, value in _CONSTANTS.items()}
 
@@ -63,7 +65,7 @@ class RemoteId:
 
 
 class Proxy:
-    """Base class of proxies of the other process's objects."""
+    """Base class of proxies for objects of the other process."""
 
     __slots__ = (_SLOT,)
 
@@ -73,10 +75,12 @@ def _number_of(proxy: Proxy) -> int:
 
 
 class RequestSender(Protocol):
-    """Sender of the requests that proxies make."""
+    """Sender of the requests of proxies to the other process."""
 
     def request(self, kind: bytes, operation: str, *parts: Any) -> Any:
-        """Send a request and return its answer, or raise the exception that it ended with."""
+        """Send a request, and return its result or raise the exception that the other process
+        reports.
+        """
 
     def called(
         self, operation: str, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -88,7 +92,9 @@ class RequestSender(Protocol):
 
 
 class References:
-    """Objects that this process lends, and proxies of those that it borrows; a `Referrer`."""
+    """The objects that this process lends, and the proxies for objects that it borrows. The class
+    is a `Referrer`.
+    """
 
     def __init__(self, sender: RequestSender, max_bytes: int, *, is_tests: bool) -> None:
         """Start with no references.
@@ -96,7 +102,7 @@ class References:
         Args:
             sender: sends requests.
             max_bytes: maximum bytes of one message.
-            is_tests: whether this is the process of the tests, which does not trust the other.
+            is_tests: True in the process of the tests, which does not trust the program's process.
         """
         self.sender, self._max_bytes, self._is_tests = sender, max_bytes, is_tests
         self._lent: list[Any] = []
@@ -117,12 +123,12 @@ class References:
         return issubclass(type(value), Proxy) or id(value) in self._remote_ids
 
     def refuse_derived(self) -> None:
-        """End tests that derive a class from a class of the program."""
+        """End the tests if they derive a class from a class of the program."""
         if not self._is_building:
-            end_with(b"U", "the tests derive a class from one of the program: set inside: true")
+            end_with(b"U", "the tests derive a class from a class of the program: set inside: true")
 
     def is_lent(self, value: Any) -> bool:
-        """Return whether a value, or the class of this process that it has, was lent."""
+        """Return whether a value was lent, or its class if the program or the tests define it."""
         kind = type(value)
         return id(value) in self._numbers or (is_own(kind) and id(kind) in self._numbers)
 
@@ -172,7 +178,7 @@ class References:
             if len(self._lent) >= MAX_OBJECTS:
                 raise TooLarge("objects")
             number = self._numbers[id(value)] = len(self._lent)
-            self._lent.append(value)  # the reference also keeps Python from reusing its id
+            self._lent.append(value)  # also prevents Python from reusing the id of the value
         return number
 
     def _class(self, kind: type) -> list[Any]:
@@ -248,14 +254,14 @@ class References:
         self._remote_ids[id(call)] = remote_id
         return call
 
-    async def _awaited(self, target: Any) -> Any:
+    async def _await_remotely(self, target: Any) -> Any:
         return self.sender.request(b"C", "await", target)
 
     def _awaitable(self, remote_id: RemoteId) -> Any:
-        coroutine = self._awaited(remote_id)
+        coroutine = self._await_remotely(remote_id)
         self._remote_ids[id(coroutine)] = remote_id
         self._objects[-1 - remote_id.number] = (
-            coroutine  # the reference keeps Python from reusing its id
+            coroutine  # prevents Python from reusing the id of the coroutine
         )
         return coroutine
 
@@ -299,7 +305,7 @@ class References:
             if "__eq__" in content:
                 content.setdefault("__hash__", None)
             if is_awaitable:
-                content["__await__"] = lambda own: self._awaited(own).__await__()
+                content["__await__"] = lambda own: self._await_remotely(own).__await__()
             if is_iterator:
                 content |= {
                     "__iter__": lambda own: own,
@@ -359,9 +365,10 @@ class _Buffer:
         self._num_fetched = 0
 
     def next_size(self) -> int:
-        """Return the number of items to fetch next, which grows.
+        """Return the number of items to fetch next.
 
-        The first items are fetched one by one, so that a short use consumes no more than it reads.
+        The first items are fetched singly, so that a short use does not advance the iterator
+        further than the caller does. Later batches become larger.
         """
         size = 1 if self._num_fetched < _EXACT_ITEMS else min(self._num_fetched, _MAX_ITEMS)
         self._num_fetched += size
@@ -369,7 +376,9 @@ class _Buffer:
 
 
 def _metaclass(references: References) -> Any:
-    """Return the metaclass of proxies, which forwards the use of classes themselves."""
+    """Return the metaclass of proxy classes, which forwards operations on the classes
+    themselves.
+    """
 
     class ProxyType(type):
         def __new__(cls, *args: Any) -> Any:
@@ -398,7 +407,7 @@ def _metaclass(references: References) -> Any:
 
 
 def is_own(kind: type) -> bool:
-    """Return whether the program or the tests define a class, not the standard library."""
+    """Return whether the program or the tests, rather than the standard library, define a class."""
     return kind.__module__ in ("solution", "__main__")
 
 

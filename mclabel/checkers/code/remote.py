@@ -1,8 +1,9 @@
 """Remote calls between a program and its tests, which use each other's objects through proxies.
 
-Plain data is sent by value (`codec`). Every other object stays in its process and is used by
+Plain data is sent by value (`codec`). Every other object stays in its process and is used through
 `proxies`, so tests and expected values never reach the program's process. `trust` records results
-that the program decided. Standard library only: the module also runs inside the box.
+that the program's own code decided. The module uses only the standard library, because it also runs
+inside the box.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class Peer:
 
         Args:
             max_bytes: maximum bytes of one message.
-            find_global: returns the program's value of a name, or raises `LookupError`; None for
-                the peer of the tests, which restricts the use of the objects that it lends.
+            find_global: returns the value of a global name of the program, or raises `LookupError`.
+                None for the peer of the tests, which restricts the use of the objects that it
+                lends.
         """
         self._max_bytes, self._find_global = max_bytes, find_global
         self._is_tests = find_global is None
@@ -40,7 +42,7 @@ class Peer:
         self.trust_log = TrustLog(self, self.references)
 
     def fetch(self, name: str) -> Any:
-        """Return the value of a name of the program: plain data, or a proxy."""
+        """Return the value of a global name of the program: plain data or a proxy."""
         return self.request(b"G", "global", name)
 
     def called(
@@ -50,16 +52,16 @@ class Peer:
         return self.request(b"C", operation, target, name, list(args), kwargs)
 
     def request(self, kind: bytes, operation: str, *parts: Any) -> Any:
-        """Send a request, and serve the other process until the answer arrives.
+        """Send a request, and answer requests of the other process until the result arrives.
 
         See `RequestSender`.
         """
         try:
             content = encode([operation, *parts], self._max_bytes, self.references)
         except Opaque as opaque:
-            self._unsendable(str(opaque)[:40])
+            self._end_unsendable(str(opaque)[:40])
         except TooLarge:
-            self._unsendable("too large")
+            self._end_unsendable("too large")
         write_frame(kind, content)
         while (frame := read_frame()) is not None:
             if frame[0] in (b"C", b"G"):
@@ -68,7 +70,7 @@ class Peer:
                 return self._decode_answer(operation, parts, *frame)
         os._exit(1)
 
-    def _unsendable(self, reason: str) -> NoReturn:
+    def _end_unsendable(self, reason: str) -> NoReturn:
         if not self._is_tests:
             end_with(b"O", reason)
         remedy = "set inside: true"
@@ -88,12 +90,12 @@ class Peer:
             if not isinstance(value, BaseException):
                 raise Malformed("no exception")
         except (Malformed, ValueError, TypeError, LookupError):
-            self._malformed()
+            self._end_malformed()
         if not _ends_protocol(operation, parts, value):
             self.trust_log.unhandled.append(value)
         raise value
 
-    def _malformed(self) -> NoReturn:
+    def _end_malformed(self) -> NoReturn:
         if self._is_tests:
             end_with(b"F", '{"raised": "Malformed"}')
         os._exit(1)
@@ -105,7 +107,7 @@ class Peer:
             operation, *parts = decode(content, self._max_bytes, self.references)
             answer = _OPERATIONS[operation]
         except (Malformed, ValueError, TypeError, KeyError):
-            self._malformed()
+            self._end_malformed()
         before = None
         try:
             if self._is_tests:
@@ -124,16 +126,17 @@ class Peer:
                 result += [parts[2:]] if after != before else []
             text = self._text(result)
         except Opaque as opaque:
-            self._unsendable(str(opaque)[:40])
+            self._end_unsendable(str(opaque)[:40])
         except (TooLarge, MemoryError, RecursionError):
-            self._unsendable("too large") if self._is_tests else end_with(b"B", "")
+            self._end_unsendable("too large") if self._is_tests else end_with(b"B", "")
         write_frame(kind, text)
 
     def _permit(self, operation: str, target: Any, name: Any = "") -> None:
-        """Refuse requests that a program may not make of the process of its tests.
+        """Refuse requests that a program may not send to the process of its tests.
 
-        A program may use the objects that it was lent. It may neither inspect them nor create other
-        objects: an instance of a class created there could claim to equal the tests' values.
+        A program may use the objects that the tests lend. It may neither inspect them nor create
+        other objects in the tests' process: an instance of a class of the tests could claim to be
+        equal to their values.
 
         Raises:
             AttributeError: the request is not allowed.
@@ -144,7 +147,9 @@ class Peer:
         )
         is_public = isinstance(name, str) and not name.startswith("_") and not is_closed
         if not self.references.is_lent(target) or not (is_use or is_public):
-            raise AttributeError("not shown to the program")
+            raise AttributeError(
+                "the program may only call the objects of its tests, or use their public attributes"
+            )
 
     def _text(self, value: Any) -> bytes:
         return encode(value, self._max_bytes, self.references)
@@ -188,11 +193,11 @@ class Peer:
 
 
 class _NoGlobal(Exception):
-    """Error for a name that the program does not define."""
+    """The program does not define a requested name."""
 
 
 def _ends_protocol(operation: str, parts: tuple[Any, ...], error: BaseException) -> bool:
-    """Return whether an exception is a regular end in one of Python's protocols."""
+    """Return whether an exception is the regular end of a Python protocol, such as iteration."""
     name = parts[1] if len(parts) > 1 else ""
     return (
         (operation == "getattr" and isinstance(error, AttributeError))
@@ -203,14 +208,16 @@ def _ends_protocol(operation: str, parts: tuple[Any, ...], error: BaseException)
 
 
 def _update(old: Any, new: Any) -> None:
-    """Apply the other process's changes of a container in place."""
+    """Apply the changes that the other process made to a container in place."""
     if type(old) is not type(new):
         return
     if isinstance(old, list):
-        merged = [_merged(*pair) for pair in zip(old, new, strict=False)] + list(new[len(old) :])
+        merged = [_merge_changes(*pair) for pair in zip(old, new, strict=False)] + list(
+            new[len(old) :]
+        )
         old[:] = merged
     elif isinstance(old, dict):
-        merged_items = {key: _merged(old.get(key), value) for key, value in new.items()}
+        merged_items = {key: _merge_changes(old.get(key), value) for key, value in new.items()}
         old.clear()
         old.update(merged_items)
     elif isinstance(old, tuple):
@@ -224,7 +231,7 @@ def _update(old: Any, new: Any) -> None:
         old.extend(new)
 
 
-def _merged(old: Any, new: Any) -> Any:
+def _merge_changes(old: Any, new: Any) -> Any:
     if type(old) is type(new) and isinstance(old, list | dict | set | deque | bytearray):
         _update(old, new)
         return old
@@ -246,4 +253,5 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "copy": lambda _, target: copy.copy(target),
     "deepcopy": lambda _, target: copy.deepcopy(target),
 }
-"""Answer to each request of the other process; the first argument is the peer that serves it."""
+"""Function that answers each kind of request. Its first argument is the peer that serves the
+request."""

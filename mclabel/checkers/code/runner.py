@@ -1,8 +1,9 @@
 """The first process in a box, which runs one program after another, each isolated from the others.
 
-For each program it forks a keeper, which makes new namespaces and starts the program as their first
-process; the kernel ends all processes of the program with it. Neither this process nor the keeper
-runs code of the program. Standard library only.
+For each program, this process forks a keeper. The keeper creates new namespaces, starts the program
+as their first process, and forwards its messages. When the first process ends, the kernel ends all
+other processes of the program. Neither this process nor the keeper runs code of the program. The
+module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _NEEDED = ("AS", "FSIZE", "NPROC", "NOFILE", "CORE", "CPU")
 _PRELOADED = (
     "bisect", "copy", "hashlib", "io", "re", "statistics", "string",
 )  # fmt: skip
-"""Modules that programs often import; children inherit them already loaded."""
+"""Modules that programs often import. They are loaded before the forks, so that children inherit
+them."""
 
 
 def main(channel: socket.socket, fenced: bool) -> None:
@@ -37,19 +39,20 @@ def main(channel: socket.socket, fenced: bool) -> None:
 
     Args:
         channel: socket to the caller.
-        fenced: whether this is the first process of a box; else programs run without protection.
+        fenced: True if this is the first process of a box. If False, programs run without
+            protection.
     """
     for name in _PRELOADED:
         __import__(name)
     fence = Fence() if fenced else None
-    gc.freeze()  # collections in children would copy shared memory
+    gc.freeze()  # garbage collection in children would copy shared memory
     _send(channel, b"H", {"ready": True})
     while (message := _receive(channel)) is not None:
         if message[0] != b"J":
-            continue  # a message of a job that has ended
+            continue  # a message for a job that has ended
         if (keeper := os.fork()) == 0:
             try:
-                ended = _keep(json.loads(message[1]), channel, fence)
+                ended = _run_in_namespaces(json.loads(message[1]), channel, fence)
                 _send(channel, b"E", ended)
             except BaseException:  # the caller sees that the box has died
                 os._exit(70)
@@ -58,7 +61,9 @@ def main(channel: socket.socket, fenced: bool) -> None:
             return
 
 
-def _keep(job: dict[str, Any], channel: socket.socket, fence: Fence | None) -> dict[str, Any]:
+def _run_in_namespaces(
+    job: dict[str, Any], channel: socket.socket, fence: Fence | None
+) -> dict[str, Any]:
     """Run one program in its own namespaces, and return how it ended."""
     folder = "/tmp" if fence is not None else tempfile.mkdtemp(prefix="mclabel-code-")
     to_child, from_child, output, setup_failure = os.pipe(), os.pipe(), os.pipe(), os.pipe()
@@ -66,7 +71,7 @@ def _keep(job: dict[str, Any], channel: socket.socket, fence: Fence | None) -> d
         fence.leave()
     pid = os.fork()
     if pid == 0:
-        _become(job, folder, fence, to_child[0], from_child[1], output[1], setup_failure[1])
+        _become_program(job, folder, fence, to_child[0], from_child[1], output[1], setup_failure[1])
     for descriptor in (to_child[0], from_child[1], output[1], setup_failure[1]):
         os.close(descriptor)
     watch = _ProgramWatch(pid, job, to_child[1], from_child[0], output[0], fence is not None)
@@ -79,11 +84,11 @@ def _keep(job: dict[str, Any], channel: socket.socket, fence: Fence | None) -> d
     return {**ended, "why": "killed"} if os.read(setup_failure[0], 1) else ended
 
 
-def _become(
+def _become_program(
     job: dict[str, Any], folder: str, fence: Fence | None, read: int, write: int, output: int,
     setup_failure: int,
 ) -> NoReturn:  # fmt: skip
-    """Turn this child into the process of a program; never return."""
+    """Turn this child into the process of a program. The function never returns."""
     try:
         if fence is not None:
             fence.enter(job["limits"]["FSIZE"])
@@ -117,7 +122,7 @@ def _become(
 
 
 class _ProgramWatch:
-    """The process of a program, its time limit and its pipes."""
+    """The keeper's view of a program: its process, its time limit and its pipes."""
 
     def __init__(
         self,
@@ -157,14 +162,14 @@ class _ProgramWatch:
                     if not (received := channel.recv(_CHUNK)):
                         os._exit(0)  # the caller has ended, and the box ends with it
                     incoming += received
-                    if self._take(incoming):
+                    if self._process_messages(incoming):
                         reason = reason or "asked"
                 if events.get(self._in):
-                    self._feed()
+                    self._write_to_child()
                 for descriptor in (self._frames, self._output):
                     if events.get(descriptor):
-                        self._collect(descriptor)
-                reason = reason or self._fault()
+                        self._read_from_child(descriptor)
+                reason = reason or self._exceeded_limit()
                 status = self._status()
                 if reason or status is not None:
                     return self._summary(reason, status)
@@ -173,8 +178,10 @@ class _ProgramWatch:
             channel.sendall(self._to_caller)
             if incoming:  # discard the rest of a message, which the next job could not parse
                 if (missing := _HEADER.size - len(incoming)) > 0:
-                    incoming += _exactly(channel, missing) or b""
-                _exactly(channel, _HEADER.unpack_from(incoming)[1] + _HEADER.size - len(incoming))
+                    incoming += _receive_exactly(channel, missing) or b""
+                _receive_exactly(
+                    channel, _HEADER.unpack_from(incoming)[1] + _HEADER.size - len(incoming)
+                )
 
     def _wait(self, channel: socket.socket) -> dict[int, int]:
         poll = select.poll()
@@ -187,15 +194,17 @@ class _ProgramWatch:
                 poll.register(descriptor, select.POLLIN)
         if self._ended >= 0:
             poll.register(self._ended, select.POLLIN)
-        remaining_s = self._time_s - self._wall() if self._is_busy else 1.0
+        remaining_s = self._time_s - self._wall_s() if self._is_busy else 1.0
         longest_s = 1.0 if self._ended >= 0 else 0.02
         return dict(poll.poll(1_000 * min(max(remaining_s, 0.01), longest_s)))
 
-    def _wall(self) -> float:
+    def _wall_s(self) -> float:
         return self._busy_s + (time.monotonic() - self._since if self._is_busy else 0.0)
 
-    def _take(self, incoming: bytearray) -> bool:
-        """Take complete messages of the caller; return whether one asks to end the program."""
+    def _process_messages(self, incoming: bytearray) -> bool:
+        """Process all complete messages of the caller; return whether one asks to end the
+        program.
+        """
         while len(incoming) >= _HEADER.size:
             kind, size = _HEADER.unpack_from(incoming)
             if len(incoming) < _HEADER.size + size:
@@ -207,10 +216,10 @@ class _ProgramWatch:
             self._to_child += content
             if not self._is_busy:
                 self._is_busy, self._since = True, time.monotonic()
-            self._feed()
+            self._write_to_child()
         return False
 
-    def _feed(self) -> None:
+    def _write_to_child(self) -> None:
         try:
             del self._to_child[: os.write(self._in, self._to_child[:_CHUNK])]
         except BlockingIOError:
@@ -218,7 +227,7 @@ class _ProgramWatch:
         except BrokenPipeError:  # the child has closed its input
             self._to_child.clear()
 
-    def _collect(self, descriptor: int) -> None:
+    def _read_from_child(self, descriptor: int) -> None:
         received = os.read(descriptor, _CHUNK)
         if not received:
             self._open.discard(descriptor)
@@ -238,22 +247,22 @@ class _ProgramWatch:
                 del self._partial[:whole]
                 self._to_caller += _HEADER.pack(b"D", whole) + frame
                 if self._waits:
-                    self._busy_s, self._is_busy = self._wall(), False
+                    self._busy_s, self._is_busy = self._wall_s(), False
 
-    def _fault(self) -> str | None:
+    def _exceeded_limit(self) -> str | None:
         if self._num_out > self._max_bytes:
             return "output"
-        if self._wall() < self._time_s:
+        if self._wall_s() < self._time_s:
             return None
-        return "timeout" if self._used() >= self._time_s else None
+        return "timeout" if self._used_s() >= self._time_s else None
 
-    def _used(self) -> float:
+    def _used_s(self) -> float:
         """Return the seconds that the program has used.
 
-        This is its wall time without the time spent waiting for a core, or the CPU time of all its
-        processes if that is longer.
+        This time is the wall time without the time spent waiting for a core, or the CPU time of all
+        processes of the program if this is longer.
         """
-        return max(self._wall() - _delay_s(self._pid), _cpu_s() if self._is_fenced else 0.0)
+        return max(self._wall_s() - _delay_s(self._pid), _cpu_s() if self._is_fenced else 0.0)
 
     def _status(self) -> int | None:
         """Return the exit status once the child has ended and its pipes are empty; None before."""
@@ -261,22 +270,24 @@ class _ProgramWatch:
         if ended is None:
             return None
         for descriptor in (self._frames, self._output):  # output written before the end
-            for _ in range(_MAX_PIPE // _CHUNK):  # bounded, since other processes may write forever
+            for _ in range(_MAX_PIPE // _CHUNK):  # bounded: other processes may write endlessly
                 if descriptor not in self._open or not select.select([descriptor], [], [], 0)[0]:
                     break
-                self._collect(descriptor)
+                self._read_from_child(descriptor)
         return int(ended.si_status) if ended.si_code == os.CLD_EXITED else -int(ended.si_status)
 
     def _summary(self, reason: str | None, status: int | None) -> dict[str, Any]:
-        reason = self._fault() or reason
+        reason = self._exceeded_limit() or reason
         delay_s = _delay_s(self._pid)
         if reason is None and status == -signal.SIGKILL:
             reason = "timeout" if _process_cpu_s(self._pid) >= self._time_s else "killed"
-        return {"why": reason, "status": status, "wall_s": self._wall(), "delay_s": delay_s}
+        return {"why": reason, "status": status, "wall_s": self._wall_s(), "delay_s": delay_s}
 
 
 def _delay_s(pid: int) -> float:
-    """Return the seconds that a process has waited for a core; 0 if they are not counted."""
+    """Return the seconds that a process has waited for a core; 0 if the kernel does not count
+    them.
+    """
     try:
         with open(f"/proc/{pid}/schedstat") as file:
             return int(file.read().split()[1]) / 1e9
@@ -285,13 +296,15 @@ def _delay_s(pid: int) -> float:
 
 
 def _cpu_s() -> float:
-    """Return the CPU seconds of all processes in the namespace except its first and this one."""
+    """Return the CPU seconds of all processes in the namespace except the first and this
+    process.
+    """
     names = [name for name in os.listdir("/proc") if name.isdigit()]
     return sum(_process_cpu_s(int(name)) for name in names if int(name) not in (1, os.getpid()))
 
 
 def _process_cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process and of its children that have ended."""
+    """Return the CPU seconds of a process and its ended children; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -301,7 +314,7 @@ def _process_cpu_s(pid: int) -> float:
 
 
 def _input(text: str, folder: str) -> int:
-    """Return a descriptor that reads a text from an unlinked file."""
+    """Write a text to an unlinked file, and return a descriptor that reads it."""
     path = os.path.join(folder, ".input")
     with open(path, "wb") as file:
         file.write(text.encode("utf-8", "surrogateescape"))
@@ -316,15 +329,15 @@ def _send(channel: socket.socket, kind: bytes, content: dict[str, Any]) -> None:
 
 
 def _receive(channel: socket.socket) -> tuple[bytes, bytes] | None:
-    header = _exactly(channel, _HEADER.size)
+    header = _receive_exactly(channel, _HEADER.size)
     if header is None:
         return None
     kind, size = _HEADER.unpack(header)
-    content = _exactly(channel, size)
+    content = _receive_exactly(channel, size)
     return None if content is None else (kind, content)
 
 
-def _exactly(channel: socket.socket, size: int) -> bytes | None:
+def _receive_exactly(channel: socket.socket, size: int) -> bytes | None:
     received = bytearray()
     while len(received) < size:
         if not (part := channel.recv(min(size - len(received), 1 << 20))):

@@ -1,7 +1,8 @@
-"""The runner of a problem's tests: statements, `check`, and pytest functions and classes.
+"""Runs a problem's tests: statements, `check`, and test functions and classes of pytest.
 
-pytest itself is not in the box; `_Pytest` replaces what such tests use of it. Exceptions that the
-tests catch are recorded in `trust`. Standard library only: the module runs in the box.
+pytest itself is not in the box. `_Pytest` replaces the parts of pytest that tests use. Exceptions
+that the tests catch are recorded in `trust`. The module uses only the standard library, because it
+runs in the box.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ HANDLED = "handled_by_the_tests"
 class _MissingType(type):
     """Metaclass of the placeholders for names of missing packages.
 
-    No value is an instance of a placeholder, since a program cannot import the package either. Any
-    other use ends the tests.
+    `isinstance` returns False for a placeholder, since a program cannot import the package either.
+    Any other use of a placeholder ends the tests.
     """
 
     def __getattr__(cls, name: str) -> Any:
@@ -36,12 +37,14 @@ class _MissingType(type):
             raise AttributeError(name)
         return _missing(f"{cls.__module__}.{cls.__qualname__}".removeprefix(".") + f".{name}")
 
-    def _use(cls, *args: Any, **kwargs: Any) -> Any:
+    def _refuse_use(cls, *args: Any, **kwargs: Any) -> Any:
         package = cls.__module__.partition(".")[0]
-        raise CannotRun(f"the tests need {package}, which is not among Python's own modules")
+        raise CannotRun(f"the tests need {package}, which is not in Python's standard library")
 
-    __call__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _use
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __iter__ = __getitem__ = _use
+    __call__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _refuse_use
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __iter__ = __getitem__ = (
+        _refuse_use
+    )
     __hash__ = type.__hash__
 
 
@@ -51,7 +54,7 @@ def _missing(name: str) -> Any:
 
 
 class _MissingModules:
-    """Import hook, after all others, that makes placeholders for missing modules."""
+    """Import hook that creates placeholders for missing modules. It must be the last hook."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
@@ -66,12 +69,12 @@ class _MissingModules:
 
 
 def allow_missing_modules() -> None:
-    """Let tests import missing packages as long as they do not use them."""
+    """Let tests import packages that are missing, as long as they do not use them."""
     sys.meta_path.append(_MissingModules())
 
 
 class TestFailed(Exception):
-    """Failure of a test."""
+    """A test failed."""
 
     def __init__(self, label: object, error: BaseException) -> None:
         """Store the label of the test and the exception that it raised."""
@@ -80,7 +83,9 @@ class TestFailed(Exception):
 
 
 class CannotRun(BaseException):
-    """Error for tests that need something that the box lacks; its text names it."""
+    """The tests need something that the box does not have, which the text of the exception
+    names.
+    """
 
 
 def run_tests(
@@ -127,7 +132,7 @@ def _tests(
             yield index, functools.partial(compare.check, arguments, wanted)
     if job["check"]:
         yield None, lambda: names["check"](eval(job["check"], names))
-    yield from _collected(names)
+    yield from _collect_tests(names)
 
 
 class _Comparison:
@@ -140,7 +145,9 @@ class _Comparison:
             self._readings.append(lambda output: output[0])
 
     def check(self, arguments: list[Any], output: Any) -> None:
-        """Call the function and compare; one reading of the outputs must fit all calls so far."""
+        """Call the function and compare its result with the expected output. One interpretation of
+        the outputs, wrapped or not, must fit all calls so far.
+        """
         result = self._function(*arguments)
         self._readings = [
             read for read in self._readings if results_match(result, read(output), self._tolerance)
@@ -149,13 +156,13 @@ class _Comparison:
 
 
 def results_match(result: Any, wanted: Any, tolerance: float) -> bool:
-    """Return whether the result of a call equals the expected result, as far as JSON can express
-    it.
+    """Return whether the result of a call equals the expected result.
 
     Args:
-        result: result of the call; tuples count as lists, and keys as texts.
+        result: result of the call. Tuples count as lists and keys as texts, because the expected
+            result is JSON.
         wanted: expected result, parsed from JSON.
-        tolerance: largest absolute or relative difference where a float is expected.
+        tolerance: largest absolute or relative difference from an expected float.
     """
     if isinstance(result, list | tuple) and isinstance(wanted, list):
         return len(result) == len(wanted) and all(
@@ -174,7 +181,7 @@ def results_match(result: Any, wanted: Any, tolerance: float) -> bool:
 
 
 def _compile_recording(source: str, name: str) -> Any:
-    """Compile a source with calls that record what its exception handlers catch."""
+    """Compile a source, with added calls that record the exceptions that its handlers catch."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         is_exit = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in (
@@ -189,7 +196,9 @@ def _compile_recording(source: str, name: str) -> Any:
 
 
 def _record_library_handlers(handled: Callable[[BaseException | None], None]) -> None:
-    """Record what the contexts of the standard library catch, since tests name those exceptions."""
+    """Make `contextlib.suppress` and unittest's `assertRaises` report every exception that they
+    catch to `handled`, because the tests expect it.
+    """
     for kind in (contextlib.suppress, unittest.case._AssertRaisesContext):
         original_exit = kind.__exit__
 
@@ -202,7 +211,7 @@ def _record_library_handlers(handled: Callable[[BaseException | None], None]) ->
 
 
 def _failed_assertion(error: BaseException, job: Mapping[str, Any]) -> int:
-    """Return the index, from 0, of the assertion of the set-up that failed."""
+    """Return the index, from 0, of the failed assertion among the assertions of the set-up."""
     asserts = [
         node.lineno for node in ast.walk(ast.parse(job["setup"])) if isinstance(node, ast.Assert)
     ]
@@ -213,7 +222,7 @@ def _failed_assertion(error: BaseException, job: Mapping[str, Any]) -> int:
     return sum(line < place for line in sorted(asserts))
 
 
-def _collected(names: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], None]]]:
+def _collect_tests(names: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield the functions and classes that pytest would run, in order of definition."""
     own = {
         name: value
@@ -256,18 +265,18 @@ class _Result(unittest.TestResult):
     first: tuple[str, BaseException] | None = None
 
     def addFailure(self, test: Any, err: Any) -> None:
-        self._keep(test, err[1])
+        self._record_first_failure(test, err[1])
 
     addError = addFailure
 
     def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
         if err is not None:
-            self._keep(test, err[1])
+            self._record_first_failure(test, err[1])
 
     def addUnexpectedSuccess(self, test: Any) -> None:
-        self._keep(test, AssertionError())
+        self._record_first_failure(test, AssertionError())
 
-    def _keep(self, test: Any, error: BaseException) -> None:
+    def _record_first_failure(self, test: Any, error: BaseException) -> None:
         if self.first is None:
             self.first = (getattr(test, "_testMethodName", "setUp"), error)
         self.stop()
@@ -313,7 +322,7 @@ def _fixture_value(
     """Return the value of a fixture or parameter."""
     if name not in values:
         if name not in fixtures:
-            raise CannotRun(f"the tests need pytest's fixture {name}, which is not there")
+            raise CannotRun(f"the tests need pytest's fixture {name}, which is not supported")
         fixture = fixtures[name]
         needed = inspect.signature(fixture).parameters
         value = fixture(
@@ -331,7 +340,7 @@ def _run_coroutine(value: Any) -> Any:
 
 
 class _Skipped(BaseException):
-    """Exception of a test that skips itself."""
+    """A test skips itself."""
 
 
 class _Pytest(types.ModuleType):
@@ -432,13 +441,13 @@ class _Raises:
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> bool:
         if error is None:
-            raise AssertionError("nothing was raised")
+            raise AssertionError("no exception was raised")
         if not isinstance(error, self._expected):
             return False
         self.value = error
         self._handled(error)
         if self._match is not None and not re.search(self._match, str(error)):
-            raise AssertionError("another message")
+            raise AssertionError("the exception has a different message")
         return True
 
 

@@ -1,7 +1,7 @@
-"""Runs of one program against the tests of one problem, in boxes.
+"""Runs one program against the tests of one problem in boxes.
 
-Tests and program are in different boxes. This module forwards requests between them without reading
-them. Only the message of the tests' process decides the verdict.
+Tests and program are in different boxes. This module forwards requests between the two boxes
+without reading them. Only the message of the tests' process decides the verdict.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from mclabel.checkers.code.golds import Gold
 
 _HEADER = struct.Struct(">cI")
 PATIENCE, PATIENCE_S = 4, 20
-"""Factor on the program's time limit, and seconds added, after which the sandbox has failed."""
+"""Factor on the program's time limit, and additional seconds, after which the sandbox counts as
+failed."""
 CLEAN_S = 10
-"""Seconds in which a killed program must have ended."""
+"""Seconds within which a killed program must end."""
 MAX_CALLS = 1_000_000
+"""Maximum number of requests between the tests and the program."""
 _NULL = """
 class _Null:
     def __call__(self, *args, **kwargs):
@@ -43,23 +45,24 @@ _DOES = ("raise NotImplementedError", "return _Null()")
 _CARRIED = (b"C", b"G", b"V", b"E")
 """Kinds of frames that are forwarded between tests and program."""
 _SITE = re.compile(r"^class Solution\b", re.MULTILINE)
-"""Pattern of programs for sites that import common modules for the program."""
+"""Start of the class of programs for sites that import common modules for the program."""
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 NEVER_CALLED = "the tests never call the program"
 PASSED, WEAK, CLAIMED = "passed", "weak", "claimed"
-"""Results of passed tests: certain; resting on the program's own comparisons of two of its objects;
-or resting on its own comparison of an object with a value of the tests."""
+"""Results of passed tests. `PASSED` is certain. `WEAK` depends on comparisons of two objects of the
+program by the program's own code. `CLAIMED` depends on such a comparison of an object of the
+program with a value of the tests."""
 
 
 class GoldFails(Exception):
-    """Error for tests that cannot be run with any program."""
+    """The tests cannot be run with any program."""
 
 
 MAX_FILES = 16 << 20
-"""Maximum bytes of the only folder that a program can write to, which is in memory."""
+"""Maximum size in bytes of the folder in memory, the only folder that a program can write to."""
 TOLERANCE = 1e-6
-"""Largest absolute or relative difference from an expected decimal number: more than rounding
-errors, less than a wrong formula causes."""
+"""Largest accepted absolute or relative difference from an expected decimal number. It is larger
+than rounding errors and smaller than the error of a wrong formula."""
 MAX_OUTPUT = 1 << 20
 """Maximum bytes of a function's result and of a program's output."""
 
@@ -69,10 +72,12 @@ class Limits:
     """Limits of one program."""
 
     time_s: float
+    """Time limit in seconds for all tests, or for each run of a program that reads input."""
     memory_mib: int
+    """Memory of each process of the program in MiB."""
 
     def job(self) -> dict[str, Any]:
-        """Return the limits in the form that a box reads."""
+        """Return the limits in the form that a box expects: `RLIMIT_` names and other keys."""
         return {
             "time_s": self.time_s,
             "output_bytes": MAX_OUTPUT,
@@ -86,10 +91,12 @@ class Limits:
 
 
 class Pair:
-    """The two boxes of one grading at a time, which are started on first use."""
+    """Two boxes, for a program and its tests, which are started on first use and grade one program
+    at a time.
+    """
 
     def __init__(self, start: Callable[[], Box], limits: Limits) -> None:
-        """Make a pair whose boxes are not started.
+        """Create a pair whose boxes are not started.
 
         Args:
             start: starts a box.
@@ -107,34 +114,35 @@ class Pair:
         """Run a program against tests.
 
         Returns:
-            `PASSED`, `WEAK` or `CLAIMED` if it passes, or why it does not.
+            `PASSED`, `WEAK` or `CLAIMED` if the program passes, otherwise the reason why it does
+            not.
 
         Raises:
             BoxFailed: the sandbox failed, not the program.
-            GoldFails: the tests failed, whatever the program.
+            GoldFails: the tests cannot be run with any program.
         """
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
         try:
             if gold.scripts:
-                return self._scripts(gold, code)
+                return self._run_scripts(gold, code)
             if gold.inside:
-                return self._inside(gold, code, deadline)
-            return self._split(gold, code, deadline)
+                return self._test_in_process(gold, code, deadline)
+            return self._test_in_two_processes(gold, code, deadline)
         except BaseException:
-            self.close()  # their state is unknown
+            self.close()  # the state of the boxes is unknown
             raise
 
     def behaviour(self, gold: Gold, code: str) -> str:
         """Describe a program's results on the gold's examples.
 
-        The text is equal for programs that behave alike. The box makes it, within the program's
-        limits.
+        The text is equal for programs with equal behaviour. It is written inside the box, within
+        the program's limits.
 
         Raises:
             BoxFailed: the sandbox failed, not the program.
         """
         deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
-        job = self._job("solution", "calls", code=code)
+        job = self._start_job("solution", "calls", code=code)
         try:
             kind, content = job.frame(deadline)
             if kind != b"R":
@@ -153,27 +161,27 @@ class Pair:
         finally:
             job.stop()
 
-    def _scripts(self, gold: Gold, code: str) -> str:
+    def _run_scripts(self, gold: Gold, code: str) -> str:
         for index, (stdin, expected_output) in enumerate(gold.scripts):
             deadline = time.monotonic() + PATIENCE_S + PATIENCE * self._limits.time_s
-            job = self._job("solution", "script", code=code, stdin=stdin)
+            job = self._start_job("solution", "script", code=code, stdin=stdin)
             output, raised = bytearray(), None
             while (message := job.receive(deadline))[0] != b"E":
                 if message[0] == b"O":
                     output += message[1]
                 elif message[1][:1] == b"X":
-                    raised = f"raised:{_word(message[1][_HEADER.size :])}"
+                    raised = f"raised:{_safe_error_name(message[1][_HEADER.size :])}"
             end = job.ended
             assert end is not None
             if end["why"] or end["status"] != 0:
-                return _named(raised) if raised and not end["why"] else _reason(end)
+                return _canonical_reason(raised) if raised and not end["why"] else _end_reason(end)
             printed = output.decode("utf-8", "replace")
             if not _prints_alike(printed, expected_output, TOLERANCE):
                 return f"test_failed:{index}"
         return PASSED
 
-    def _inside(self, gold: Gold, code: str, deadline: float) -> str:
-        job = self._job("solution", "inside", code=code, **self._tests(gold))
+    def _test_in_process(self, gold: Gold, code: str, deadline: float) -> str:
+        job = self._start_job("solution", "inside", code=code, **self._tests(gold))
         kind, content = job.frame(deadline)
         job.stop()
         return (
@@ -182,9 +190,9 @@ class Pair:
             else _program_failure(kind, content)
         )
 
-    def _split(self, gold: Gold, code: str, deadline: float) -> str:
-        program = self._job("solution", "calls", code=code)
-        tests = self._job("tests", "tests", **self._tests(gold))
+    def _test_in_two_processes(self, gold: Gold, code: str, deadline: float) -> str:
+        program = self._start_job("solution", "calls", code=code)
+        tests = self._start_job("tests", "tests", **self._tests(gold))
         was_called = False
         try:
             kind, content = program.frame(deadline)
@@ -201,11 +209,11 @@ class Pair:
                     continue
                 if sender is program:
                     return _program_failure(kind, content)
-                result = _verdict(kind, content) if kind else _reason(content)
+                result = _verdict(kind, content) if kind else _end_reason(content)
                 if not was_called:
-                    raise GoldFails(_before_any_call(result))
+                    raise GoldFails(_unusable_tests_reason(result))
                 return result
-            raise GoldFails("more calls than may be")
+            raise GoldFails(f"the tests make more than {MAX_CALLS:,} requests to the program")
         finally:
             for job in (program, tests):
                 job.stop()
@@ -224,14 +232,14 @@ class Pair:
             "tolerance": TOLERANCE,
         }
 
-    def _job(self, place: str, kind: str, **content: Any) -> _Job:
+    def _start_job(self, place: str, kind: str, **content: Any) -> _Job:
         is_site = _SITE.search(content.get("code", "")) is not None
         job = {"kind": kind, "is_site": is_site, "stdin": None, "limits": self._limits.job()}
         if place not in self._boxes:
             self._boxes[place] = self._start()
-        return _Job(self._boxes[place], {**job, **content}, partial(self._drop, place))
+        return _Job(self._boxes[place], {**job, **content}, partial(self._discard_box, place))
 
-    def _drop(self, place: str) -> None:
+    def _discard_box(self, place: str) -> None:
         if (box := self._boxes.pop(place, None)) is not None:
             box.close()
 
@@ -239,22 +247,24 @@ class Pair:
 class _Job:
     """One program in a box."""
 
-    def __init__(self, box: Box, job: dict[str, Any], drop: Callable[[], None]) -> None:
-        self._box, self._drop = box, drop
+    def __init__(self, box: Box, job: dict[str, Any], discard_box: Callable[[], None]) -> None:
+        self._box, self._discard_box = box, discard_box
         self.ended: dict[str, Any] | None = None
         box.send(b"J", json.dumps(job).encode())
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
-        """Return the next message of the box; `E` is the last."""
+        """Return the kind and content of the next message of the box. `E` is the last kind."""
         kind, content = self._box.receive(deadline)
         if kind == b"E":
             self.ended = json.loads(content)
             if self.ended["why"] == "killed":
-                raise BoxFailed("a program could not be started, or was killed from outside")
+                raise BoxFailed("the program could not be started, or was killed from outside")
         return kind, content
 
     def frame(self, deadline: float) -> tuple[bytes, Any]:
-        """Return the program's next frame, or an empty kind and its end."""
+        """Return the kind and content of the program's next frame. If the program has ended, the
+        kind is empty and the content is its summary.
+        """
         if self.ended is None:
             kind, content = self.receive(deadline)
             if kind != b"E":
@@ -267,7 +277,7 @@ class _Job:
             self._box.send(b"D", _HEADER.pack(kind, len(content)) + content)
 
     def stop(self) -> None:
-        """End the program and wait until it has ended; else discard the box."""
+        """End the program and wait for its end; discard the box if it does not end in time."""
         deadline = time.monotonic() + CLEAN_S
         try:
             if self.ended is None:
@@ -275,15 +285,15 @@ class _Job:
             while self.ended is None:
                 self.receive(deadline)
         except BoxFailed:  # the program's result was already received
-            self._drop()
+            self._discard_box()
 
 
 def null_programs(gold: Gold) -> list[str]:
-    """Return two programs that compute nothing: calls of the first raise, of the second return
-    nothing.
+    """Return two programs that compute nothing. All calls of the first raise an exception, and all
+    calls of the second return empty objects.
 
     Args:
-        gold: the gold, whose names the programs define.
+        gold: the gold whose names the programs define.
     """
     names = {*gold.names, *gold.imports} - {"*"}
     errors = {name for name in names if name.endswith(("Error", "Exception", "Warning"))}
@@ -303,11 +313,11 @@ def _verdict(kind: bytes, content: bytes) -> str:
         report = json.loads(content)
     if "failed" in report:
         return f"test_failed:{report['failed']}"
-    return _named(f"raised:{_word(str(report.get('raised', '')).encode())}")
+    return _canonical_reason(f"raised:{_safe_error_name(str(report.get('raised', '')).encode())}")
 
 
-def _before_any_call(result: str) -> str:
-    """Return why tests that ended without a call of the program cannot be used."""
+def _unusable_tests_reason(result: str) -> str:
+    """Return the reason why tests that ended before any call of the program cannot be used."""
     if result in (PASSED, WEAK, CLAIMED):
         return NEVER_CALLED
     kind, _, detail = result.partition(":")
@@ -316,15 +326,17 @@ def _before_any_call(result: str) -> str:
 
 
 def _program_failure(kind: bytes, content: Any) -> str:
-    """Return the reason if the program returned neither a value nor an exception."""
+    """Return the reason for the failure of a program that sent neither a value nor an
+    exception.
+    """
     if not kind:
-        return _reason(content)
+        return _end_reason(content)
     if kind == b"X":
-        return _named(f"raised:{_word(content)}")
+        return _canonical_reason(f"raised:{_safe_error_name(content)}")
     return {b"O": "opaque_result", b"B": "output", b"M": "no_function"}.get(kind, "protocol")
 
 
-def _reason(ended: dict[str, Any]) -> str:
+def _end_reason(ended: dict[str, Any]) -> str:
     if ended["why"]:
         return str(ended["why"])
     status = ended["status"]
@@ -332,7 +344,7 @@ def _reason(ended: dict[str, Any]) -> str:
 
 
 def _as_text(content: bytes) -> str:
-    """Return the text in a frame, which the program may have forged."""
+    """Return the text in a frame; `protocol` if the program has forged an invalid one."""
     try:
         text = json.loads(content)
     except (ValueError, RecursionError):
@@ -340,20 +352,20 @@ def _as_text(content: bytes) -> str:
     return text if isinstance(text, str) else "protocol"
 
 
-def _named(reason: str) -> str:
+def _canonical_reason(reason: str) -> str:
     return {"raised:MemoryError": "memory", "raised:SyntaxError": "syntax_error"}.get(
         reason, reason
     )
 
 
-def _word(name: bytes) -> str:
-    text = name.decode("ascii", "replace")
+def _safe_error_name(raw_name: bytes) -> str:
+    text = raw_name.decode("ascii", "replace")
     return text if text.isidentifier() and len(text) <= 40 else "Exception"
 
 
 def _prints_alike(printed: str, wanted: str, tolerance: float) -> bool:
-    """Return whether lines are the same but for white space at their ends, and close decimal
-    numbers.
+    """Return whether two outputs have the same lines, apart from white space at the ends of lines
+    and small differences of decimal numbers.
     """
     lines, wanted_lines = _lines(printed), _lines(wanted)
     if lines == wanted_lines:

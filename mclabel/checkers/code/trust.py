@@ -1,8 +1,9 @@
-"""A log of results that a program decided itself, which limits how far its tests are trusted.
+"""Log of comparisons that a program decided itself, which limit the trust in passed tests.
 
-A program defines how its own objects compare, so it could make any comparison true. A pass that
-rests on its comparison with a value of the tests is no verdict; one that rests on comparisons of
-two of its objects is weak. Standard library only: the module runs in the box.
+A program defines how its own objects compare, so it could make any comparison true. If the tests
+pass because the program compared an object with a value of the tests, there is no verdict. If they
+pass because the program compared two of its own objects, the verdict is weak. The module uses only
+the standard library, because it runs in the box.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ class TrustLog:
     """Record of the untrusted results in one run of the tests."""
 
     def __init__(self, sender: RequestSender, references: References) -> None:
-        """Start with nothing claimed.
+        """Create an empty log.
 
         Args:
-            sender: sends requests.
-            references: tells proxies from other values.
+            sender: sends requests to the program's process.
+            references: distinguishes proxies from other values.
         """
         self._sender, self._references = sender, references
         self._derived: set[int] = set()
         self.unhandled: list[BaseException] = []
-        """Exceptions of the program that no handler of the tests has caught. Python itself swallows
-        some, for example StopIteration inside `all(map(f, values))`."""
+        """Exceptions of the program that no handler of the tests has caught. Python itself
+        suppresses some of them, for example StopIteration inside `all(map(f, values))`."""
         self.is_weak = False
         """True if the program's code compared two of its own objects."""
         self.is_claimed = False
@@ -54,13 +55,13 @@ class TrustLog:
         Args:
             own: the proxy of the program's object.
             name: name of the special method.
-            args: positional arguments from the tests.
+            args: positional arguments that the tests passed.
             value: result that the program's code returned.
         """
         if value is NotImplemented:
             return value
         if args and name in COMPARISONS | {"__contains__"}:
-            return self._compared(own, name, args[0], bool(value))
+            return self._trusted_comparison(own, name, args[0], bool(value))
         is_given = bool(args) and name in ARITHMETIC and not self._references.is_proxy(args[0])
         if is_given or (id(own) in self._derived and name not in _PARTS):
             # The program chooses the result of arithmetic with a value of the tests: the
@@ -71,7 +72,7 @@ class TrustLog:
                 self.is_claimed = True
         return value
 
-    def _compared(self, own: Any, name: str, other: Any, value: bool) -> bool:
+    def _trusted_comparison(self, own: Any, name: str, other: Any, value: bool) -> bool:
         """Return the trusted outcome of a comparison by the program's code.
 
         An object that equals or contains even an unpredictable value is not trusted.
@@ -90,7 +91,9 @@ class TrustLog:
         return value
 
     def _compare_with(self, own: Any, name: str, other: Any) -> bool | None:
-        """Return the program's own comparison with a value that it cannot have predicted."""
+        """Return the result of the program's own comparison with an unpredictable value; None if
+        the comparison fails or is not implemented.
+        """
         try:
             value = self._sender.called("special", own, name, (other,), {})
             return None if value is NotImplemented else bool(value)
@@ -100,7 +103,7 @@ class TrustLog:
 
 
 def _decoy(value: Any) -> Any:
-    """Return a random value of the same type, which no program can predict."""
+    """Return a random value of the same type as `value`, which no program can predict."""
     number = random.SystemRandom().getrandbits(40)
     if isinstance(value, bool):
         return f"{number:x}"

@@ -1,8 +1,9 @@
-"""YAML documents, read so that nothing in them is lost or grows without bound.
+"""Reads YAML documents with limits on size and depth, and without repeated keys.
 
-PyYAML takes the last of two equal keys without a word, ends with Python's stack on deep nesting,
-and lets a few lines of aliases stand for billions of values. It also reads scalars as YAML 1.1 does
-(`1:30:00` is 5400, `017` is 15, `no` is false). Here they are those of YAML 1.2's core schema.
+PyYAML silently uses the last of two equal keys, and exceeds Python's recursion limit on deep
+nesting. It lets a few lines of aliases expand to billions of values. It also reads scalars as YAML
+1.1 does (`1:30:00` is 5400, `017` is 15, `no` is false). This module follows YAML 1.2's core
+schema.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ import yaml
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
-"""With every alias written out."""
+"""Maximum number of values in a document after all aliases are expanded."""
 
 
 def read_document(path: Path) -> Any:
     """Read a YAML file.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is too large, no UTF-8, or no YAML that can be used; says where and why.
+        OSError: the file cannot be read.
+        ValueError: the file is too large, is not UTF-8, or is not usable YAML. The message gives
+            the line and the reason.
     """
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
@@ -37,7 +39,7 @@ def parse_document(text: str) -> Any:
     """Parse a YAML text.
 
     Raises:
-        ValueError: it is no YAML that can be used; says where and why.
+        ValueError: the text is not usable YAML. The message gives the line and the reason.
     """
     try:
         return yaml.load(text, _Loader)
@@ -50,13 +52,13 @@ def parse_document(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses equal keys, and what is too deep or too much."""
+    """YAML loader that rejects repeated keys, deep nesting and too many values."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._open = 0
         self._measured: dict[int, tuple[int, int]] = {}
-        """Number of values in a node and its depth, aliases written out, by node."""
+        """Number of values and depth of each node with aliases expanded, by the node's `id`."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         start = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -72,13 +74,14 @@ class _Loader(yaml.SafeLoader):
             _check_keys(node)
             self._measure(node)
         elif id(node) not in self._measured:
-            raise yaml.MarkedYAMLError(problem="an alias inside of itself", problem_mark=start)
+            raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=start)
         num_values, depth = self._measured[id(node)]
         if depth > MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=start)
         if num_values > MAX_VALUES:
             raise yaml.MarkedYAMLError(
-                problem=f"more than {MAX_VALUES:,} values, aliases written out", problem_mark=start
+                problem=f"more than {MAX_VALUES:,} values with all aliases expanded",
+                problem_mark=start,
             )
         return node
 
@@ -99,7 +102,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return int(text, 0 if text[:2] in ("0o", "0x") else 10)
         except ValueError as error:
-            problem = f"{text[:20]!r} is no whole number of at most 4,300 digits"
+            problem = f"{text[:20]!r} is not a whole number of at most 4,300 digits"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
 
 
@@ -115,8 +118,8 @@ _SCALARS = (
     ),
     ("merge", "<<", "<"),
 )
-"""Pattern and first characters of plain scalars by tag, in the order in which they are tried.
-Merging (`<<`) is not in the core schema."""
+"""Tag, pattern and possible first characters of each kind of plain scalar, in matching order. Merge
+keys (`<<`) are an addition to the core schema."""
 _Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(
@@ -126,7 +129,7 @@ for _tag, _pattern, _first in _SCALARS:
     )
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_integer)
 
-_TOO_DEEP = f"nested deeper than {MAX_DEPTH}"
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 
 def _check_keys(node: yaml.Node) -> None:
@@ -139,8 +142,8 @@ def _check_keys(node: yaml.Node) -> None:
         line = key.start_mark.line + 1
         if key.value in lines:
             raise yaml.MarkedYAMLError(
-                problem=f"the key {key.value!r} a second time, first in line {lines[key.value]}. "
-                "Keep one of the two",
+                problem=f"the key {key.value!r} is repeated; it is first set in line "
+                f"{lines[key.value]}. Keep one of the two",
                 problem_mark=key.start_mark,
             )
         lines[key.value] = line

@@ -1,7 +1,7 @@
-"""The reference of a configuration's keys, made from the settings' own declarations.
+"""The reference of all configuration keys, generated from the declarations of the settings.
 
-`mclabel label --keys` and `docs/keys.md` print it. `drop_unchosen` drops settings of a file that
-the component chosen on the command line does not have.
+`mclabel label --keys` prints the reference, and `docs/keys.md` contains it. `drop_unchosen` removes
+a file's settings that the component chosen on the command line does not have.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Key:
     type: str
     """Type, choices and range, in words."""
     default: str | None
-    """Default in YAML; None where a value is required."""
+    """Default in YAML; None if a value is required."""
     sentence: str
-    """The field's own docstring."""
+    """Docstring of the field, as one line."""
     is_operational: bool
-    """The key may be changed when a run is resumed: labels do not depend on it."""
+    """True if the key may change when a run is resumed, because labels do not depend on it."""
     components: tuple[str, ...] = ()
-    """Names of the components (`kind`) that have this setting; none where it is of the job."""
+    """Names of the components (`kind`) that have this setting; empty for a setting of the job."""
 
     def text(self) -> str:
         """Format the key for a terminal: name, type and default, then its meaning."""
@@ -60,18 +60,18 @@ def configuration_keys(
 ) -> list[Key]:
     """Return every key of a configuration, in the order of declaration.
 
-    A setting that several components declare alike is one key.
+    If several components declare the same setting with equal text, it is returned as one key.
 
     Args:
         kind: class of the configuration, such as `LabelConfig`.
-        built_in: leave out the components that other packages add.
-        more: names `module:Class` of components without an entry point, to be imported.
+        built_in: True omits the components that other packages add.
+        more: names `module:Class` of further components to import, which have no entry point.
 
     Raises:
-        ConfigError: one of `more` cannot be imported.
+        ConfigError: a component in `more` cannot be imported.
     """
     for name in more:
-        find_target("estimators", name)  # of any kind: this is only to say why it cannot be found
+        find_target("estimators", name)  # only to raise an import error; the kind does not matter
     merged: dict[tuple[str, ...], Key] = {}
     for key in _keys(kind, _Place(built_in=built_in, more=tuple(more))):
         same = (key.name, key.type, str(key.default), key.sentence)
@@ -84,14 +84,14 @@ def configuration_keys(
 
 
 def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
-    """Return the keys whose name, component or sentence holds a word.
+    """Return the keys with a word in their name or component, else keys with it in the docstring.
 
     Args:
         keys: keys to search.
-        word: in upper or lower case; empty finds all.
+        word: word in upper or lower case; the empty word matches all keys.
 
     Raises:
-        ConfigError: no key has it; the nearest is named.
+        ConfigError: no key contains the word. The message names the nearest key.
     """
     lower = word.lower()
     by_name = [
@@ -111,10 +111,10 @@ def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Position of settings in a configuration."""
+    """Position of a group of settings in a configuration."""
 
     parent: str = ""
-    """Dotted path to them, with a dot at its end."""
+    """Dotted path to the settings, with a dot at its end."""
     components: tuple[str, ...] = ()
     is_operational: bool = False
     built_in: bool
@@ -122,7 +122,13 @@ class _Place:
 
 
 def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) -> Iterator[Key]:
-    """Yield the keys of settings; `outer` holds their defaults in settings that nest them."""
+    """Yield the keys of a settings class.
+
+    Args:
+        kind: class of the settings.
+        place: position of the settings in the configuration.
+        outer: default of the settings in the class that nests them; None for their own defaults.
+    """
     for name, info in kind.model_fields.items():
         path = place.parent + name
         operational = place.is_operational or OPERATIONAL in info.metadata
@@ -138,11 +144,11 @@ def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) ->
             yield Key(
                 name=path,
                 type=type_in_words(info.annotation, info.metadata),
-                default=_plain(getattr(outer, name))
+                default=_value_text(getattr(outer, name))
                 if outer is not None
                 else None
                 if info.is_required()
-                else _plain(_default(info)),
+                else _value_text(_default(info)),
                 sentence=_sentence(kind, name),
                 is_operational=operational,
                 components=place.components,
@@ -172,7 +178,7 @@ def _chosen_keys(
 
 
 def _sentence(kind: type[Settings], name: str) -> str:
-    """Return a field's docstring, or that of the base class where it is narrowed without one."""
+    """Return a field's docstring, or the base class's docstring of the field if it has none."""
     infos = (getattr(above, "model_fields", {}).get(name) for above in kind.__mro__)
     written = (_one_line(info.description) for info in infos if info is not None)
     return next(filter(None, written), "")
@@ -182,7 +188,7 @@ def _default(info: FieldInfo) -> Any:
     return info.get_default(call_default_factory=True)
 
 
-def _plain(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, str):
         return value if value else "''"
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -193,11 +199,11 @@ def _one_line(text: str | None) -> str:
 
 
 def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """Return a type as an ordinary reader writes it, with its range.
+    """Describe a type and its range in plain words.
 
     Args:
-        annotation: type of a field, also nested.
-        metadata: pydantic's constraints beside it.
+        annotation: type of a field, which may be nested.
+        metadata: pydantic's constraints of the field.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -212,7 +218,7 @@ def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return " or ".join([*dict.fromkeys(inner), *nullable])
     if origin is Literal:
         return " | ".join(str(argument) for argument in arguments)
-    limits = _limits(metadata)
+    limits = _limits_text(metadata)
     if origin is tuple and arguments[-1:] != (Ellipsis,):
         return f"list of {len(arguments)}: {', '.join(map(type_in_words, arguments))}"
     if origin in (list, tuple) and arguments:
@@ -224,7 +230,7 @@ def type_in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     return f"{_WORDS.get(annotation, getattr(annotation, '__name__', str(annotation)))}{limits}"
 
 
-def _limits(metadata: Sequence[Any]) -> str:
+def _limits_text(metadata: Sequence[Any]) -> str:
     limits = []
     for mark in metadata:
         match mark:
@@ -249,14 +255,14 @@ def _limits(metadata: Sequence[Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Unchosen:
-    """Settings that a file gives to a component which an override has replaced."""
+    """Settings in a file for a component that an override has replaced."""
 
     keys: tuple[str, ...]
-    """Dotted, in the order of the file."""
+    """Dotted keys of the settings, in the order of the file."""
     before: str
-    """The component of the file."""
+    """Name of the component in the file."""
     now: str
-    """The component in its place, which has no such settings."""
+    """Name of the component that replaces it and does not have these settings."""
 
 
 def drop_unchosen(
@@ -266,16 +272,16 @@ def drop_unchosen(
     given: Collection[str],
     parent: str = "",
 ) -> Iterator[Unchosen]:
-    """Take out of a configuration what its file says of components that are no longer chosen.
+    """Remove a file's settings of components that overrides have replaced from a configuration.
 
-    Keys that the new component has too are kept, and so is what no component has: checking names
-    it as a fault.
+    Keys that the new component also has are kept. Keys that neither component has are kept too, so
+    that the check of the configuration reports them.
 
     Args:
         kind: class of the configuration, or of settings in it.
         file: content of the file.
-        content: the same after the overrides; changed in place.
-        given: dotted keys of the overrides, which are kept whatever they say.
+        content: content of the file with the overrides applied; changed in place.
+        given: dotted keys of the overrides, which are always kept.
         parent: dotted path to the settings, with a dot at its end.
     """
     for name, info in kind.model_fields.items():
@@ -284,12 +290,12 @@ def drop_unchosen(
             continue
         chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
         if chosen is not None:
-            yield from _dropped(chosen, before, now, given, path)
+            yield from _dropped_keys(chosen, before, now, given, path)
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             yield from drop_unchosen(info.annotation, before, now, given, f"{path}.")
 
 
-def _dropped(
+def _dropped_keys(
     chosen: Chosen,
     before: Mapping[str, Any],
     now: dict[str, Any],
@@ -303,7 +309,7 @@ def _dropped(
         had = _settings_of(chosen.component_kind, old, before)
         has = settings_class(chosen.component_kind, new).model_fields
     except ConfigError:
-        return  # there is no such component, which checking names
+        return  # the check of the configuration reports the unknown component
     kept = tuple(f"{key}." for key in given)
     keys = [
         key
@@ -319,7 +325,7 @@ def _dropped(
 
 
 def _settings_of(component_kind: str, name: str, before: Mapping[str, Any]) -> Collection[str]:
-    """Return a component's settings, or the file's keys if it may not be imported."""
+    """Return the names of a component's settings, or the file's keys if importing is forbidden."""
     try:
         return settings_class(component_kind, name).model_fields
     except NotAllowed:

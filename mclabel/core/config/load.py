@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mclabel.core.components import NotAllowed, within
+from mclabel.core.components import NotAllowed, allow_components
 from mclabel.core.config.document import MAX_DEPTH, parse_document, read_document
 from mclabel.core.config.keys import drop_unchosen
 from mclabel.core.errors import ConfigError
 from mclabel.core.faults import (
-    MUST,
     REQUIRED,
+    RULE_BY_ERROR_TYPE,
     UNKNOWN_KEY,
+    describe_value,
     fault_text,
     faults_by_field,
-    in_words,
     must_text,
 )
 from mclabel.core.settings import (
@@ -35,7 +35,7 @@ from mclabel.core.settings import (
 
 C = TypeVar("C", bound=Settings)
 MAX_SHOWN = 200
-"""Characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 
 
 def load_config(
@@ -47,21 +47,21 @@ def load_config(
 ) -> C:
     """Read a configuration and check it as a whole.
 
-    A file comes from anywhere, so it runs nothing by itself: of other people's code only what
-    `overrides` or `allow` name is imported.
+    A file may come from an untrusted source, so it cannot import third-party code by itself. Only
+    code that `overrides` or `allow` names is imported.
 
     Args:
         kind: class of the configuration.
-        path: YAML file; None for overrides alone.
-        overrides: `dotted.key=value`, values in YAML. Where one chooses another component than
-            the file, keys of the file that it does not have are left out; stderr names them
-            unless the file is a bundled one, whose keys the user has not written.
+        path: YAML file; None if there are only overrides.
+        overrides: texts `dotted.key=value` with values in YAML. If an override replaces a
+            component of the file, the file's keys that the new component lacks are ignored. A
+            line on stderr names these keys, unless the file is a bundled one.
         allow: modules and packages, or names `module:Class`, that the file may use.
 
     Raises:
-        ConfigError: the file is missing or no YAML, a key is unknown (the nearest one is
-            named), a value has the wrong type or range, or runs code that nobody allowed. All
-            faults at once.
+        ConfigError: the file is missing or is not YAML, or a key is unknown. The error is also
+            raised if a value has the wrong type or range, or would run code that the user has not
+            allowed. The message lists all faults, and for an unknown key the nearest key.
     """
     content = _read_yaml(Path(path)) if path is not None else {}
     remedy = f"Correct {path} or pass key=value on the command line." if path is not None else ""
@@ -85,21 +85,20 @@ def load_content(
 
     Args:
         kind: class of the configuration.
-        content: keys and values that nobody vouches for; overrides are put into it.
-        overrides: `dotted.key=value`.
+        content: untrusted keys and values; overrides are written into this mapping.
+        overrides: texts `dotted.key=value`.
         allow: see `load_config`.
-        remedy: ends the message of an error.
-        source: name of the document, for messages; None prints nothing about keys that are left
-            out.
+        remedy: last sentence of the error message.
+        source: name of the document for messages; None prints no message about ignored keys.
     """
     document = deepcopy(content)
     for override in _in_order(overrides):
-        _apply(content, override)
+        _apply_override(content, override)
     given = {
         key: parse_document(raw)
         for key, _, raw in (key_value.partition("=") for key_value in overrides)
     }
-    with within({*allow, *_texts(list(given.values()))}):
+    with allow_components({*allow, *_texts(list(given.values()))}):
         for unchosen in drop_unchosen(kind, document, content, given):
             if source is None:
                 continue
@@ -111,8 +110,8 @@ def load_content(
             )
         checked = check_config(kind, content, remedy=remedy)
     refused = [
-        f"  {key}: {risk}, so a file alone must not set it to {_short(value)}. If you trust it, "
-        f"pass {key}={json.dumps(value)} on the command line"
+        f"  {key}: {risk}, so a file alone must not set it to {_short_repr(value)}. If you trust "
+        f"it, pass {key}={json.dumps(value)} on the command line"
         for key, value, risk in harmful_values(checked)
         if not any(f"{key}.".startswith(f"{key_value}.") for key_value in given)
     ]
@@ -127,7 +126,7 @@ def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "")
     Args:
         kind: class of the configuration.
         content: values, settings, or nested keys and values.
-        remedy: ends the message of an error.
+        remedy: last sentence of the error message.
 
     Raises:
         ConfigError: see `load_config`.
@@ -142,7 +141,7 @@ def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "")
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts in a value."""
+    """Yield the strings in a value, also in nested lists and mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
@@ -151,9 +150,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _in_order(overrides: Sequence[str]) -> list[str]:
-    """Overrides in the order in which they apply: a component's name before its keys.
+    """Return overrides in the order of application: a component's name before its keys.
 
-    Keys that a later mapping replaces as a whole are left out.
+    Omit an override of a nested key if a later override replaces the whole mapping.
     """
     kept: list[str] = []
     for override in overrides:
@@ -170,14 +169,14 @@ def bundled_config(name: str) -> Path:
 
 
 def bundled_folder(name: str) -> Path:
-    """Return the folder `configs` or `docs`: in the installed package, or beside it."""
+    """Return the folder `configs` or `docs`, in the installed package or beside its source."""
     package = Path(__file__).parents[2]
     installed = package / name
     return installed if installed.is_dir() else package.parent / name
 
 
 def config_file(path: str | Path) -> Path:
-    """Return the file at `path`, or the bundled configuration `configs/…` of that name."""
+    """Return `path` if the file exists, else the bundled configuration of that name."""
     path = Path(path)
     if not path.is_file() and path.parts[:1] == ("configs",):
         return bundled_config("/".join(path.parts[1:]))
@@ -188,8 +187,8 @@ def _read_yaml(given: Path) -> dict[str, Any]:
     path = config_file(given)
     if given.suffix in (".jsonl", ".csv", ".parquet"):
         raise ConfigError(
-            f"{given}: is data, but the first argument is the configuration. Name a YAML file "
-            f"first, such as configs/label/own-data.yaml, and then problems.source={given}"
+            f"{given}: is a data file, but the first argument must be a configuration. Name a YAML "
+            f"file first, such as configs/label/own-data.yaml, and then problems.source={given}"
         )
     try:
         content = read_document(path)
@@ -207,7 +206,7 @@ def _read_yaml(given: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(
             f"{given}: must hold keys and values, one per line, such as `out: runs/mine` (with a "
-            f"space after the colon), but holds {in_words(content)}"
+            f"space after the colon), but holds {describe_value(content)}"
         )
     return content
 
@@ -226,11 +225,11 @@ def _no_such_file(given: Path) -> str:
     return f"{given}: no such configuration file{where}; {hint}"
 
 
-def _apply(content: dict[str, Any], override: str) -> None:
+def _apply_override(content: dict[str, Any], override: str) -> None:
     key, equals, raw = override.partition("=")
     if not equals or not key:
         raise ConfigError(
-            f"{_short(override)}: an override must have the form key=value, such as "
+            f"{_short_repr(override)}: an override must have the form key=value, such as "
             "estimator.kind=bisect"
         )
     try:
@@ -242,36 +241,37 @@ def _apply(content: dict[str, Any], override: str) -> None:
         ) from None
     *parents, last = key.split(".")
     if len(parents) > MAX_DEPTH:
-        raise ConfigError(f"{_short(override)}: nested deeper than {MAX_DEPTH}")
+        raise ConfigError(f"{_short_repr(override)}: nested deeper than {MAX_DEPTH} levels")
     inner: dict[str, Any] | list[Any] = content
     for parent in parents:
-        place = _place(inner, parent, override)
+        place = _key_or_index(inner, parent, override)
         child = inner[place] if isinstance(inner, list) else inner.setdefault(place, {})
-        if isinstance(child, str):  # the name of a component, whose settings follow
+        if isinstance(child, str):  # the name of a component; the override sets one of its keys
             child = inner[place] = {"kind": child}
         if not isinstance(child, dict | list):
             raise ConfigError(
-                f"{_short(override)}: {parent} has a single value, so it cannot have keys below it"
+                f"{_short_repr(override)}: {parent} has a single value, so it cannot have keys "
+                "below it"
             )
         inner = child
-    inner[_place(inner, last, override)] = new
+    inner[_key_or_index(inner, last, override)] = new
 
 
-def _place(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
-    """Return a mapping's key, or the index of a list's element (`completers.0.model=…`)."""
+def _key_or_index(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
+    """Return `name` for a mapping, or as an index for a list (`completers.0.model=…`)."""
     if isinstance(content, dict):
         return name
     indices = {str(index): index for index in range(len(content))}
     if name not in indices:
         raise ConfigError(
-            f"{_short(override)}: there is no element {_short(name)} in a list of {len(content)}. "
-            "Elements are counted from 0; give the whole list to add one"
+            f"{_short_repr(override)}: there is no element {_short_repr(name)} in a list of "
+            f"{len(content)}. Elements are counted from 0; give the whole list to add one"
         )
     return indices[name]
 
 
-def _short(value: Any) -> str:
-    """Return a value as messages show it."""
+def _short_repr(value: Any) -> str:
+    """Return the representation of a value, shortened to `MAX_SHOWN` characters."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
@@ -279,20 +279,20 @@ def _short(value: Any) -> str:
 def _faults(
     kind: type[Settings], error: ValidationError, parent: str = "", component: str = ""
 ) -> Iterator[str]:
-    """Yield one line for each error, those of nested components among them.
+    """Yield one line for each error, including errors of nested components.
 
     Args:
-        kind: class of the settings that are wrong.
-        error: error of their validation.
-        parent: dotted path to them, with a dot at its end.
-        component: its kind, where they are those of a component.
+        kind: class of the invalid settings.
+        error: error from validating the settings.
+        parent: dotted path to the settings, with a dot at its end.
+        component: name of the component that the settings belong to; empty if there is none.
     """
     for path, errors in faults_by_field(kind, error):
-        if len(errors) > 1 and all(error["type"] in MUST for error in errors):
-            if (fault := _without_space(path, errors[0], parent)) is not None:
+        if len(errors) > 1 and all(error["type"] in RULE_BY_ERROR_TYPE for error in errors):
+            if (fault := _missing_space_fault(path, errors[0], parent)) is not None:
                 yield fault
                 continue
-            yield f"{_shown(kind, path, errors[0], parent)}: {must_text(errors)}"
+            yield f"{_key_and_value(kind, path, errors[0], parent)}: {must_text(errors)}"
             continue
         for detail in errors:
             if detail["type"] == NESTED_FAULTS:
@@ -303,10 +303,12 @@ def _faults(
                 yield _fault(kind, path, detail, parent, component)
 
 
-def _shown(kind: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str) -> str:
-    """Return a key, with its value if that cannot be a secret."""
+def _key_and_value(
+    kind: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str
+) -> str:
+    """Return a key, with its value unless the value could be a secret."""
     key = parent + ".".join(path)
-    return key if _sensitive(kind, path) else f"{key}={_short(error['input'])}"
+    return key if _may_be_secret(kind, path) else f"{key}={_short_repr(error['input'])}"
 
 
 def _fault(
@@ -332,21 +334,21 @@ def _fault(
             meant = f"; did you mean {parent}{near[0]}?" if near else "."
             there = ", ".join(name for name in kind.model_fields if name != "kind")
             return f"{key}: not a setting of kind={component}{meant} It has {there or 'none'}"
-        key_meant = _nearest(key, path[-1], known_keys, kind, parent)
+        key_meant = _nearest_key(key, path[-1], known_keys, kind, parent)
         return f"{key}: unknown key" + (f"; did you mean {key_meant}?" if key_meant else "")
     if error["type"] in REQUIRED:
         return f"{key}: required. Set it in the file or pass {key}=…"
-    if error["type"] == "value_error":  # of a rule of ours, which says what is wrong
+    if error["type"] == "value_error":  # from a validator of mclabel, whose message is complete
         return f"{key.rstrip('.')}: {fault_text(error)}".removeprefix(": ")
-    if (fault := _without_space(path, error, parent)) is not None:
+    if (fault := _missing_space_fault(path, error, parent)) is not None:
         return fault
-    return f"{_shown(kind, path, error, parent)}: {fault_text(error)}"
+    return f"{_key_and_value(kind, path, error, parent)}: {fault_text(error)}"
 
 
-def _nearest(
+def _nearest_key(
     key: str, name: str, known_keys: Sequence[str], kind: type[Settings], parent: str
 ) -> str | None:
-    """Return the known key nearest to an unknown one; one that ends in its name comes first."""
+    """Return the known key nearest to an unknown key, preferably one with the same last part."""
     from mclabel.core.config.keys import configuration_keys
 
     deeper = [parent + candidate.name for candidate in configuration_keys(kind, built_in=True)]
@@ -359,8 +361,8 @@ def _nearest(
     return near[0] if near else None
 
 
-def _without_space(path: Sequence[str], error: Mapping[str, Any], parent: str) -> str | None:
-    """Return the fault of {name:value}, which YAML reads as a key; None for other errors."""
+def _missing_space_fault(path: Sequence[str], error: Mapping[str, Any], parent: str) -> str | None:
+    """Return the message for `{name:value}`, which YAML reads as a key; None for other errors."""
     if error["input"] is not None or ":" not in path[-1]:
         return None
     name, _, value = path[-1].partition(":")
@@ -371,8 +373,8 @@ def _without_space(path: Sequence[str], error: Mapping[str, Any], parent: str) -
     )
 
 
-def _sensitive(kind: type[Settings], path: Sequence[str]) -> bool:
-    """Return whether a value at this place could be a secret."""
+def _may_be_secret(kind: type[Settings], path: Sequence[str]) -> bool:
+    """Return whether the value of a key could be a secret."""
     current: Any = kind
     for part in path:
         if not (isinstance(current, type) and issubclass(current, Settings)):

@@ -1,7 +1,7 @@
-"""Settings: each component declares its own, once, in the module that uses them.
+"""Settings of components. Each component declares its settings once, in the module that uses them.
 
-`base` says what a class of settings and a field are; `fields` limits numbers, says what a field is
-to others, checks what holds between fields, and reads records back.
+`base` defines the base classes of settings and the fields that hold components. `fields` defines
+bounds of numbers, marks of fields, rules between fields and the checking of records.
 """
 
 from mclabel.core.settings.base import (

@@ -1,8 +1,8 @@
 """Base classes of settings, which each component declares once, in the module that uses them.
 
-A configuration nests them: `estimator: {kind: posterior, rollouts: 64}`. A field is *semantic* if
-it changes what a label means, else *operational*. A run's identity holds the semantic fields that
-are not at their defaults, so a later release may add fields without orphaning a run.
+A configuration nests settings: `estimator: {kind: posterior, rollouts: 64}`. A field is *semantic*
+if it changes what a label means, else *operational*. A run's identity holds the semantic fields
+that differ from their defaults, so a later release may add fields and still resume the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from mclabel.core.components import NotAllowed, component_name, component_names, find_component
 from mclabel.core.errors import ConfigError
-from mclabel.core.faults import MUST, fault_text, faults_by_field, in_words, must_text
+from mclabel.core.faults import (
+    RULE_BY_ERROR_TYPE,
+    describe_value,
+    fault_text,
+    faults_by_field,
+    must_text,
+)
 from mclabel.core.settings.fields import (
     CONTENT,
     ONE_VALUE,
@@ -35,35 +41,37 @@ from mclabel.core.settings.fields import (
 )
 
 NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
-"""Types of errors: one that carries all errors of a component's settings, and one of its name."""
+"""Types of pydantic errors: all errors of a component's settings, and an error of its name."""
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotates a text that must be one of the names of a dict, where these stand once."""
+    """Annotation of a text field that must be one of the given names, usually keys of a dict."""
 
     names: tuple[str, ...]
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Lets pydantic take the names alone."""
+        """Return the schema that accepts only the names."""
         return core_schema.literal_schema(list(self.names))
 
 
 @dataclass(frozen=True)
 class Named:
-    """Annotates a text that must name a component of a kind that has no settings of its own."""
+    """Annotation of a text field that names a component without settings, such as a loss."""
 
     component_kind: str
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Lets pydantic take the names of components; a built-in one is not imported for that."""
-        return core_schema.no_info_after_validator_function(self._check, core_schema.str_schema())
+        """Return the schema that accepts names of components. It imports no built-in component."""
+        return core_schema.no_info_after_validator_function(
+            self._check_component_name, core_schema.str_schema()
+        )
 
-    def _check(self, name: str) -> str:
+    def _check_component_name(self, name: str) -> str:
         if name not in component_names(self.component_kind):
             try:
                 find_component(self.component_kind, name)
@@ -73,10 +81,10 @@ class Named:
 
 
 class Settings(BaseModel):
-    """Base of all settings: frozen, and an unknown key is an error.
+    """Base class of all settings. Settings are frozen, and an unknown key is an error.
 
-    The docstring under a field is its description, from which the reference of keys is made. What
-    must hold between fields is a method that is marked by `mclabel.core.settings.rule`.
+    The docstring under a field is its description in the reference of keys. A rule between fields
+    is a method with the decorator `mclabel.core.settings.rule`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -85,7 +93,7 @@ class Settings(BaseModel):
     def __get_pydantic_core_schema__(
         cls, source: Any, handler: GetCoreSchemaHandler, /
     ) -> CoreSchema:
-        """Lets no field take true or false as a number."""
+        """Return a schema in which no field accepts true or false as a number."""
         schema = handler(source)
         refuse_truth_as_number(handler.resolve_ref_schema(schema))
         return schema
@@ -96,24 +104,24 @@ class Settings(BaseModel):
         return check_rules(cls, content, handler)
 
     def identity(self) -> dict[str, Any]:
-        """The semantic fields that differ from their defaults, as JSON values."""
+        """Return the semantic fields that differ from their defaults, as JSON values."""
         return {
-            name: _recorded(info, content)
+            name: _recorded_content(info, content)
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
-            and not _is_default(info, content := _plain(getattr(self, name), whole=False))
+            and not _is_default(info, content := _plain_value(getattr(self, name), whole=False))
         }
 
     def semantic(self) -> dict[str, Any]:
         """Return all semantic fields, also those at their defaults, as JSON values."""
         return {
-            name: _recorded(info, _plain(getattr(self, name), whole=True))
+            name: _recorded_content(info, _plain_value(getattr(self, name), whole=True))
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
         }
 
     def changed(self, **changes: Any) -> Self:
-        """Return a copy with other values, checked like any.
+        """Return a checked copy with other values of some fields.
 
         Raises:
             ValidationError: a value is of the wrong type or range.
@@ -124,14 +132,14 @@ class Settings(BaseModel):
 def content_fields(
     settings: Settings, parents: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the fields that name files of which the content counts.
+    """Yield the fields that name a file whose content, not path, is part of a run's identity.
 
     Args:
-        settings: settings, which may nest others.
-        parents: names of the fields that lead to them.
+        settings: settings, which may nest other settings.
+        parents: names of the fields that lead to `settings`.
 
     Returns:
-        The path of names to each such field that is set, and its value.
+        For each such field that is not None, the names that lead to it, and its value.
     """
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
@@ -143,7 +151,7 @@ def content_fields(
 
 
 def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]:
-    """Yield the settings in a field, alone, in a list or by key, with the names to them."""
+    """Yield the settings in a field's value, list or mapping, with the names that lead to them."""
     if isinstance(value, Settings):
         yield (name,), value
     elif isinstance(value, list | tuple):
@@ -157,14 +165,14 @@ def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]
 
 
 def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Yield the values that a document alone must not set.
+    """Yield the values that a configuration file alone must not set (see `Harmless`).
 
     Args:
-        settings: settings, which may nest others.
-        parent: dotted path to them, with a dot at its end.
+        settings: settings, which may nest other settings.
+        parent: dotted path to `settings`, with a dot at its end.
 
     Returns:
-        Of each its dotted key, itself, and what it does.
+        For each value its dotted key, the value, and the risk, a clause whose subject is the key.
     """
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
@@ -183,16 +191,16 @@ def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, 
 
 
 class ComponentSettings(Settings):
-    """Base of the settings of components that a configuration chooses by `kind`.
+    """Base class of the settings of components that a configuration chooses by `kind`.
 
-    The settings class of a component is the attribute `Settings` of its class.
+    A component's class has its settings class as the attribute `Settings`.
     """
 
     component_kind: ClassVar[str]
-    """The kind of component, as in `mclabel.core.components`."""
+    """Kind of the component, a key of `mclabel.core.components.BUILT_IN`."""
 
     kind: str = ""
-    """Name of the component: a built-in one, one of another package, or `module:Class`."""
+    """Name of a built-in component or of another package's component, or `module:Class`."""
 
     def identity(self) -> dict[str, Any]:
         """Return the fields of `Settings.identity`, always with `kind`."""
@@ -200,18 +208,18 @@ class ComponentSettings(Settings):
 
     @property
     def component(self) -> Any:
-        """The class of the component."""
+        """Class of the component."""
         return find_component(self.component_kind, self.kind)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Set `kind` of settings made in Python, by the class in whose body theirs stands."""
+        """Set `kind` of settings made in Python, from the component class around their class."""
         if not self.kind:
             owner = _Owner(type(self))
             object.__setattr__(self, "kind", component_name(self.component_kind, owner))
 
 
 class _Owner:
-    """The place of the class in whose body a settings class stands."""
+    """Module and name of the class in whose body a settings class is defined."""
 
     def __init__(self, settings: type) -> None:
         self.__module__ = settings.__module__
@@ -220,19 +228,19 @@ class _Owner:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Annotates a field that holds the settings of the component which its `kind` names.
+    """Annotation of a field that holds the settings of the component named by `kind`.
 
-    The value may be settings, a mapping with `kind`, or the name alone.
+    The value may be settings, a mapping with `kind`, or only the component's name.
     """
 
     component_kind: str
     default: str
-    """Kind of a mapping that does not name one."""
+    """Name of the component if a mapping has no `kind`."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Lets pydantic check a value by `settings`; null, too, if the field may be null."""
+        """Return the schema that checks a value by `settings`; it accepts null if the type does."""
         chosen = core_schema.no_info_plain_validator_function(
             self.settings, serialization=core_schema.plain_serializer_function_ser_schema(dict)
         )
@@ -242,22 +250,26 @@ class Chosen:
         """Return the checked settings of a component.
 
         Raises:
-            PydanticCustomError: there is no such component, or its settings are wrong; carries
-                all errors.
+            PydanticCustomError: there is no such component, or its settings are invalid. The error
+                contains all faults.
         """
         if isinstance(value, ComponentSettings):
             if value.component_kind != self.component_kind:
                 raise _fault(
                     ConfigError(
                         f"must be settings of one of the {self.component_kind}, is settings of one "
-                        f"of the {value.component_kind} ({value.kind}). Give those, a name or keys"
+                        f"of the {value.component_kind} ({value.kind}). Give other settings, a "
+                        "name, or keys with values"
                     )
                 )
             return value
         content = {"kind": value} if isinstance(value, str) else value
         if not isinstance(content, Mapping):
             raise _fault(
-                ConfigError(f"must be a name, or keys with kind among them, is {in_words(value)}")
+                ConfigError(
+                    "must be a name, or keys with values that include kind, is "
+                    f"{describe_value(value)}"
+                )
             )
         try:
             kind = self.kind_of(content)
@@ -284,7 +296,7 @@ class Chosen:
         """Return the name of the component whose settings a mapping holds.
 
         Raises:
-            ConfigError: no component is meant.
+            ConfigError: the mapping names no component.
         """
         return content.get("kind", self.default)
 
@@ -293,7 +305,8 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
     """Return the settings class of a component.
 
     Raises:
-        ConfigError: there is no such component, or what it calls its settings are none.
+        ConfigError: the component does not exist, or its attribute `Settings` is not a class of
+            settings for this kind.
     """
     target = find_component(component_kind, name)
     settings = getattr(target, "Settings", None)
@@ -304,8 +317,8 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
         )
     if missing := sorted(getattr(target, "__abstractmethods__", ())):
         raise ConfigError(
-            f"{name}: has no {', '.join(missing)}, which every one of the {component_kind} must "
-            "have (docs/extending.md)"
+            f"{name}: lacks the methods {', '.join(missing)}, which all {component_kind} must have "
+            "(docs/extending.md)"
         )
     return settings
 
@@ -315,20 +328,22 @@ def joined_faults(kind: type[BaseModel], error: ValidationError, name: str) -> s
 
     Args:
         kind: class of the settings.
-        error: error of their validation.
-        name: stands for a fault of no one key.
+        error: error from validating the settings.
+        name: text in place of a key, for a fault that concerns no single key.
     """
-    return "; ".join(_lines(kind, error, "", name))
+    return "; ".join(_fault_lines(kind, error, "", name))
 
 
-def _lines(kind: type[BaseModel], error: ValidationError, parent: str, name: str) -> Iterator[str]:
+def _fault_lines(
+    kind: type[BaseModel], error: ValidationError, parent: str, name: str
+) -> Iterator[str]:
     for path, faults in faults_by_field(kind, error):
         key = parent + ".".join(path)
         first, about = faults[0], faults[0].get("ctx", {})
-        if len(faults) > 1 and all(fault["type"] in MUST for fault in faults):
+        if len(faults) > 1 and all(fault["type"] in RULE_BY_ERROR_TYPE for fault in faults):
             yield f"{key}: {must_text(faults)}"
         elif first["type"] == NESTED_FAULTS:
-            yield from _lines(about["model"], about["cause"], f"{key}.", about["name"])
+            yield from _fault_lines(about["model"], about["cause"], f"{key}.", about["name"])
         else:
             shown = f"{key.rstrip('.') or name}: "
             for fault in faults:
@@ -339,24 +354,29 @@ def _lines(kind: type[BaseModel], error: ValidationError, parent: str, name: str
 
 
 def _fault(error: ConfigError, key: str = "") -> PydanticCustomError:
-    """Return the fault of a component's name; `key` is its key, below the component's."""
+    """Return the pydantic error for a component's name.
+
+    Args:
+        error: reason why the component cannot be used.
+        key: key of the name below the field's key, such as `.kind`; empty for the field itself.
+    """
     about = {"message": str(error)}
     if isinstance(error, NotAllowed):
         about |= {"name": error.name, "why": error.why, "key": key}
     return PydanticCustomError(COMPONENT_FAULT, "{message}", about)
 
 
-def _plain(value: Any, *, whole: bool) -> Any:
+def _plain_value(value: Any, *, whole: bool) -> Any:
     if isinstance(value, Settings):
         return value.semantic() if whole else value.identity()
     if isinstance(value, Mapping):
-        return {key: _plain(element, whole=whole) for key, element in value.items()}
+        return {key: _plain_value(element, whole=whole) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(element, whole=whole) for element in value]
+        return [_plain_value(element, whole=whole) for element in value]
     return value
 
 
-def _recorded(info: FieldInfo, content: Any) -> Any:
+def _recorded_content(info: FieldInfo, content: Any) -> Any:
     return [[*pair] for pair in sorted(content.items())] if ONE_VALUE in info.metadata else content
 
 
@@ -364,4 +384,4 @@ def _is_default(info: FieldInfo, content: Any) -> bool:
     if info.is_required():
         return False
     default = info.get_default(call_default_factory=True)
-    return bool(content == _plain(default, whole=False))
+    return bool(content == _plain_value(default, whole=False))

@@ -1,8 +1,8 @@
-"""Fields of settings: bounds of numbers, marks that say what depends on them, and rules.
+"""Fields of settings: bounds of numbers, marks with the role of a field, and rules between fields.
 
-Bounds are far above any need; they keep a hostile file from making code count without end. Rules
-between fields (`rule`) are checked with the fields, so that a user sees all faults at once.
-`read_record` checks records of files, which other programs may have written.
+Bounds are far above any need. They keep a malicious file from causing endless work. Rules between
+fields (`rule`) are checked together with the fields, so that a user sees all faults at once.
+`read_record` checks records from files, which other programs may have written.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from mclabel.core.faults import fault_text
 MAX_COUNT = 1_000_000
 """Largest number of samples, engines, steps of a solution and the like."""
 MAX_TOKENS = 1_000_000_000
-"""Tokens of one solution, one search or one batch; steps of a training."""
+"""Largest number of tokens of a solution, a search or a batch, and of training steps."""
 MAX_TOTAL = 10**15
-"""Tokens of a whole job, and rows of a data set."""
+"""Largest number of tokens of a job, and of rows of a data set."""
 MAX_SECONDS = 1e9
+"""Largest duration, in seconds."""
 MAX_AMOUNT = 1e9
 """Largest weight, rate or price."""
 MAX_CORES = 1_024
-"""CPU threads, or GPUs that work as one."""
+"""Largest number of CPU threads or processes, and of GPUs of one engine."""
 MAX_SEED = 2**63 - 1
 
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
@@ -40,17 +41,18 @@ Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 
 @dataclass(frozen=True, slots=True)
 class AtMost(AfterValidator):
-    """Checks a bound on a number; made by `at_most`."""
+    """Annotation that checks the upper bound of a number; `at_most` creates it."""
 
     limit: int
+    """Largest allowed number."""
 
 
 def at_most(limit: int, why: str) -> AtMost:
-    """Return a bound on a number, with its reason in the message.
+    """Return an upper bound of a number whose error message gives a reason.
 
     Args:
-        limit: the largest number that is taken.
-        why: a clause, such as "all of them are held in memory".
+        limit: largest allowed number.
+        why: clause with the reason, such as "all of them are held in memory".
     """
 
     def check(value: int | None) -> int | None:
@@ -62,18 +64,19 @@ def at_most(limit: int, why: str) -> AtMost:
 
 
 def refuse_truth_as_number(schema: Any) -> None:
-    """Make a schema of pydantic refuse true and false as numbers, numbers as true, and infinities.
+    """Change a schema of pydantic so that it converts less.
 
-    Numbers may still be given as texts, since YAML reads `1e-4` as one.
+    It then rejects true and false as numbers, numbers as true or false, and infinite numbers. It
+    still accepts numbers as texts, because YAML 1.1 reads `1e-4` as a text.
 
     Args:
-        schema: changed in place.
+        schema: schema to change in place.
     """
     if isinstance(schema, list | tuple):
         for part in schema:
             refuse_truth_as_number(part)
     elif isinstance(schema, dict):
-        kind = str(schema.get("type"))  # or the schema of a field of that name
+        kind = str(schema.get("type"))  # may also be the schema of a field named "type"
         if kind == "function-before" and schema["function"]["function"] in _REFUSING.values():
             return
         if kind in _REFUSING:
@@ -85,7 +88,7 @@ def refuse_truth_as_number(schema: Any) -> None:
                 refuse_truth_as_number(part)
 
 
-def _refusing(fault: ErrorType, *kinds: type) -> Callable[[Any], Any]:
+def _refuse_types(fault: ErrorType, *kinds: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if type(value) in kinds:
             raise PydanticKnownError(fault)
@@ -95,66 +98,71 @@ def _refusing(fault: ErrorType, *kinds: type) -> Callable[[Any], Any]:
 
 
 _REFUSING = {
-    "int": _refusing("int_type", bool),
-    "float": _refusing("float_type", bool),
-    "bool": _refusing("bool_type", int, float),
+    "int": _refuse_types("int_type", bool),
+    "float": _refuse_types("float_type", bool),
+    "bool": _refuse_types("bool_type", int, float),
 }
-"""Strict validators by type of schema, which refuse values that pydantic would convert."""
+"""Validators by type of schema, which reject values that pydantic would convert."""
 
 
 OPERATIONAL = "operational"
-"""Marks a field that does not change what a label means."""
+"""Mark of a field that does not change what a label means."""
 SENSITIVE = "sensitive"
-"""Marks a field into which a secret could be put by mistake: messages do not repeat its value."""
+"""Mark of a field that could contain a secret by mistake. Messages do not repeat its value."""
 CONTENT = "content"
-"""Marks a field that names a file of which the content counts, and not the place."""
+"""Mark of a field that names a file. A run's identity includes the file's content, not its path."""
 
 ONE_VALUE = "one value"
-"""Marks a mapping with keys of the user's own: it is recorded and compared as one value, as a key
-that one of two records lacks would be taken for a setting of another version."""
+"""Mark of a mapping whose keys the user chooses, which is recorded and compared as a single value.
+Otherwise a key that is missing in one of two records would look like a setting of another
+version."""
 
 
 @dataclass(frozen=True)
 class Harmless:
-    """Marks a field by whose values somebody's code could run, or a secret leave the machine.
+    """Annotation of a field that says which of its values are harmless.
 
-    A document may hold harmless values of it; any other must be given on the command line as well.
-    Of a mapping each value counts alone.
+    Other values could run third-party code or send a secret elsewhere. A configuration file alone
+    may set only harmless values. Any other value must also be given on
+    the command line. The values of a mapping are checked one by one.
     """
 
     is_harmless: Callable[[Any], bool]
+    """Function that returns whether a value is harmless."""
     risk: str
-    """Risk of another value: a clause of which the key is the subject."""
+    """Risk of a value that is not harmless: the end of a sentence that begins with the key, such as
+    "runs Python code that comes with a model"."""
 
 
 RUNS_CODE = Harmless(operator.not_, "runs Python code that comes with a model")
-"""Marks a field that trusts the code of models."""
+"""Mark of a field that allows the code of models to run."""
 TrustsCode = Annotated[bool, RUNS_CODE]
-"""Type of a field that trusts the code of one model."""
+"""Type of a field that allows the code of one model to run."""
 
 
 T = TypeVar("T")
 
 Count = Annotated[int, Field(ge=0, le=MAX_TOTAL)]
-"""Type of a field that counts something, or is an index."""
+"""Type of a field that holds a count or an index."""
 Amount = Annotated[float, Field(ge=0)]
-"""Type of a field that holds a finite number which is not negative, such as hours."""
+"""Type of a field that holds a finite number of at least 0, such as hours."""
 MAX_GIVEN = 60
-"""Characters of a wrong value that a message repeats."""
+"""Maximum number of characters of a wrong value in a message."""
 
 
 def read_record(kind: type[T], content: Any) -> T:
     """Check and return a record from JSON values, or from the row of a table.
 
     Args:
-        kind: a dataclass, or another type that pydantic knows.
+        kind: type of the record: a dataclass, or another type that pydantic supports.
         content: mappings, lists, texts, numbers, true, false and None.
 
     Raises:
-        ValueError: names the first field that is wrong, its value and the rule.
+        ValueError: a field is invalid. The message gives the first such field, its value and the
+            rule.
     """
     try:
-        records: tuple[T] = _adapter(cast("Any", kind)).validate_json(json.dumps([content]))
+        records: tuple[T] = _strict_adapter(cast("Any", kind)).validate_json(json.dumps([content]))
     except ValidationError as error:
         raise ValueError(_fault(error)) from None
     except RecursionError:
@@ -163,15 +171,15 @@ def read_record(kind: type[T], content: Any) -> T:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    # A dataclass takes these rules from what holds it alone: hence the tuple.
+def _strict_adapter(kind: Any) -> TypeAdapter[Any]:
+    # The tuple is needed because a dataclass takes this configuration only from a type around it.
     rules = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return TypeAdapter(tuple[kind], config=rules)
 
 
 def _fault(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    if first["type"] == "json_invalid":  # of what `json.dumps` writes, lone surrogates alone are
+    if first["type"] == "json_invalid":  # in the output of `json.dumps` only by lone surrogates
         return "a text is not valid Unicode: it holds lone surrogates"
     place, given = ".".join(map(str, first["loc"][1:])), first["input"]
     is_whole = isinstance(given, Mapping | list) or first["type"].startswith("missing")
@@ -185,9 +193,10 @@ _MARK = "_is_rule"
 
 
 def rule(check: Check) -> Check:
-    """Mark a method of settings that returns the fault between its fields, None if there is none.
+    """Mark a method of settings that checks a rule between fields.
 
-    The text that it returns gives a field, its value, the rule and the remedy, as in
+    The method returns the fault as a text, or None if there is none. The text gives a field, its
+    value, the rule and the remedy, as in
     `shard=true: splits the training over workers, but workers=1. Ask for more workers`.
     """
     setattr(check, _MARK, True)
@@ -195,32 +204,33 @@ def rule(check: Check) -> Check:
 
 
 def check_rules(kind: type[M], content: Any, handler: Callable[[Any], M]) -> M:
-    """Validate the bounds of all fields and all rules: a validator in mode `wrap`.
+    """Validate all fields and all rules; a pydantic validator in mode `wrap`.
 
     Args:
         kind: class of the settings.
-        content: the content to validate.
-        handler: validates the fields.
+        content: content to validate.
+        handler: pydantic's function that validates the fields.
 
     Raises:
-        ValidationError: holds the faults of the fields and those of the rules.
+        ValidationError: the content breaks the bounds of fields or the rules. The error contains
+            all faults.
     """
     try:
         settings = handler(content)
     except ValidationError as error:
         partial = _without_faults(kind, content, error)
-        broken = [] if partial is None else list(_broken(partial, partially=True))
+        broken = [] if partial is None else list(_broken_rules(partial, partially=True))
         if not broken:
             raise
-        faults = [_again(fault) for fault in error.errors(include_url=False)]
+        faults = [_to_init_error(fault) for fault in error.errors(include_url=False)]
         raise _validation_error(kind, content, faults, broken) from None
-    if broken := list(_broken(settings)):
+    if broken := list(_broken_rules(settings)):
         raise _validation_error(kind, content, [], broken)
     return settings
 
 
-def _rules(kind: type[BaseModel]) -> Mapping[str, Callable[[Any], str | None]]:
-    """Return the rules of a class, those of its base classes first."""
+def _rules_of_class(kind: type[BaseModel]) -> Mapping[str, Callable[[Any], str | None]]:
+    """Return the rules of a class by method name, starting with those of its base classes."""
     return {
         name: method
         for base in reversed(kind.__mro__)
@@ -229,14 +239,14 @@ def _rules(kind: type[BaseModel]) -> Mapping[str, Callable[[Any], str | None]]:
     }
 
 
-def _broken(settings: BaseModel, *, partially: bool = False) -> Iterator[str]:
-    """Yield the texts of the rules that settings break.
+def _broken_rules(settings: BaseModel, *, partially: bool = False) -> Iterator[str]:
+    """Yield the fault of each rule that settings break.
 
     Args:
-        settings: the settings to check.
-        partially: some fields are missing, as they are wrong; rules that read them are left out.
+        settings: settings to check.
+        partially: whether invalid fields are missing. Rules that read a missing field are skipped.
     """
-    for check in _rules(type(settings)).values():
+    for check in _rules_of_class(type(settings)).values():
         try:
             fault = check(settings)
         except AttributeError:
@@ -248,7 +258,7 @@ def _broken(settings: BaseModel, *, partially: bool = False) -> Iterator[str]:
 
 
 def _without_faults(kind: type[M], content: Any, error: ValidationError) -> M | None:
-    """Return settings without the wrong fields; None if no field was read at all."""
+    """Return settings without their invalid fields; None if the content is not a mapping."""
     if not isinstance(content, Mapping):
         return None
     wrong = {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]}
@@ -264,15 +274,15 @@ def _without_faults(kind: type[M], content: Any, error: ValidationError) -> M | 
 
 
 def _field_adapter(info: FieldInfo) -> TypeAdapter[Any]:
-    """Validates the values of one field."""
+    """Return the validator of the values of one field."""
     bounded: Any = info.annotation
     for bound in info.metadata:
         bounded = Annotated[bounded, bound]
     return TypeAdapter(bounded)
 
 
-def _again(fault: Any) -> InitErrorDetails:
-    """Copy a field's fault, to be raised once more together with others."""
+def _to_init_error(fault: Any) -> InitErrorDetails:
+    """Copy a field's fault, so that it can be raised again together with others."""
     is_known, context = fault["type"] in get_args(ErrorType), fault.get("ctx", {})
     return InitErrorDetails(
         type=fault["type"]

@@ -1,8 +1,8 @@
-"""Percentile bootstrap over problems: solutions of one problem go together.
+"""Percentile bootstrap over problems: all solutions of a problem are resampled together.
 
-Plain percentiles are too narrow where problems are few. These are widened as Student's t widens a
-normal interval, and for a resample's variance being that of n draws and not of n - 1 (expanded
-percentiles: Hesterberg, arXiv 1411.5279).
+Plain percentile intervals are too narrow if there are few problems. This module uses expanded
+percentiles (Hesterberg, arXiv 1411.5279): it widens the interval as Student's t widens a normal
+interval, and corrects the resamples' variance, which divides by n instead of n - 1.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from scipy.special import betaincinv, ndtr, stdtrit
 NUM_RESAMPLES = 1000
 LEVEL = 0.95
 FEW_PROBLEMS = 20
-"""Under which intervals are too narrow: they held the truth in 93 to 95% of simulated runs of 10
-problems, in as few as 78% of those of 5 (tests/support/bands.py)."""
+"""Number of problems below which intervals are too narrow. They contained the true value in 93 to
+95% of simulated runs of 10 problems, but in only 78% of some runs of 5 (tests/support/bands.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A figure with its bootstrap interval; all None where there is nothing to measure."""
+    """An estimate with its bootstrap interval; all fields are None if there are no data."""
 
     value: float | None
     low: float | None
@@ -35,7 +35,7 @@ NOTHING = Estimate(value=None, low=None, high=None)
 
 
 def resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
-    """Draw how often each problem is in each resample [resamples, problems]."""
+    """Draw the number of times that each problem is in each resample [resamples, problems]."""
     if not num_problems:
         return np.zeros((NUM_RESAMPLES, 0))
     rng = np.random.default_rng(seed)
@@ -44,11 +44,13 @@ def resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
 
 
 def interval(resampled: NDArray[np.float64], num_problems: int) -> tuple[float, float]:
-    """Expanded percentiles of a figure; of one problem, its extremes.
+    """Return the interval of a statistic by expanded percentiles.
+
+    With a single problem the interval is the smallest and the largest resampled value.
 
     Args:
-        resampled: [resamples], NaN where there is none.
-        num_problems: number of problems that count in the figure.
+        resampled: values of the statistic [resamples]; NaN if a resample has no value.
+        num_problems: number of problems that contribute to the statistic.
     """
     tail = 0.0
     if num_problems > 1:
@@ -61,12 +63,13 @@ def interval(resampled: NDArray[np.float64], num_problems: int) -> tuple[float, 
 def ratio_estimate(
     top: NDArray[np.float64], bottom: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> Estimate:
-    """Sum of `top` over sum of `bottom`.
+    """Estimate the sum of `top` divided by the sum of `bottom`.
 
     Args:
-        top: [problems]
-        bottom: [problems]
-        weights: weights of the resamples; the same weights make estimates paired.
+        top: numerator of each problem [problems].
+        bottom: denominator of each problem [problems].
+        weights: weights of the resamples [resamples, problems]. Estimates with the same weights are
+            paired.
     """
     if not len(top) or bottom.sum() == 0:
         return NOTHING
@@ -77,11 +80,11 @@ def ratio_estimate(
 
 
 def mean_estimate(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Estimate:
-    """Estimate the mean over problems, those with NaN left out.
+    """Estimate the mean over problems, without the problems whose value is NaN.
 
     Args:
-        values: [problems]
-        weights: weights of the resamples.
+        values: value of each problem [problems].
+        weights: weights of the resamples [resamples, problems].
     """
     there = ~np.isnan(values)
     return ratio_estimate(np.where(there, values, 0.0), there.astype(np.float64), weights)
@@ -92,12 +95,12 @@ def sums_estimate(
     weights: NDArray[np.float64],
     statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
 ) -> Estimate:
-    """Any figure that is a function of sums over problems.
+    """Estimate a statistic that is a function of sums over problems.
 
     Args:
         table: each problem's part of the sums [problems, columns].
         weights: weights of the resamples [resamples, problems].
-        statistic: from sums [..., columns] to figures [...], NaN where there is none.
+        statistic: function from sums [..., columns] to values [...], NaN for an undefined value.
     """
     if not len(table):
         return NOTHING
@@ -110,11 +113,11 @@ def sums_estimate(
 
 
 def sums_by_problem(problems: Sequence[str], columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Add up the rows of each problem [problems, columns], in the order of first rows.
+    """Add up the rows of each problem [problems, columns], in the order of their first rows.
 
     Args:
-        problems: id of each row's problem.
-        columns: [rows, columns]
+        problems: problem id of each row.
+        columns: values of the rows [rows, columns].
     """
     place = {problem: number for number, problem in enumerate(dict.fromkeys(problems))}
     table = np.zeros((len(place), columns.shape[1]))
@@ -123,22 +126,23 @@ def sums_by_problem(problems: Sequence[str], columns: NDArray[np.float64]) -> ND
 
 
 def shares(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`top` over `bottom`, NaN where there is nothing below."""
+    """Return `top` divided by `bottom`, and NaN where `bottom` is 0."""
     return np.divide(top, bottom, out=np.full_like(bottom, np.nan), where=bottom > 0)
 
 
 def harmonic_mean(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """2ab / (a + b), 0 where both are 0."""
+    """Return 2ab / (a + b), and 0 where both are 0."""
     return 2 * a * b / np.where(a + b == 0, 1.0, a + b)
 
 
 def cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Cohen's kappa: (observed - expected agreement) / (1 - expected agreement).
+    """Return Cohen's kappa: (observed - expected agreement) / (1 - expected agreement).
 
-    NaN where both judges give every step the same class: chance alone would agree as well.
+    Kappa is NaN if both judges give all steps one and the same class, because the expected
+    agreement is then 1.
 
     Args:
-        counts: number of times each pair of classes was given [..., one's classes, the other's].
+        counts: number of steps with each pair of classes [..., first judge's class, second's].
     """
     total = counts.sum((-2, -1))
     observed = shares(np.trace(counts, axis1=-2, axis2=-1), total)
@@ -149,16 +153,16 @@ def cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 def nominal_alpha(
     units: Sequence[Sequence[Hashable]],
 ) -> tuple[NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
-    """Krippendorff's alpha for names, as sums over units that can be resampled.
+    """Return Krippendorff's alpha for nominal data as a function of sums over units.
 
-    alpha = 1 - observed / expected disagreement (Krippendorff 2011, Computing Krippendorff's
-    Alpha-Reliability). NaN where all judges give all units the same name.
+    The sums can be resampled. alpha = 1 - observed / expected disagreement (Krippendorff 2011,
+    Computing Krippendorff's Alpha-Reliability). It is NaN if all judges give all units one name.
 
     Args:
-        units: the names that judges gave each unit, two or more a unit.
+        units: names that the judges gave each unit, at least two names per unit.
 
     Returns:
-        What each unit adds to the sums [units, 1 + names], and alpha from such sums.
+        Each unit's part of the sums [units, 1 + names], and the function from sums to alpha.
     """
     names = {name: i for i, name in enumerate(dict.fromkeys(n for unit in units for n in unit))}
     table = np.zeros((len(units), 1 + len(names)))
@@ -176,23 +180,23 @@ def nominal_alpha(
     return table, alpha
 
 
-# Shares and means over problems that count several times each, with intervals at any size.
+# The functions below give shares and means of solutions, clustered by problem.
 #
-# Solutions of one problem go together, so an interval that counts each solution is too narrow. A
-# bootstrap over problems (`bootstrap`) holds a weight for every problem and resample in memory;
-# these intervals are formulas, for figures of a whole run of any size.
+# Solutions of one problem are correlated, so an interval that treats them as independent is too
+# narrow. A bootstrap holds a weight for every problem and resample in memory. These intervals are
+# formulas, so they also work for runs with very many problems.
 
 
 def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> Estimate:
-    """Share of hits, with Clopper and Pearson's interval at the effective number of solutions.
+    """Estimate a share, with Clopper and Pearson's interval at the effective number of solutions.
 
-    The effective number is that of independent solutions whose share would vary as much as this
-    one does between problems (Korn and Graubard 1998, Survey Methodology 24). Where all are hits,
-    or none, nothing varies: then each problem counts once.
+    The effective number is the size of a sample of independent solutions whose share would have the
+    same variance (Korn and Graubard 1998, Survey Methodology 24). If the share is 0 or 1, the
+    variance cannot be estimated, and each problem counts as one solution.
 
     Args:
-        hits: hits of each problem [problems].
-        counts: solutions of each problem [problems], positive.
+        hits: number of each problem's solutions that count as hits [problems].
+        counts: number of each problem's solutions [problems], positive.
     """
     if not len(counts):
         return NOTHING
@@ -201,7 +205,7 @@ def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> E
     if 0 < share < 1 and len(counts) > 1:
         few = stdtrit(total - 1, (1 + LEVEL) / 2) / stdtrit(len(counts) - 1, (1 + LEVEL) / 2)
         spread = _variance(hits - share * counts, total)
-        # spread as little as independent solutions, or less, they count as that many
+        # The effective number is at most the number of solutions, as if they were independent.
         effective = min(total, few**2 * share * (1 - share) / max(spread, 1e-300))
     right, tail = share * effective, (1 - LEVEL) / 2
     low = 0.0 if right == 0 else float(betaincinv(right, effective - right + 1, tail))
@@ -216,12 +220,12 @@ def clustered_mean(
 
     Args:
         sums: sum of each problem's terms [problems].
-        counts: terms of each problem's sum [problems].
-        low: least that a term can be.
-        high: most that a term can be.
+        counts: number of terms in each problem's sum [problems].
+        low: smallest possible value of a term.
+        high: largest possible value of a term.
 
     Returns:
-        Nothing where fewer than two problems have a term.
+        The estimate; `NOTHING` if fewer than two problems have a term.
     """
     there = counts > 0
     sums, counts = sums[there], counts[there]

@@ -1,7 +1,8 @@
-"""Confidence intervals of a success rate, by what is known of when the sampling stopped.
+"""Confidence intervals of a success rate, for three kinds of stopping rule.
 
-`clopper_pearson`: the number of trials was fixed. `repeated_interval`: it may have depended on
-anything seen, up to a horizon. `Boundary`: the stopping points of the rule are known in advance.
+`clopper_pearson`: the number of trials was fixed in advance. `repeated_interval`: the number of
+trials, up to a horizon, may have depended on any observation. `Boundary`: the rule's stopping
+points are known in advance.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ Floats = NDArray[np.float64]
 def clopper_pearson(num_right: int, num_trials: int, *, level: float = 0.95) -> tuple[float, float]:
     """Return the exact interval of a binomial proportion (Clopper and Pearson 1934).
 
-    Covers the true value with probability at least `level` when `num_trials` was fixed
-    beforehand.
+    The interval contains the true value with probability at least `level` if `num_trials` was
+    fixed in advance.
 
     Raises:
-        ValueError: not 0 <= num_right <= num_trials, or no trials.
+        ValueError: `num_trials` is 0, or `num_right` is not in [0, num_trials].
     """
     _check(num_right, num_trials)
     low, high = _clopper_pearson(np.array([num_right]), num_trials, 1 - level)
@@ -38,20 +39,20 @@ def repeated_interval(
 ) -> tuple[float, float]:
     """Return an interval that holds after every trial, up to a horizon.
 
-    Covers the true value at all trials 1..horizon at once with probability at least `level`, so
-    whatever decided to stop, it covers where one stopped: repeated confidence intervals
-    (Jennison and Turnbull 1989). They are Clopper-Pearson's at a stricter level, calibrated by
-    exact recursion over the lattice of counts; at horizon 64 about 1.25 times as wide, where a
-    mixture without horizon is 1.5 times as wide.
+    With probability at least `level`, the intervals after trials 1..horizon all contain the true
+    value. So the interval is valid under any stopping rule. These are repeated confidence
+    intervals (Jennison and Turnbull 1989): Clopper-Pearson intervals at a stricter level, which an
+    exact recursion over the possible counts calibrates. At horizon 64 they are about 1.25 times as
+    wide as a plain interval; a mixture interval, which needs no horizon, is 1.5 times as wide.
 
     Args:
-        num_right: successes so far.
-        num_trials: trials so far, at most `horizon`.
-        horizon: trials after which sampling ends for certain.
-        level: level of the whole sequence, in (0, 1).
+        num_right: number of successes so far.
+        num_trials: number of trials so far, at most `horizon`.
+        horizon: maximum number of trials of the sampling.
+        level: confidence level of the whole sequence of intervals, in (0, 1).
 
     Raises:
-        ValueError: impossible counts, or more trials than the horizon.
+        ValueError: the counts are impossible, or there are more trials than the horizon.
     """
     _check(num_right, num_trials)
     if num_trials > horizon:
@@ -64,42 +65,61 @@ def repeated_interval(
 def _check(num_right: int, num_trials: int) -> None:
     if num_trials < 1 or not 0 <= num_right <= num_trials:
         raise ValueError(
-            f"num_right={num_right}, num_trials={num_trials}: need 0 <= right <= n, n >= 1"
+            f"num_right={num_right}, num_trials={num_trials}: num_trials must be at least 1, and "
+            "num_right at least 0 and at most num_trials"
         )
 
 
 def _clopper_pearson(right: NDArray[np.int64], trials: int, error: float) -> tuple[Floats, Floats]:
-    """Return the bounds for each number of successes of the same number of trials."""
+    """Return the interval bounds for each number of successes in the same number of trials."""
     wrong = trials - right
     low = np.where(right == 0, 0.0, betaincinv(np.maximum(right, 1), wrong + 1, error / 2))
     high = np.where(wrong == 0, 1.0, betaincinv(right + 1, np.maximum(wrong, 1), 1 - error / 2))
     return low, high
 
 
-@lru_cache
+MAX_EXACT_HORIZON = 128
+"""Largest horizon for which the error of single intervals is computed, which takes seconds."""
+ERRORS_AT_95 = {256: 0.0056037, 512: 0.0043148, 1024: 0.0034809}
+"""Results of `_calibrated_error` at level 0.95, by horizon; the last takes minutes to compute."""
+
+
 def _repeated_error(horizon: int, level: float) -> float:
-    """Return the error of each single interval that gives the sequence its level."""
+    """Return the error probability of each single interval that gives the sequence its level.
+
+    A longer horizon gives wider intervals, which are valid for a shorter one, too.
+    """
+    longer = [known for known in ERRORS_AT_95 if known >= horizon]
+    if horizon > MAX_EXACT_HORIZON and level == 0.95 and longer:
+        return ERRORS_AT_95[min(longer)]
+    return _calibrated_error(horizon, level)
+
+
+@lru_cache
+def _calibrated_error(horizon: int, level: float) -> float:
+    """Compute the error probability of each single interval by bisection."""
     if horizon == 1:
         return 1 - level
     low, high = np.log((1 - level) / (2 * horizon)), np.log(1 - level)
     for _ in range(14):
         middle = (low + high) / 2
-        if _crossing(horizon, float(np.exp(middle))) <= 1 - level:
+        if _largest_miss_probability(horizon, float(np.exp(middle))) <= 1 - level:
             low = middle
         else:
             high = middle
     return float(np.exp(low))
 
 
-def _crossing(horizon: int, error: float) -> float:
-    """Return the maximum over p of the probability that one of the intervals 1..horizon misses p.
+def _largest_miss_probability(horizon: int, error: float) -> float:
+    """Return the largest probability, over p, that any of the intervals 1..horizon misses p.
 
-    Between two bounds of intervals the chance is smooth in p, at a bound it jumps: so p runs
-    over both sides of the bounds of the widest lattice, and a grid.
+    The probability jumps where p crosses a bound of an interval, and is smooth between bounds. So
+    the maximum is taken over both sides of the bounds, and over a grid.
     """
     bounds = [_clopper_pearson(np.arange(n + 1), n, error) for n in range(1, horizon + 1)]
     jumps = np.concatenate([b for pair in bounds for b in pair])
-    jumps = np.unique(np.round(jumps[(jumps > 0) & (jumps < 0.5)], 5))
+    jumps = np.unique(np.round(jumps[jumps < 0.5], 5))
+    jumps = jumps[jumps > 0]  # after rounding: p = -1e-6 would lie outside every interval
     thinned = jumps[:: max(1, len(jumps) // 400)]
     p = np.concatenate([np.linspace(0.001, 0.5, 200), thinned - 1e-6, thinned + 1e-6])[:, None]
     alive = np.zeros((len(p), horizon + 1))
@@ -116,40 +136,41 @@ def _crossing(horizon: int, error: float) -> float:
 
 
 GRID = np.sin(np.linspace(0, np.pi / 2, 2049)) ** 2
-"""Rates at which tails are evaluated, dense near 0 and 1; bounds are rounded outward to it."""
+"""Success rates at which tail probabilities are evaluated, dense near 0 and 1. The bounds of
+intervals are rounded outward to this grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Boundary:
-    """Stopping rule: stop at look i if `right <= low[i]` or `right >= high[i]`, and always at the
-    last.
+    """Stopping rule of sequential sampling, checked at several looks.
 
-    Such a rule walks over a lattice of (right, trials) until it meets a boundary. The number of
-    ways to reach each boundary point is countable. The chance of the first trial's success given
-    the point is the unbiased estimate of the rate (Girshick, Mosteller and Savage 1946), and
-    inverting the tails of an ordering of the points gives an interval that covers at least as often
-    as its level.
+    Sampling stops at look i if `right <= low[i]` or `right >= high[i]`, and always at the last
+    look. The stopping points are pairs (right, trials), and the sequences of outcomes that lead to
+    each of them can be counted. The unbiased estimate of the rate is the share of these sequences
+    whose first trial is a success (Girshick, Mosteller and Savage 1946). The interval inverts the
+    tail probabilities of the ordered stopping points, and covers at least as often as its level.
     """
 
     looks: tuple[int, ...]
-    """Rising numbers of trials after which the rule looks."""
+    """Increasing numbers of trials after which the rule decides whether to stop."""
     low: tuple[int, ...]
-    """-1: never."""
+    """Number of successes at or below which the rule stops, per look; -1 for never."""
     high: tuple[int, ...]
+    """Number of successes at or above which the rule stops, per look."""
 
     def __post_init__(self) -> None:
         if not self.looks or not len(self.looks) == len(self.low) == len(self.high):
-            raise ValueError("a boundary needs as many bounds as looks, at least one")
+            raise ValueError("a boundary needs at least one look, and two bounds for each look")
         if any(b <= a for a, b in zip((0, *self.looks), self.looks, strict=False)):
-            raise ValueError(f"looks={self.looks}: must rise from >= 1")
+            raise ValueError(f"looks={self.looks}: must be increasing numbers of at least 1")
 
     def stops(self, right: int, trials: int) -> bool:
-        """Return whether the rule has stopped at these counts; they must be those of a look."""
+        """Return whether the rule stops at these counts; `trials` must be one of `looks`."""
         look = self.looks.index(trials)
         return trials == self.looks[-1] or right <= self.low[look] or right >= self.high[look]
 
     def ends_at(self, right: int, trials: int) -> bool:
-        """Return whether the rule can stop at these counts and at no look before them."""
+        """Return whether these counts are a stopping point that the rule can reach."""
         return (right, trials) in self._index
 
     def value(self, right: int, trials: int) -> float:
@@ -159,7 +180,7 @@ class Boundary:
 
     def interval(self, right: int, trials: int, *, level: float = 0.95) -> tuple[float, float]:
         """Return the bounds of the rate after the rule has stopped at these counts."""
-        below, above = self._tails[self._index[right, trials]]
+        below, above = self._tail_probabilities[self._index[right, trials]]
         tail = (1 - level) / 2
         low = int(np.argmax(above > tail))
         high = len(GRID) - 1 - int(np.argmax(below[::-1] > tail))
@@ -168,7 +189,9 @@ class Boundary:
     @cached_property
     def _points(self) -> _Points:
         cap = self.looks[-1]
-        alive = np.zeros((2, cap + 1))  # ways that are still going on: all; first trial a success
+        # Number of sequences that have not stopped, by successes. Row 0 counts all sequences, and
+        # row 1 those whose first trial is a success.
+        alive = np.zeros((2, cap + 1))
         alive[0, 0] = 1.0
         points: list[tuple[int, int, float, float]] = []
         done = 0
@@ -194,8 +217,11 @@ class Boundary:
         return {(int(k), int(n)): i for i, (k, n) in enumerate(zip(points.right, points.trials))}  # noqa: B905
 
     @cached_property
-    def _tails(self) -> NDArray[np.float64]:
-        """[points, 2, grid]: chance of this point or a lower one; of this one or a higher one."""
+    def _tail_probabilities(self) -> NDArray[np.float64]:
+        """Tail probabilities [points, 2, grid]: of this and all lower points, then of higher ones.
+
+        Both tails include the point itself.
+        """
         points = self._points
         wrong = points.trials - points.right
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -203,8 +229,8 @@ class Boundary:
             log = log + np.where(points.right[:, None], points.right[:, None] * np.log(GRID), 0.0)
             log = log + np.where(wrong[:, None], wrong[:, None] * np.log1p(-GRID), 0.0)
         chance = np.exp(log)
-        # Points are ordered by a share that is drawn a little to the middle, so that no success
-        # in many trials is lower than no success in few.
+        # Points are ordered by their share of successes, shrunk towards 1/2, so that 0 successes in
+        # many trials rank below 0 successes in few trials.
         order = np.argsort((points.right + 0.5) / (points.trials + 1), kind="stable")
         below = np.empty_like(chance)
         below[order] = np.cumsum(chance[order], axis=0)
@@ -213,17 +239,17 @@ class Boundary:
 
 @lru_cache(maxsize=4096)
 def first_success(*, batch: int, cap: int) -> Boundary:
-    """Trials in batches until one holds a success, `cap` at most."""
+    """Return the rule that stops after the first batch with a success, or after `cap` trials."""
     looks = tuple(dict.fromkeys([*range(batch, cap, batch), cap]))
     return Boundary(looks=looks, low=(-1,) * len(looks), high=(1,) * len(looks))
 
 
 @dataclass(frozen=True)
 class _Points:
-    """Stopping points of a rule, and the number of ways to each."""
+    """Stopping points of a rule, and the number of outcome sequences that lead to each point."""
 
     right: NDArray[np.int64]
     trials: NDArray[np.int64]
     ways: Floats
     first: Floats
-    """Number of these ways whose first trial was a success."""
+    """Number of the sequences in `ways` whose first trial is a success."""

@@ -1,8 +1,9 @@
-"""The mean of a whole pool from the part of it that was chosen to be labelled.
+"""Estimates the mean over a pool from the solutions that were chosen to be labelled.
 
-`mclabel.select.pool` takes some solutions for certain and draws a fixed number uniformly from the
-others, so inclusion probabilities are known. Horvitz and Thompson's estimate (1952) adds the
-certain ones and the scaled-up drawn ones; only the second part varies.
+`mclabel.select.pool` chooses some solutions with certainty and draws a fixed number uniformly from
+the others, so inclusion probabilities are known. Horvitz and Thompson's estimate (1952) adds the
+values of the certain solutions and the scaled-up values of the drawn ones. Only the second part has
+a sampling error.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ class PoolMean:
     """An estimate of the mean over a pool."""
 
     mean: float
+    """Estimated mean."""
     low: float
     """Lower bound of the interval. NaN, like `high`, if fewer than two solutions were drawn and
     other solutions of the pool have no label."""
     high: float
     num_drawn: int
-    """Number of labelled solutions that were drawn. The interval rests on them."""
+    """Number of labelled solutions that were drawn. The interval is estimated from them."""
 
 
 def pool_mean(
@@ -41,23 +43,24 @@ def pool_mean(
 ) -> PoolMean:
     """Estimate the mean of a value over a pool, with its interval.
 
-    The mean of the drawn solutions stands for all that are not certain to be chosen. Its interval
-    is Wilson's (1927) where all values are 0 or 1; else Hall's (1992, "On the removal of skewness
-    by transformation"), with quantiles of t. Both are narrowed for sampling without replacement.
+    The mean of the drawn solutions estimates the mean of all solutions with a probability below 1.
+    Its interval is Wilson's (1927) if all values are 0 or 1. Otherwise it is Hall's (1992, "On the
+    removal of skewness by transformation"), with quantiles of Student's t. Both are narrowed for
+    sampling without replacement.
 
-    Chosen solutions that have no label are to be left out. The estimate then takes them for like
-    those that have one: certain ones like certain ones, drawn ones like drawn ones.
+    Omit chosen solutions that have no label. The estimate assumes that their mean equals the mean
+    of labelled solutions, separately for certain and for drawn solutions.
 
     Args:
         values: values of the labelled solutions of one selection, finite.
         probabilities: probability of choosing each of these solutions (`selection_probability`).
-        num_pool: solutions in the pool, from the manifest.
-        num_certain: solutions whose probability is 1, from the manifest.
-        level: level of the interval, in (0, 1).
+        num_pool: number of solutions in the pool, from the manifest.
+        num_certain: number of solutions whose probability is 1, from the manifest.
+        level: confidence level of the interval, in (0, 1).
 
     Raises:
-        ValueError: a part of the pool has no value; the probabilities are of several selections, or
-            not of this one.
+        ValueError: no certain or no drawn solution has a value, or the probabilities are not those
+            of a single selection with these numbers.
     """
     y, pi = np.asarray(values, dtype=float), np.asarray(probabilities, dtype=float)
     _check(y, pi, num_pool, num_certain)
@@ -74,35 +77,42 @@ def pool_mean(
 
 def _check(y: Floats, pi: Floats, num_pool: int, num_certain: int) -> None:
     if y.shape != pi.shape or y.ndim != 1:
-        raise ValueError(f"{y.shape} values, {pi.shape} probabilities: need one of each")
+        raise ValueError(
+            f"values have shape {y.shape} and probabilities {pi.shape}: both must be lists of the "
+            "same length"
+        )
     if not np.isfinite(y).all():
-        raise ValueError("values: must be finite. Leave solutions without a value out")
+        raise ValueError("values: must be finite. Omit solutions without a value")
     if not ((pi > 0) & (pi <= 1)).all():
         raise ValueError("probabilities: must be in (0, 1]")
     if not 0 <= num_certain <= num_pool or num_pool < 1:
         raise ValueError(f"num_certain={num_certain}: must be in 0..num_pool={num_pool}")
     if len(others := np.unique(pi[pi < 1])) > 1:
         raise ValueError(
-            f"probabilities below 1 are {', '.join(f'{p:g}' for p in others[:3])}: must be one "
-            "number, that of one selection. Estimate each selection alone"
+            f"probabilities below 1 are {', '.join(f'{p:g}' for p in others[:3])}: must all be "
+            "equal, because one selection has one such probability. Estimate each selection alone"
         )
     num_drawn = int((pi < 1).sum())
     if num_certain and not (pi == 1).any():
-        raise ValueError(f"num_certain={num_certain}: none of these has a value. Label them")
+        raise ValueError(
+            f"num_certain={num_certain}: no solution with probability 1 has a value. Label these "
+            "solutions"
+        )
     if num_certain < num_pool and not num_drawn:
         raise ValueError(
-            f"{num_pool - num_certain} of the pool's {num_pool} solutions could not be chosen, and "
-            "none was drawn to stand for them. Select with a uniform share above 0"
+            f"{num_pool - num_certain} of the pool's {num_pool} solutions are not represented, "
+            "because no solution was drawn at random. Select with a uniform share above 0"
         )
     if num_drawn and num_drawn > others[0] * (num_pool - num_certain) + 1e-6:
         raise ValueError(
-            f"{num_drawn} values with probability {others[0]:g}: more than were drawn of "
-            f"{num_pool - num_certain} solutions. Give num_pool and num_certain of their manifest"
+            f"{num_drawn} values with probability {others[0]:g}: more than were drawn from "
+            f"{num_pool - num_certain} solutions. Give num_pool and num_certain of the selection's "
+            "manifest"
         )
 
 
 def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, float, float]:
-    """Return the mean and interval for the solutions that a simple random sample stands for."""
+    """Return the mean of a simple random sample, and its interval for the sampled population."""
     mean, n = float(y.mean()), len(y)
     if n == num_others:
         return mean, mean, mean
@@ -122,8 +132,12 @@ def _mean_of_drawn(y: Floats, num_others: int, level: float) -> tuple[float, flo
 
 
 def _wilson(share: float, n: float, z: float) -> tuple[float, float]:
-    """Return Wilson's interval for a share; `n` is the size of an equally precise infinite
-    sample.
+    """Return Wilson's interval for a share.
+
+    Args:
+        share: observed share.
+        n: size of an equally precise sample from an infinite population.
+        z: quantile of the interval's level.
     """
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(share * (1 - share) / n + z * z / (4 * n * n))

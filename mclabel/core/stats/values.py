@@ -1,8 +1,8 @@
-"""From counts to values, intervals and labels: pure functions of what was observed.
+"""Derives values, intervals and hard labels from counts of rollouts, by pure functions.
 
-A step's value is the probability that the policy, sampling on from the prefix that ends with
-the step, reaches the right answer (Math-Shepherd, arXiv 2312.08935). Shards store counts;
-everything here is derived from them, at labelling time or years later.
+A step's value is the probability that the policy reaches the right answer if it continues the
+prefix that ends with the step (Math-Shepherd, arXiv 2312.08935). Shards store the counts, so the
+values can be derived again later.
 """
 
 from __future__ import annotations
@@ -18,43 +18,47 @@ from mclabel.core.stats.intervals import Boundary, repeated_interval
 from mclabel.core.stats.intervals import clopper_pearson as clopper_pearson
 
 TruncatedPolicy = Literal["wrong", "exclude"]
-"""Treatment of rollouts that were cut by the token limit. Excluding them biases values upwards."""
+"""Treatment of rollouts that the token limit truncated. `exclude` biases values upwards."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepEstimate:
-    """A step's value as its counts estimate it, under the rule that stopped them."""
+    """Estimate of a step's value from its counts, under the rule that stopped the rollouts."""
 
     value: Chance | None
-    """Unbiased under the rule; None where no such estimate is worth having."""
+    """Unbiased estimate under the stopping rule; None if there is none or it is too noisy."""
     low: Chance | None
+    """Lower bound of the interval."""
     high: Chance | None
-    """95% interval, valid under the rule; None without evidence."""
+    """Upper bound of the 95% interval, valid under the stopping rule; None without evidence."""
     mean: Chance | None = None
-    """Expected value given every piece of evidence there is, of a Bayesian estimator: right on
-    average over labels as far as its priors are, but drawn towards them at each single one."""
+    """Posterior mean, by a Bayesian estimator. It is right on average over many labels if the
+    priors are right, but each single mean is shrunk towards the priors."""
 
 
 NOTHING = StepEstimate(value=None, low=None, high=None)
 
 
 def num_trials(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> int:
-    """Rollouts that count as evidence; ungraded ones never do."""
+    """Return the number of rollouts that count as evidence; ungraded rollouts never count."""
     cut = counts.num_truncated if truncated == "wrong" else 0
     return counts.num_right + counts.num_wrong + cut
 
 
 def value(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> float | None:
-    """Share of the rollouts that end right, or None without evidence.
+    """Return the share of right rollouts, or None without evidence.
 
-    Unbiased only if the number of rollouts did not depend on their outcomes.
+    The share is unbiased only if the number of rollouts did not depend on their outcomes.
     """
     trials = num_trials(counts, truncated=truncated)
     return counts.num_right / trials if trials else None
 
 
 def estimate_fixed(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> StepEstimate:
-    """Share and Clopper-Pearson interval, where the number of rollouts was fixed beforehand."""
+    """Estimate the value from a number of rollouts that was fixed in advance.
+
+    The value is the share of right rollouts, with its Clopper-Pearson interval.
+    """
     trials = num_trials(counts, truncated=truncated)
     if not trials:
         return NOTHING
@@ -65,17 +69,17 @@ def estimate_fixed(counts: Counts, *, truncated: TruncatedPolicy = "wrong") -> S
 def estimate_stopped(
     counts: Counts, boundary: Boundary, *, truncated: TruncatedPolicy = "wrong", soft: bool = True
 ) -> StepEstimate:
-    """Unbiased value and exact interval under a stopping rule known in advance.
+    """Estimate the value with its exact interval under a stopping rule known in advance.
 
-    Rollouts that are no evidence take the counts off the rule's lattice; then there is no
-    unbiased value, and the interval is one that holds however the sampling stopped.
+    Ungraded or excluded rollouts can make the counts differ from all stopping points of the rule.
+    Then there is no unbiased value, and the interval is valid under any stopping rule.
 
     Args:
-        counts: after the rule stopped.
-        boundary: the rule.
+        counts: counts of rollouts after the rule stopped.
+        boundary: stopping rule.
         truncated: whether a truncated rollout counts as wrong or not at all.
-        soft: False withholds the value. Where a rule stops at the first success the unbiased
-            one is the first batch's share, too noisy to be a soft label.
+        soft: False returns no value. If a rule stops at the first success, the unbiased value is
+            the share of the first batch, which is too noisy for a soft label.
     """
     trials = num_trials(counts, truncated=truncated)
     if trials != counts.num_rollouts or not boundary.ends_at(counts.num_right, trials):
@@ -92,13 +96,13 @@ def estimate_anytime(
     truncated: TruncatedPolicy = "wrong",
     mean: float | None = None,
 ) -> StepEstimate:
-    """Return an interval valid under any stopping within `horizon` rollouts, and no value.
+    """Return an interval that is valid under any stopping rule, without a value.
 
     Args:
-        counts: rollouts of the step's prefix.
-        horizon: the largest number of rollouts that there could have been.
+        counts: counts of the rollouts of the step's prefix.
+        horizon: maximum number of rollouts that the sampling could have reached.
         truncated: whether a truncated rollout counts as wrong or not at all.
-        mean: the posterior mean, of an estimator that has one.
+        mean: posterior mean of a Bayesian estimator; None for other estimators.
     """
     trials = num_trials(counts, truncated=truncated)
     if not trials:
@@ -110,16 +114,18 @@ def estimate_anytime(
 def recovers(
     counts: Counts, *, truncated: TruncatedPolicy = "wrong", chance: float = 0.0
 ) -> bool | None:
-    """Return whether more rollouts from a step end right than by guessing.
+    """Return whether more rollouts from a step are right than guessing would explain.
 
     Args:
-        counts: counts of a number of rollouts that was fixed beforehand.
+        counts: counts of rollouts whose number was fixed in advance.
         truncated: whether a truncated rollout counts as wrong or not at all.
-        chance: probability that a guess is right, in [0, 1). With 0 one right rollout is enough
-            (Math-Shepherd, arXiv 2312.08935); else a one-sided binomial test at `GUESS_LEVEL`.
+        chance: probability that a guess is right, in [0, 1). With 0, one right rollout is enough
+            (Math-Shepherd, arXiv 2312.08935). Otherwise a one-sided binomial test at `GUESS_LEVEL`
+            decides.
 
     Returns:
-        None without a verdict, and where even right rollouts alone could be guesses.
+        True or False; None without graded rollouts, or if there are so few that guesses could
+        explain even an all-right result.
     """
     trials = num_trials(counts, truncated=truncated)
     if not trials or (chance and chance**trials > GUESS_LEVEL):
@@ -130,12 +136,13 @@ def recovers(
 
 
 GUESS_LEVEL = 0.05
+"""Significance level of the test in `recovers`."""
 
 
 def first_error(labels: Sequence[bool | None]) -> int | None:
     """Return the index of the first step whose hard label is False, or None.
 
-    None, too, where a step before it has no verdict, which may be the first wrong one.
+    The result is also None if an earlier step has no verdict, because that step may be wrong.
     """
     unsound = next((i for i, label in enumerate(labels) if not label), None)
     return unsound if unsound is not None and labels[unsound] is False else None
@@ -144,10 +151,10 @@ def first_error(labels: Sequence[bool | None]) -> int | None:
 def advantages(values: Sequence[float | None], root_value: float | None) -> list[float | None]:
     """Return each step's gain in value: V(t) - V(t - 1) (PAV, arXiv 2410.08146).
 
-    In the paper the values are those of another policy, the prover: label with that one.
+    The paper takes the values of another policy, the prover. For that, label with the prover.
 
     Args:
-        values: one per step.
+        values: value after each step; None if a step has no value.
         root_value: value of the bare problem, before the first step.
     """
     before = [root_value, *values]
@@ -160,10 +167,10 @@ def advantages(values: Sequence[float | None], root_value: float | None) -> list
 def root_value(
     root: Counts, siblings: Counts, *, truncated: TruncatedPolicy = "wrong"
 ) -> float | None:
-    """Value of the bare problem: its rollouts and the sampled solutions' outcomes together.
+    """Return the value of the bare problem from its rollouts and the sampled solutions' outcomes.
 
-    Unbiased where the number of rollouts of the bare problem was fixed: sampled solutions are
-    rollouts of it that come for free.
+    Sampled solutions are rollouts of the bare problem without extra cost. The value is unbiased if
+    the number of the other rollouts was fixed in advance.
     """
     trials = num_trials(root, truncated=truncated) + num_trials(siblings, truncated=truncated)
     return (root.num_right + siblings.num_right) / trials if trials else None

@@ -13,7 +13,7 @@ FORMATS: Mapping[str, str] = {
 }
 """Import path of each built-in format by name, as `module:Class` (docs/extending-formats.md)."""
 PARQUET = "parquet"
-"""Name of the export of all of mclabel's own columns to plain Parquet files."""
+"""Name of the export that writes all labels and rollouts, with all columns, to Parquet files."""
 PRM800K = "prm800k"
 VERIFIER_CHAINS = "verifier-chains"
-"""Name of the export of opinions as conversations for training a verifier."""
+"""Name of the export that writes judges' answers as conversations for training a verifier."""

@@ -1,8 +1,8 @@
 """The protocol of exchange formats, and the conversion between their rows and labelled solutions.
 
-In these formats, steps are separate texts without line breaks: an export removes one trailing line
-break per step, and an import adds it again. Imported labels have the source `given`, no counts, no
-intervals and no token ids.
+In these formats, steps are separate texts without final line breaks. An export removes one final
+line break per step, and an import adds it again. Imported labels have the source `given`, and no
+counts, intervals or token ids.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, cast
 
-from mclabel.core.boundary import Boundary, Guard, miscounted
+from mclabel.core.boundary import Boundary, Guard, check_item_count
 from mclabel.core.components import component_names, find_component
 from mclabel.core.errors import ComponentError, ConfigError, DataError, RejectReason
 from mclabel.core.records import (
     Chance,
     Counts,
     LabeledSolution,
-    Many,
     Outcome,
     Problem,
     Solution,
     Step,
     StepLabel,
+    TupleOf,
 )
 from mclabel.core.seeds import content_id, text_prefix_ids
 
@@ -37,30 +37,28 @@ _QUESTION = re.compile(r"\?\s+")
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledTexts:
-    """Problem and steps of a solution with the labels of another format."""
+    """Problem, steps and labels of a solution, in the common form of all exchange formats."""
 
     problem: str
     """Text of the problem."""
-    steps: Many[str]
+    steps: TupleOf[str]
     """Texts of the steps, without trailing line breaks."""
-    ratings: Many[Chance | None]
-    """Rating of each step: 0 is wrong, 0.5 neutral, 1 sound; None is no label."""
+    ratings: TupleOf[Chance | None]
+    """Rating of each step: 0 for wrong, 0.5 for neutral, 1 for sound; None without a label."""
     answer: str = ""
-    """The gold answer, empty if the format has none."""
+    """Gold answer; empty if the format has none."""
     prediction: str | None = None
-    """The solution's answer; None if the format does not have it."""
+    """Answer of the solution; None if the format has none."""
     right: bool | None = None
-    """True if the solution's answer is right; None if the format does not have it."""
+    """True if the solution's answer is right; None if the format has no such information."""
     extra: tuple[tuple[str, str], ...] = ()
-    """Names and texts of other fields that are kept."""
+    """Names and texts of further fields that are kept."""
     id: str = ""
     """Id of the solution, unique in its run; empty if the format has none."""
 
     @property
     def labeled_head(self) -> list[tuple[str, bool]]:
-        """Steps up to the first without a label, and whether each is sound; neutral counts as
-        sound.
-        """
+        """Steps before the first one without a label, each with True if it is sound or neutral."""
         head: list[tuple[str, bool]] = []
         for step, rating in zip(self.steps, self.ratings, strict=True):
             if rating is None:
@@ -73,7 +71,7 @@ class Format(Protocol):
     """Exchange format with one JSON object per row.
 
     The class takes no constructor arguments. A format that can only be written raises ConfigError
-    in `read`; one that can only be read raises it in `write`.
+    in `read`. A format that can only be read raises ConfigError in `write`.
     """
 
     losses: ClassVar[str]
@@ -92,7 +90,7 @@ class Format(Protocol):
         """Yield the solutions of a row, at least one.
 
         Raises:
-            ValueError: the row is not of the format. LookupError and TypeError mean the same.
+            ValueError: the row does not have this format. LookupError and TypeError mean the same.
         """
 
 
@@ -111,17 +109,18 @@ def labeled_texts(
     right: bool | None = None,
     extra: tuple[tuple[str, str], ...] = (),
 ) -> LabeledTexts:
-    """Make the record of a row after checking that it has as many labels as steps, and only texts.
+    """Make the record of a row after checking its steps and labels.
 
     Raises:
-        ValueError: a check fails.
+        ValueError: the numbers of steps and labels differ, or a step or the problem is not a text.
     """
     texts = (problem, *steps)
     if isinstance(steps, str):
-        raise ValueError("the steps are one text, must be a list of texts")
+        raise ValueError("the steps are a single text, must be a list of texts")
     if not steps or len(steps) != len(ratings) or not all(isinstance(t, str) for t in texts):
         raise ValueError(
-            f"{len(steps)} steps for {len(ratings)} labels, or a step that is not a text"
+            f"has {len(steps)} steps and {len(ratings)} labels, or a step that is not a text; must "
+            "have one label per step, and texts as steps"
         )
     return LabeledTexts(
         problem=problem,
@@ -162,11 +161,12 @@ def numbered_head(texts: LabeledTexts, *marks: str) -> list[tuple[str, bool]]:
 def split_problem(text: str, *, may_lack_mark: bool = False) -> tuple[str, str]:
     """Split a text into the problem and the first step, which begins with `Step 1: `.
 
-    The problem may itself contain "Step 1: ", so the last one that begins a sentence counts.
-    Without any, the first step follows the problem's last blank line, else its last question.
+    The problem may itself contain "Step 1: ", so the last occurrence that begins a sentence counts.
+    Without an occurrence, the first step follows the problem's last blank line, else its last
+    question.
 
     Args:
-        text: text of both.
+        text: text of the problem followed by the first step.
         may_lack_mark: whether the format allows steps without numbers.
 
     Raises:
@@ -183,10 +183,10 @@ def split_problem(text: str, *, may_lack_mark: bool = False) -> tuple[str, str]:
             if places and text[: places[-1]].strip() and text[places[-1] :].strip():
                 return text[: places[-1]].rstrip(), text[places[-1] :]
         raise ValueError(
-            "nothing divides the problem from its first step: no 'Step 1: ', blank line or "
-            "question. Write 'Step 1: ' before the first step"
+            "no 'Step 1: ', blank line or question separates the problem from its first step. "
+            "Write 'Step 1: ' before the first step"
         )
-    raise ValueError("no 'Step 1: ' divides the problem from its first step")
+    raise ValueError("no 'Step 1: ' separates the problem from its first step")
 
 
 def _begins_sentence(text: str, place: int) -> bool:
@@ -212,14 +212,17 @@ def sign(label: str) -> float:
 
 
 NOT_OF_THE_FORMAT = (LookupError, TypeError, ValueError, AttributeError)
-"""Exceptions that `read` raises for a row of another form."""
+"""Exceptions that `Format.read` raises for a row that does not have the format."""
 
 
 def find_format(name: str) -> Format:
-    """Return the format of a name: a built-in one, one of another package, or `module:Class`.
+    """Return the format with a name.
+
+    Args:
+        name: name of a built-in format or of another package's format, or `module:Class`.
 
     Raises:
-        ConfigError: there is no such name, or it names no format.
+        ConfigError: there is no such name, or the name is not that of a format.
         ComponentError: the format cannot be constructed.
     """
     target = find_component("formats", name)
@@ -240,7 +243,7 @@ def find_format(name: str) -> Format:
         return exchange_format
     around.call("losses", lambda: exchange_format.losses, result_type=str)
     around.call("is_cut", lambda: exchange_format.is_cut, result_type=bool)
-    return cast(Format, Guard(exchange_format, Format, around, {"read": _unrated}))
+    return cast(Format, Guard(exchange_format, Format, around, {"read": _ratings_fault}))
 
 
 def read_row(
@@ -248,7 +251,7 @@ def read_row(
 ) -> list[LabeledTexts | RejectReason]:
     """Return the solutions of a row of another format, or the reasons why they cannot be used.
 
-    A row of PRM800K has several solutions; one that cannot be used does not affect the others.
+    A row of PRM800K has several solutions. An unusable solution does not affect the others.
 
     Args:
         format_: format of the row.
@@ -256,37 +259,37 @@ def read_row(
         name: name of the format, for messages.
     """
     try:
-        return [_blank(texts) or texts for texts in format_.read(row)]
+        return [_blank_reason(texts) or texts for texts in format_.read(row)]
     except (*NOT_OF_THE_FORMAT, ComponentError) as error:
         cause = error.__cause__ if isinstance(error, ComponentError) else error
         if not isinstance(cause, NOT_OF_THE_FORMAT):
             raise
         detail = (
-            f"not a row of {name}: {type(cause).__name__} {cause}. docs/formats.md has what it "
-            "must hold"
+            f"not a row of {name}: {type(cause).__name__} {cause}. docs/formats.md describes the "
+            "fields of such a row"
         )
         return [RejectReason("bad_row", detail)]
 
 
-def _unrated(texts: LabeledTexts, before: object) -> str | None:
+def _ratings_fault(texts: LabeledTexts, before: object) -> str | None:
     if not texts.steps:
-        return "gave a solution without steps, must give one at least"
-    return miscounted("ratings of", texts.ratings, "step", len(texts.steps))
+        return "gave a solution without steps, must give at least one step"
+    return check_item_count("ratings of", texts.ratings, "step", len(texts.steps))
 
 
-def _blank(texts: LabeledTexts) -> RejectReason | None:
+def _blank_reason(texts: LabeledTexts) -> RejectReason | None:
     if not texts.problem.strip():
-        return RejectReason("no_problem", "its problem is blank")
+        return RejectReason("no_problem", "the problem is blank")
     blank = [number for number, step in enumerate(texts.steps, 1) if not step.strip()]
     if not blank:
         return None
     return RejectReason(
-        "bad_solution", f"step {blank[0]} of {len(texts.steps)} is blank, so nothing can be judged"
+        "bad_solution", f"step {blank[0]} of {len(texts.steps)} is blank. Give each step a text"
     )
 
 
 _EXTRAS = ("task", "id", "generator", "prm800k")
-"""Fields of a problem's metadata that other formats also have."""
+"""Fields of a problem's metadata that exchange formats keep in `LabeledTexts.extra`."""
 
 
 def solution_texts(row: LabeledSolution) -> LabeledTexts:
@@ -308,14 +311,14 @@ def solution_texts(row: LabeledSolution) -> LabeledTexts:
         prediction=row.solution.prediction,
         right=right,
         extra=tuple(sorted((key, meta[key]) for key in _EXTRAS if key in meta)),
-        id=_imported_id(row) or row.solution.id,
+        id=imported_id(row) or row.solution.id,
     )
 
 
-def _imported_id(row: LabeledSolution) -> str | None:
+def imported_id(row: LabeledSolution) -> str | None:
     """Return the id that an imported solution had in its file; None if it was not imported.
 
-    The `id` in the metadata of any other problem is shared by several solutions.
+    In a run that was not imported, the metadata's `id` is shared by all solutions of a problem.
     """
     imported = any(step.source == "given" for step in row.steps)
     return row.problem.meta.get("id") if imported else None
@@ -328,8 +331,8 @@ def labeled_solution(
 
     Args:
         texts: record of the solution in the other format.
-        sample_index: 0-based index of the solution among those of its problem.
-        outcome: verdict on its answer.
+        sample_index: 0-based index of the solution among the solutions of its problem.
+        outcome: outcome of the solution.
     """
     last = len(texts.steps) - 1
     steps = [step if i == last else f"{step}\n" for i, step in enumerate(texts.steps)]

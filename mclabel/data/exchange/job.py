@@ -1,4 +1,4 @@
-"""The jobs that export a run to other formats or to plain Parquet files, and import from them."""
+"""Jobs that export a run to other formats or to Parquet files, and import from other formats."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ from mclabel.run.shards.store import Store
 
 DATA, CARD = "data.jsonl", "README.md"
 BLOCK_ROWS = 1024
+"""Number of imported solutions per block of the run."""
 MAX_REASON = 400
-"""Maximum characters of an error message of the Hub that are shown."""
+"""Maximum number of characters of the Hub's error message in a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,26 +50,28 @@ class ExportReport:
     to: str
     """Name of the format."""
     losses: str
-    """Information that the format cannot represent."""
+    """Information that the format cannot represent, as a clause."""
     path: str
+    """Path of the written file."""
     num_rows: int
+    """Number of written rows."""
     num_left_out: int
-    """Number of solutions that the format cannot represent; each with its reason in
-    `rejects.jsonl`."""
+    """Number of solutions that the format cannot represent. `rejects.jsonl` has the reasons."""
     num_cut: int
-    """Number of solutions of which only the first steps were written."""
+    """Number of solutions that were written only up to their first step without a label."""
     num_not_kept: int
-    """Number of solutions that a consensus of judges does not keep."""
+    """Number of solutions that are not written because judges reached no consensus on them."""
     url: str | None
+    """URL of the uploaded commit; None without an upload."""
 
     def lines(self) -> Iterator[str]:
         """Yield the lines to print on a terminal."""
         yield f"{self.num_rows} rows written to {self.path}"
         why = f" (reasons: {Path(self.path).parent / REJECTS})" if self.num_left_out else ""
         yield (
-            f"what {self.to} cannot hold: {self.losses}. Here: {self.num_left_out} solutions "
-            f"left out{why}, {self.num_cut} cut"
-            + (f"; {self.num_not_kept} not kept by a consensus" if self.num_not_kept else "")
+            f"limits of {self.to}: {self.losses}. In this export, {self.num_left_out} solutions "
+            f"were left out{why} and {self.num_cut} were cut"
+            + (f"; {self.num_not_kept} were not kept by a consensus" if self.num_not_kept else "")
         )
         if self.url is not None:
             yield f"uploaded to {self.url}"
@@ -82,25 +85,25 @@ class ImportReport:
     num_solutions: int
     num_problems: int
     num_rejected: int
-    """Number of rows and solutions that were left out; the run's `rejects.jsonl` has the reasons.
-    """
+    """Number of rows and solutions that were left out. `rejects.jsonl` has the reasons."""
 
 
 def export_run(
     run: str, to: str, out: str, *, push_to_hub: str | None = None, strict: bool = False
 ) -> ExportReport:
-    """Write `data.jsonl`, a data set card and the rejected solutions to a folder.
+    """Write `data.jsonl`, a data set card and the reasons for rejected solutions to a folder.
 
     Args:
-        run: folder of labels.
+        run: folder or URL of a run with labels.
         to: name of the format, or `module:Class`.
-        out: output folder, created if it is missing; an earlier export in it is replaced.
-        push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
+        out: output folder, created if it is missing. An earlier export in the folder is replaced.
+        push_to_hub: data set of the Hugging Face Hub to upload the folder to; None for no upload.
         strict: whether a solution that the format cannot represent is an error.
 
     Raises:
-        DataError: the format can represent no solution or, if strict, not all solutions.
-        ConfigError: there is no such format, or the upload was refused.
+        DataError: the format cannot represent any solution. If `strict`, one solution that it
+            cannot represent is enough.
+        ConfigError: there is no such format, or the upload was rejected.
     """
     exchange_format = find_format(to)
     check_free(out, EXPORT, "-o ")
@@ -157,7 +160,7 @@ def _exported_row(form: Format, texts: LabeledTexts, to: str) -> Mapping[str, An
         exported = form.write(texts)
     except DataError as error:
         return str(error)
-    return f"the format {to} has no place for its labels" if exported is None else exported
+    return f"the format {to} cannot represent its labels" if exported is None else exported
 
 
 def _json_line(row: Mapping[str, Any], to: str) -> str:
@@ -171,7 +174,7 @@ def _json_line(row: Mapping[str, Any], to: str) -> str:
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"--to {to}: its method write returned a row that is not a JSON object ({error}). It "
-            "must hold texts, numbers, lists and mappings alone"
+            "must hold only texts, numbers, lists and mappings"
         ) from error
 
 
@@ -180,13 +183,13 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
 
     Args:
         path: JSON Lines, JSON or Parquet file.
-        source: name of its format, or `module:Class`.
-        out: folder of the run; importing the same file again changes nothing.
-        strict: whether a row that cannot be used is an error; else it is left out with a reason in
-            the run's `rejects.jsonl`.
+        source: name of the file's format, or `module:Class`.
+        out: folder of the run. Importing the same file again changes nothing.
+        strict: whether a row that cannot be used is an error. Otherwise the row is left out, and
+            the run's `rejects.jsonl` has the reason.
 
     Raises:
-        DataError: no row can be used or, if strict, one cannot.
+        DataError: no row can be used. If `strict`, one row that cannot be used is enough.
         ShardError: the folder has other content.
     """
     exchange_format = find_format(source)
@@ -207,11 +210,13 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
     if not solutions:
         raise DataError(left_out.none_left())
     labeled = [
-        labeled_solution(texts, sample_index=index, outcome=_outcome(texts))
+        labeled_solution(texts, sample_index=index, outcome=_outcome_of_texts(texts))
         for problem_solutions in solutions.values()
         for index, texts in enumerate(problem_solutions)
     ]
-    content = content_id([row.solution.id for row in labeled], [_key(row) for row in labeled])
+    content = content_id(
+        [row.solution.id for row in labeled], [_text_and_values(row) for row in labeled]
+    )
     run.check(Semantic.of({"imported": source, "content": content}))
     store = run.claim({"versions": versions()})
     for start in range(0, len(labeled), BLOCK_ROWS):
@@ -228,11 +233,11 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
     )
 
 
-def _key(row: LabeledSolution) -> list[object]:
+def _text_and_values(row: LabeledSolution) -> list[object]:
     return [row.solution.text, [step.value for step in row.steps]]
 
 
-def _outcome(texts: LabeledTexts) -> Outcome:
+def _outcome_of_texts(texts: LabeledTexts) -> Outcome:
     if texts.right is not None:
         return Outcome.RIGHT if texts.right else Outcome.WRONG
     if not texts.answer or texts.prediction is None:
@@ -254,12 +259,12 @@ def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
             repo_type="dataset",
             allow_patterns=list(files),
         )
-    except Exception as error:  # includes errors of its HTTP library, which differs by version
+    except Exception as error:  # the Hub's HTTP library, and so its errors, differs by version
         reason = " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
         raise ConfigError(
-            f"--push-to-hub {name}: {reason}. The files lie in {folder}: check the name and the "
-            "network, log in with `hf auth login`, and run the same command again, or `hf upload "
-            f"{name} {folder} --repo-type dataset`"
+            f"--push-to-hub {name}: {reason}. The files are in {folder}. Check the name and the "
+            "network, log in with `hf auth login`, and run the same command again, or run `hf "
+            f"upload {name} {folder} --repo-type dataset`"
         ) from error
     return str(commit.commit_url)
 
@@ -277,13 +282,13 @@ configs:
 How steps came to their labels: {sources}. A label from rollouts shows whether the labelling policy
 still reaches the right answer from a step on; it is not a proof that the step is right.
 
-What this format cannot hold: {form.losses}. {num_left_out} solutions were left out, {num_cut} cut
+Limits of this format: {form.losses}. {num_left_out} solutions were left out, and {num_cut} were cut
 before their first step without a label.
 """
 
 
 def label_sources(run: str) -> str:
-    """Return a text that counts the steps of a run by the source of their labels."""
+    """Return the numbers of a run's steps by the source of their labels, as a text."""
     counts: dict[str, int] = defaultdict(int)
     for row in read_labels(Store(run)):
         for step in row.steps:
@@ -292,8 +297,9 @@ def label_sources(run: str) -> str:
 
 
 FILE_BYTES = 1 << 27
-"""Approximate bytes of a table in memory at which a new file is begun."""
+"""Approximate maximum size of a file's table in memory, in bytes."""
 _GROUP_ROWS = 10_000
+"""Number of rows per row group of a Parquet file."""
 _PARTIAL = ".partial"
 
 
@@ -322,17 +328,17 @@ def export_tables(
 ) -> TablesReport:
     """Write `labels-NUMBER.parquet`, `rollouts-NUMBER.parquet` and a data set card to a folder.
 
-    Shards are read one after another, which is safe while the run is compacted.
+    Shards are read one after another, so little memory is needed.
 
     Args:
-        run: folder or URL of labels.
-        out: output folder, created if it is missing; an earlier export in it is replaced.
-        push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
-        file_bytes: bytes of a table in memory at which a new file is begun.
+        run: folder or URL of a run with labels.
+        out: output folder, created if it is missing. An earlier export in the folder is replaced.
+        push_to_hub: data set of the Hugging Face Hub to upload the folder to; None for no upload.
+        file_bytes: approximate maximum size of a file's table in memory, in bytes.
 
     Raises:
         ShardError: the run is missing or a shard is damaged.
-        ConfigError: the folder cannot be written, or the upload was refused.
+        ConfigError: the folder cannot be written, or the upload was rejected.
     """
     check_free(out, EXPORT, "-o ")
     store, folder = Store(run), Path(out)
@@ -360,7 +366,10 @@ def export_tables(
 
 
 class _Tables:
-    """Parquet files of one kind of rows, under temporary names until all are complete."""
+    """Writer of the Parquet files of labels or rollouts.
+
+    The files have temporary names until all of them are complete.
+    """
 
     def __init__(self, folder: Path, kind: str, schema: pa.Schema, file_bytes: int) -> None:
         self._folder, self._kind, self._schema = folder, kind, schema
@@ -389,9 +398,7 @@ class _Tables:
             self.num_rows += table.num_rows
 
     def finish(self) -> tuple[str, ...]:
-        """Rename the files to their final names, replacing an earlier export, and return the
-        names.
-        """
+        """Give the files their final names, remove an earlier export, and return the names."""
         for path in self._folder.glob(f"{self._kind}-*.parquet"):
             path.unlink()
         for name in self._names:
@@ -409,8 +416,8 @@ configs:
   data_files: labels-*.parquet
   default: true
 {rollouts}---
-{num_labels} solutions with a label for every step, and the {num_rollouts} rollouts that the labels
-rest on, made by mclabel. Every column is explained in its docs/formats.md.
+{num_labels} solutions with a label for every step, and the {num_rollouts} rollouts behind the
+labels, made by mclabel. The page docs/formats.md of mclabel explains every column.
 
 How steps came to their labels: {sources}. A label from rollouts shows whether the labelling
 policy still reaches the right answer from a step on; it is not a proof that the step is right.

@@ -16,10 +16,10 @@ from mclabel.data.exchange.formats import (
     split_problem,
     unnumbered,
 )
-from mclabel.data.readers.judged import answer_right_of, first_error_of
+from mclabel.data.readers.judged import parse_answer_right, parse_first_error
 
 SHEPHERD_TAG = "ки"
-"""Mark after each step in the inputs, in the place where the labels have `+` or `-`."""
+"""Mark after each step of `input`. In `label`, a `+` or `-` replaces the mark."""
 _TAGGED = re.compile(rf" ?{SHEPHERD_TAG}[ \t]*(?:\r?\n|$)")
 
 
@@ -28,7 +28,7 @@ class MathShepherd:
 
     losses: ClassVar[str] = (
         "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
-        "are lost; steps without a label, and those after them, are left out"
+        "are lost; the first step without a label and all later steps are left out"
     )
     is_cut: ClassVar[bool] = True
 
@@ -63,9 +63,9 @@ class MathShepherd:
 _RATINGS = {0.0: -1, 0.5: 0, 1.0: 1}
 _VALUES = {-1: 0.0, 0: 0.5, 1: 1.0}
 SOURCE = "prm800k"
-"""Name of the extra field that has the imported row as JSON, or `ALTERNATIVE`."""
+"""Name of the extra field that holds the imported row as JSON, or the text `ALTERNATIVE`."""
 ALTERNATIVE = "alternative"
-"""Text of that field for a solution that ends in an alternative step."""
+"""Text of the extra field `SOURCE` for a solution that ends in an alternative step."""
 
 
 class Prm800k:
@@ -81,14 +81,14 @@ class Prm800k:
         """Return the row of a solution; None if the format cannot represent it.
 
         An imported row is written unchanged with all of its fields, unless its labels have changed.
-        It contains its alternatives, which therefore get no rows of their own.
+        The row contains its alternative steps, so solutions that end in them get no rows.
         """
         kept = dict(texts.extra).get(SOURCE)
         if kept == ALTERNATIVE and _only_last(texts):
             return None
         if kept is not None and kept != ALTERNATIVE:
             row: dict[str, Any] = json.loads(kept)
-            if _same(next(self.read(row)), texts):
+            if _is_same_record(next(self.read(row)), texts):
                 return row
         rated = []
         for step, rating in zip(texts.steps, texts.ratings, strict=True):
@@ -127,10 +127,10 @@ class Prm800k:
         }
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """Yield the chosen solution and each alternative to one of its steps.
+        """Yield the chosen solution, and a solution for each alternative to one of its steps.
 
-        Only the last step of an alternative is labelled, since the chosen solution has the labels
-        of the steps before it. Human completions are sound.
+        A solution with an alternative step ends with that step, and only that step has a label. The
+        chosen solution has the labels of the earlier steps. Steps written by people count as sound.
         """
         question, rated = row["question"], row["label"]["steps"]
         answer = question.get("ground_truth_answer") or ""
@@ -176,8 +176,8 @@ class Prm800k:
         )
 
 
-def _same(first: LabeledTexts, second: LabeledTexts) -> bool:
-    """Return whether steps, without trailing line breaks, and labels are equal."""
+def _is_same_record(first: LabeledTexts, second: LabeledTexts) -> bool:
+    """Return whether two records have equal labels, and equal steps except for line breaks."""
     steps = [[step.removesuffix("\n") for step in texts.steps] for texts in (first, second)]
     return steps[0] == steps[1] and first.ratings == second.ratings
 
@@ -195,9 +195,9 @@ class ProcessBench:
     """The format of ProcessBench (arXiv 2412.06559)."""
 
     losses: ClassVar[str] = (
-        "one first error a solution: values, counts, intervals and the gold answer are "
-        "lost; the labels after the first error are lost; solutions without an "
-        "error of which some step has no label, or without an outcome, are left out"
+        "labels are the first error of each solution: values, counts, intervals and the gold "
+        "answer are lost; the labels after the first error are lost; solutions without an outcome, "
+        "and solutions without an error in which some step has no label, are left out"
     )
     is_cut: ClassVar[bool] = False
 
@@ -220,12 +220,12 @@ class ProcessBench:
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
         """Yield the solution of a row."""
         steps = row["steps"]
-        error = first_error_of(row["label"], len(steps))
+        error = parse_first_error(row["label"], len(steps))
         ratings: list[float | None] = [1.0] * len(steps)
         if error is not None:
             ratings[error:] = [0.0, *[None] * (len(steps) - error - 1)]
         extra = tuple((key, str(row[key])) for key in ("generator", "id") if key in row)
-        right = answer_right_of(row["final_answer_correct"])
+        right = parse_answer_right(row["final_answer_correct"])
         yield labeled_texts(row["problem"], steps, ratings, right=right, extra=extra)
 
 
@@ -234,7 +234,7 @@ class Rlhflow:
 
     losses: ClassVar[str] = (
         "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
-        "are lost; steps without a label, and those after them, are left out"
+        "are lost; the first step without a label and all later steps are left out"
     )
     is_cut: ClassVar[bool] = True
 
@@ -251,7 +251,7 @@ class Rlhflow:
         return {"conversations": turns}
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """Yield the solution of a row, whose steps may lack their numbers."""
+        """Yield the solution of a row. The steps may lack their numbers."""
         turns = row["conversations"]
         roles = [turn["role"] for turn in turns]
         if roles != ["user", "assistant"] * (len(turns) // 2):
@@ -267,7 +267,7 @@ class Trl:
 
     losses: ClassVar[str] = (
         "labels are booleans: values, counts, intervals, the gold answer, the outcome and "
-        "ids are lost; steps without a label, and those after them, are left out"
+        "ids are lost; the first step without a label and all later steps are left out"
     )
     is_cut: ClassVar[bool] = True
 

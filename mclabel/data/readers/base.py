@@ -1,7 +1,8 @@
 """The protocol of problem readers, and the choice of the reader for a source.
 
-`problems.source` names a reader alone (`arith`), before a colon (`hf:openai/gsm8k`), by its Python
-name (`my_package.mine:read`, `my_package.mine:read:PLACE`) or by a file's suffix; any other source
+`problems.source` may be the name of a reader (`arith`), or begin with the name and a colon
+(`hf:openai/gsm8k`). It may also begin with a Python name (`my_package.mine:read`,
+`my_package.mine:read:PLACE`), or end with the name of a reader as a file's suffix. Any other source
 is a file. `problems.kind` names the reader separately.
 """
 
@@ -41,8 +42,8 @@ class ReaderSettings(ComponentSettings):
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
     """Maximum number of problems; null reads all. Generated problems need a number."""
     chance: float | None = Field(None, ge=0, lt=1)
-    """Chance that a guess is right; null follows from the gold: 1/2 for yes or no, one in the
-    number of options for a letter, else 0."""
+    """Probability that a guess is right, in [0, 1). With null, it follows from the gold answer: 1/2
+    for yes or no, 1 / number of options for a letter, else 0."""
 
     @property
     def place(self) -> str:
@@ -114,7 +115,7 @@ def reader_settings(source: str, **keys: Any) -> ReaderSettings:
 
 
 def reader_name(source: str) -> str:
-    """Return the name of the reader of a source.
+    """Return the name of the reader that a source needs.
 
     Raises:
         ConfigError: the source is neither a file nor the name of a reader.

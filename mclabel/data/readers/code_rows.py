@@ -20,9 +20,9 @@ from mclabel.checkers.code.golds import BadGold, pairs_of_cases
 from mclabel.core.errors import RejectReason
 
 MAX_TESTS_BYTES = 1 << 24
-"""Maximum bytes of a row's unpacked tests."""
+"""Maximum size of a row's unpacked tests, in bytes."""
 _ANSWERED = ("answer", "final_answer", "reward_model")
-"""Columns that mark rows whose gold is an answer, not tests."""
+"""Columns of rows whose gold is an answer, not tests."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CodeRow:
     gold: Mapping[str, Any] | str
     """Gold for `checker=code`."""
     columns: frozenset[str]
-    """Columns that hold tests and solutions, which are not kept as metadata."""
+    """Columns that are not kept as metadata, because they hold the text, tests or solutions."""
 
 
 def read_code_row(row: Mapping[str, Any]) -> CodeRow | RejectReason | None:
@@ -82,10 +82,15 @@ class _Layout:
     """Columns of a data set's rows, and the conversion of a row to a gold."""
 
     name: str
+    """Name of the data set, for messages."""
     columns: frozenset[str]
+    """Columns by which the data set is recognised."""
     texts: tuple[str, ...]
+    """Columns that may hold the problem's text; the first column with a text is used."""
     gold: Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
+    """Function that converts a row to a gold for `checker=code`."""
     fits: Callable[[Mapping[str, Any]], bool] = lambda row: True
+    """Function that returns whether a row with these columns is of the data set."""
 
 
 def _rename_columns(row: Mapping[str, Any], **names: str) -> dict[str, Any]:
@@ -118,7 +123,7 @@ def _of_mbpp(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_live_code_bench(row: Mapping[str, Any]) -> Mapping[str, Any]:
     cases = [*_cases(row["public_test_cases"]), *_cases(row.get("private_test_cases", "[]"))]
-    name = (_parsed(row.get("metadata") or "{}") or {}).get("func_name")
+    name = (_parse_if_text(row.get("metadata") or "{}") or {}).get("func_name")
     return pairs_of_cases([{**case, **({"fn_name": name} if name else {})} for case in cases])
 
 
@@ -132,27 +137,27 @@ def _of_code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_codeforces(row: Mapping[str, Any]) -> Mapping[str, Any]:
     if row.get("input_mode", "stdio") != "stdio":
-        raise BadGold(f"input_mode is {row['input_mode']!r}: only standard input is there")
+        raise BadGold(f"input_mode is {row['input_mode']!r}: only standard input is supported")
     if row.get("generated_checker"):
-        raise BadGold("outputs are judged by a program of the row, generated_checker")
+        raise BadGold("outputs are judged by the row's own program in generated_checker")
     return pairs_of_cases(list(row["official_tests"]))
 
 
 def _of_synthetic(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    info = _parsed(row["verification_info"])
+    info = _parse_if_text(row["verification_info"])
     if info.get("language", "python") != "python":
         raise BadGold(f"the language is {info['language']!r}: only Python can be run")
     return pairs_of_cases(list(info["test_cases"]))
 
 
-def _parsed(value: Any) -> Any:
+def _parse_if_text(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
 def _cases(text: Any) -> list[Any]:
     """Parse test cases from JSON, or from LiveCodeBench's pickled, deflated text in base64."""
     if not isinstance(text, str) or text.lstrip()[:1] in ("[", ""):
-        return list(_parsed(text or "[]"))
+        return list(_parse_if_text(text or "[]"))
     try:
         packed = base64.b64decode(text, validate=True)
         unpacker = zlib.decompressobj()
@@ -161,15 +166,17 @@ def _cases(text: Any) -> list[Any]:
             raise BadGold(f"private_test_cases unpack to more than {MAX_TESTS_BYTES:,} bytes")
         return list(json.loads(_Texts(io.BytesIO(content)).load()))
     except (binascii.Error, zlib.error, pickle.UnpicklingError, EOFError) as error:
-        raise BadGold(f"private_test_cases are no packed text ({error})") from error
+        raise BadGold(f"private_test_cases cannot be unpacked ({error})") from error
 
 
 class _Texts(pickle.Unpickler):
-    """Unpickler of plain values, which runs no code since it finds no classes or functions."""
+    """Unpickler of plain values, which runs no code because it rejects classes and functions."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """Refuse every class and function."""
-        raise pickle.UnpicklingError(f"it names {module_name}.{global_name}")
+        """Reject every class and function."""
+        raise pickle.UnpicklingError(
+            f"only plain values are allowed, but the pickle names {module_name}.{global_name}"
+        )
 
 
 def _layouts() -> Iterator[_Layout]:

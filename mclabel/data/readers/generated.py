@@ -19,7 +19,7 @@ from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.domains.pyarith.problems import generate as generate_functions
 
 MAX_WORDS = 1_000
-"""Maximum number of problems of `words`; each template has more distinct ones than this."""
+"""Maximum number of problems of `words`. Every template has more distinct problems than this."""
 MAX_ARITH = 1_000_000
 """Maximum number of problems of `arith`, which are held in memory."""
 MAX_PYARITH = 100_000
@@ -42,7 +42,7 @@ class ArithReader:
         split: Split = "test"
         """Split of the problems."""
         families: list[str] | None = None
-        """Problem families; null takes those of the bundled policy's training."""
+        """Problem families; null takes the families that the bundled policy was trained on."""
         seed: Seed = 0
         """Random seed of the generated problems."""
 
@@ -79,7 +79,7 @@ class ArithReader:
         """Check that the settings limit the number of problems.
 
         Args:
-            settings: kind and number of the problems.
+            settings: settings with the kind and number of the problems.
 
         Raises:
             ConfigError: there is no limit.
@@ -139,7 +139,7 @@ class WordsReader:
         """Check that the settings limit the number of problems.
 
         Args:
-            settings: kind and number of the problems.
+            settings: settings with the kind and number of the problems.
 
         Raises:
             ConfigError: there is no limit.
@@ -147,7 +147,7 @@ class WordsReader:
         self._settings, self._limit = settings, _limit(settings)
 
     def rows(self) -> Iterable[tuple[int, Problem]]:
-        """Return the problems with their numbers, from 1; `meta.template` names the story."""
+        """Return the problems with their numbers, from 1; `meta.template` names the template."""
         settings = self._settings
         worked_problems = words.generate(
             self._limit, seed=settings.seed, held_out=settings.split == "test"

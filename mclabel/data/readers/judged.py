@@ -1,8 +1,8 @@
-"""Solutions with human labels of the first wrong step: ProcessBench and PRM800K.
+"""Reads solutions with human labels of the first wrong step: ProcessBench and PRM800K.
 
-ProcessBench (arXiv 2412.06559) has one label per solution: the 0-based index of its first wrong
-step, or -1. PRM800K (arXiv 2305.20050) rates steps -1, 0 or 1 up to the first -1; here only -1
-counts as wrong.
+ProcessBench (arXiv 2412.06559) has one label per solution: the 0-based index of the first wrong
+step, or -1 if no step is wrong. PRM800K (arXiv 2305.20050) rates steps -1, 0 or 1 up to the first
+-1. Here only -1 counts as wrong.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ class JudgedSolution:
     id: str
     """Id of the solution, unique in its file."""
     problem: str
+    """Text of the problem."""
     steps: tuple[str, ...]
+    """Texts of the steps."""
     first_error: int | None
+    """0-based index of the first wrong step; None if no step is wrong."""
     also: frozenset[int | None] = frozenset()
-    """Other indices of the first error that the annotators accept."""
+    """Other values of `first_error` that the annotators accept."""
     answer_right: bool | None = None
     """True if the final answer is right; None if the source does not have it."""
     weight: float = 1.0
-    """Number of solutions of its run that it represents, if it was sampled from a run."""
+    """Number of solutions of a run that this one represents, if it was sampled from the run."""
 
 
 def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> list[JudgedSolution]:
@@ -43,10 +46,11 @@ def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> l
 
     Args:
         path: path of the file.
-        left_out: receives the rows that cannot be used; None makes the first an error.
+        left_out: collection that receives the rows that cannot be used; None raises an error at
+            the first such row.
 
     Raises:
-        DataError: the file is empty or has another format; the message names a row.
+        DataError: the file is empty or has another format. The message names a row.
     """
     rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
     rows: dict[str, JudgedSolution] = {}
@@ -55,7 +59,7 @@ def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> l
         if isinstance(judged, JudgedSolution) and judged.id in rows:
             judged = RejectReason(
                 "id_taken",
-                f"id {judged.id!r} occurs in an earlier row, too. Give every row its own id",
+                f"id {judged.id!r} already occurs in an earlier row. Give every row its own id",
             )
         if isinstance(judged, RejectReason):
             rejects.add(judged, number)
@@ -64,24 +68,24 @@ def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> l
     if not rows:
         if rejects.found:
             raise DataError(rejects.none_left())
-        raise DataError(f"{path}: an empty split: holds no rows. Give a split of ProcessBench")
+        raise DataError(f"{path}: holds no rows. Give a split of ProcessBench")
     return list(rows.values())
 
 
 def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[JudgedSolution]:
-    """Read the solutions of PRM800K whose ratings decide the first wrong step, or that none is
-    wrong.
+    """Read the solutions of PRM800K whose ratings decide which step is the first wrong one, if any.
 
-    A solution is the rated one (`pre_generated_steps`), or the path of the chosen steps. If all
-    candidates of a step were rated -1, each ends a solution of its own. Solutions whose ratings end
-    earlier are left out, and so are rows of quality control and screening.
+    A row's solution consists of its `pre_generated_steps`, else of the chosen steps. If all
+    candidates of a step were rated -1, each candidate ends a separate solution. Solutions whose
+    ratings end before a decision are omitted, and so are rows of quality control and screening.
 
     Args:
         path: path of the file.
-        left_out: receives the rows that cannot be used; None makes the first an error.
+        left_out: collection that receives the rows that cannot be used; None raises an error at
+            the first such row.
 
     Raises:
-        DataError: the file is empty or has another format; the message names a row.
+        DataError: the file is empty or has another format. The message names a row.
     """
     rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
     solutions, is_empty = [], True
@@ -93,7 +97,7 @@ def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[J
         try:
             if row["is_quality_control_question"] or row["is_initial_screening_question"]:
                 continue
-            row_solutions = _rated(place, row["question"], row["label"])
+            row_solutions = _rated_solutions(place, row["question"], row["label"])
         except (LookupError, TypeError, AttributeError) as error:
             detail = (
                 f"not a row of PRM800K ({type(error).__name__}: {error}): needs question with "
@@ -110,13 +114,13 @@ def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[J
     return solutions
 
 
-def first_error_of(label: object, num_steps: int) -> int | None:
-    """Return the first wrong step from a label of ProcessBench, None for -1.
+def parse_first_error(label: object, num_steps: int) -> int | None:
+    """Parse a label of ProcessBench: the 0-based index of the first wrong step, or None for -1.
 
-    Tables written by other tools have labels such as 2.0 or "2".
+    Labels such as 2.0 or "2" are accepted, because other tools write them.
 
     Args:
-        label: label as it was read.
+        label: label as read from the file.
         num_steps: number of steps of the solution.
 
     Raises:
@@ -132,7 +136,7 @@ def first_error_of(label: object, num_steps: int) -> int | None:
     return None if number < 0 else number
 
 
-def answer_right_of(value: object) -> bool | None:
+def parse_answer_right(value: object) -> bool | None:
     """Parse `final_answer_correct`; return None if it is empty.
 
     Raises:
@@ -165,21 +169,21 @@ def _processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectReason:
             id=str(identity),
             problem=problem,
             steps=tuple(steps),
-            first_error=first_error_of(label, len(steps)),
-            also=_also(row.get("also"), len(steps)),
-            answer_right=answer_right_of(row.get("final_answer_correct")),
+            first_error=parse_first_error(label, len(steps)),
+            also=_further_labels(row.get("also"), len(steps)),
+            answer_right=parse_answer_right(row.get("final_answer_correct")),
         )
     except ValueError as error:
         return RejectReason("bad_label", str(error))
 
 
-def _also(labels: object, num_steps: int) -> frozenset[int | None]:
+def _further_labels(labels: object, num_steps: int) -> frozenset[int | None]:
     if not isinstance(labels, list | None):
-        raise ValueError(f"also={labels!r}: must be a list of labels that are accepted, too")
-    return frozenset(first_error_of(label, num_steps) for label in labels or ())
+        raise ValueError(f"also={labels!r}: must be a list of further accepted labels")
+    return frozenset(parse_first_error(label, num_steps) for label in labels or ())
 
 
-def _rated(
+def _rated_solutions(
     place: str, question: Mapping[str, Any], label: Mapping[str, Any]
 ) -> list[JudgedSolution]:
     problem: str = question["problem"]
@@ -199,7 +203,7 @@ def _rated(
             ratings = {text: 1}
         else:
             return [
-                _judged(f"{place}, candidate {number}", problem, [*path, text], index)
+                _judged_solution(f"{place}, candidate {number}", problem, [*path, text], index)
                 for number, (text, rating) in enumerate(ratings.items())
                 if rating is not None and rating < 0
             ]
@@ -207,21 +211,21 @@ def _rated(
         if (rating := ratings.get(text)) is None:
             return []
         if rating < 0:
-            return [_judged(place, problem, pregenerated_steps or path, index)]
+            return [_judged_solution(place, problem, pregenerated_steps or path, index)]
     is_complete = label["finish_reason"] == "solution" and (
         pregenerated_steps is None or len(path) == len(pregenerated_steps)
     )
-    return [_judged(place, problem, path, None)] if is_complete and path else []
+    return [_judged_solution(place, problem, path, None)] if is_complete and path else []
 
 
-def _judged(
+def _judged_solution(
     identity: str, problem: str, steps: Sequence[str], first_error: int | None
 ) -> JudgedSolution:
     return JudgedSolution(id=identity, problem=problem, steps=tuple(steps), first_error=first_error)
 
 
-def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
-    """Convert the labels of a run to judged solutions, without undecided ones."""
+def to_judged_solutions(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
+    """Convert the labels of a run to judged solutions, without solutions that are undecided."""
     return [
         JudgedSolution(
             id=row.solution.id,

@@ -1,4 +1,4 @@
-"""Conversion of rows of any data set to problems, by the usual names of columns."""
+"""Converts rows of any data set to problems, by the usual names of columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
-from mclabel.core.errors import RejectReason, bounded
+from mclabel.core.errors import RejectReason, bound_detail
 from mclabel.core.plain_files import MAX_ROW
 from mclabel.core.records import CHANCE, Problem
 from mclabel.core.seeds import content_id
@@ -20,12 +20,13 @@ PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")
 ID_COLUMNS = ("id", "task_id")
 MAX_ANSWER = 1 << 20
-"""Maximum characters of a gold, or of a solution that ends with it."""
+"""Maximum number of characters of a gold answer, or of a solution that ends with the answer."""
 METADATA_TYPES = (str, int, float, Mapping)
-"""Types of other columns that are kept as texts in the metadata; an object as its JSON."""
+"""Types of values in other columns that are kept in the metadata. They are stored as texts, and
+objects as JSON."""
 
 Columns = tuple[str | None, str | None]
-"""Names of the problem's and the answer's column; None for the usual names."""
+"""Names of the problem's and the answer's column; None takes the usual names."""
 
 
 def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectReason:
@@ -53,7 +54,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
     if len(text) > MAX_ROW:
         return RejectReason(
             "too_long",
-            f"the problem has {len(text):,} characters: at most {MAX_ROW:,} are taken. Shorten or "
+            f"the problem has {len(text):,} characters: must have at most {MAX_ROW:,}. Shorten or "
             "remove the row",
         )
     if is_missing_option(answer, text):
@@ -113,8 +114,8 @@ def gold_of_row(value: Any, name: str) -> Gold | RejectReason:
     if isinstance(value, str) and len(value) > MAX_ANSWER:
         return RejectReason(
             "too_long",
-            f"the answer in column {name!r} has {len(value):,} characters: at most "
-            f"{MAX_ANSWER:,} are taken. Shorten or remove the row",
+            f"the answer in column {name!r} has {len(value):,} characters: must have at most "
+            f"{MAX_ANSWER:,}. Shorten or remove the row",
         )
     gold = read_gold(value)
     if isinstance(gold, NoGold):
@@ -141,8 +142,8 @@ def _problem(row: Mapping[str, Any], column: str | None) -> str | RejectReason:
 def _problem_text(content: Any) -> str | RejectReason:
     """Return a problem's text, or the text of its only message, as in rows of verl and DAPO.
 
-    A row with a system message is refused, since a problem has no place for it and its instructions
-    would be lost silently.
+    A row with a system message is rejected, because a problem has no field for the message, so its
+    instructions would be lost silently.
     """
     content = content.tolist() if hasattr(content, "tolist") else content
     if not isinstance(content, list | tuple):
@@ -151,11 +152,11 @@ def _problem_text(content: Any) -> str | RejectReason:
     if "system" in roles:
         return RejectReason(
             "wrong_type",
-            "has a system message, which no problem has. Remove it from the row, and set "
-            "policy.system to it",
+            "has a system message, which a problem cannot have. Remove the message from the row, "
+            "and set policy.system to its text",
         )
     if roles != ["user"]:
-        shown_roles = ", ".join(bounded(str(role)) for role in roles[:4]) or "none"
+        shown_roles = ", ".join(bound_detail(str(role)) for role in roles[:4]) or "none"
         return RejectReason(
             "wrong_type",
             f"must be a text, or one message with the role user; has the roles {shown_roles}",
@@ -166,7 +167,14 @@ def _problem_text(content: Any) -> str | RejectReason:
 def _find_column(
     row: Mapping[str, Any], part: str, name: str | None, defaults: Iterable[str]
 ) -> str | RejectReason:
-    """Return the column of the problem or answer: the named one, else the first usual one."""
+    """Return the column of the problem or the answer, or the reason why the row has none.
+
+    Args:
+        row: row of a data set.
+        part: `problem` or `answer`, for the message.
+        name: name of the column; None takes the first of `defaults` that the row has.
+        defaults: usual names of the column.
+    """
     column = next(
         (candidate for candidate in ([name] if name else defaults) if candidate in row), None
     )

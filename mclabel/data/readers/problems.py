@@ -1,4 +1,4 @@
-"""Checked problems of any source, in the source's order."""
+"""Reads and checks the problems of any source, in the source's order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from mclabel.core.errors import DataError, RejectReason, bounded
+from mclabel.core.errors import DataError, RejectReason, bound_detail
 from mclabel.core.records import CHANCE, Problem
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
 from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
@@ -27,15 +27,15 @@ def read_problems(
     Args:
         problems: settings of the reader, or only the source, as in `problems.source`.
         may_repeat: whether several rows may have the same problem, for example one per solution.
-        strict: whether a row that cannot be used is an error; else it is left out.
+        strict: whether a row that cannot be used is an error. Otherwise the row is left out.
 
     Returns:
-        Problems with distinct ids; the first of several rows with the same id is used.
+        Problems with distinct ids. The first of several rows with the same id is used.
 
     Raises:
         ConfigError: no reader reads the source.
-        DataError: the source is missing or unreadable, or no row can be used or, if strict, not
-            every row.
+        DataError: the source is missing or unreadable, or no row can be used. If `strict`, one row
+            that cannot be used is enough.
     """
     settings = reader_settings(problems) if isinstance(problems, str) else problems
     columns: Columns = (None, None)
@@ -69,8 +69,8 @@ class Problems(Protocol):
 class ProblemStream:
     """Problems of a source, which is read again for each iteration.
 
-    Rows that cannot be used are left out, depending on the rows alone. Only the numbers of repeated
-    rows are held in memory, so a source of millions of rows costs little.
+    Rows that cannot be used are left out. Only the row numbers of repeated problems are held in
+    memory, so a source of millions of rows needs little memory.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class ProblemStream:
         may_repeat: bool = False,
         strict: bool = False,
     ) -> None:
-        """Read the rows once to count the problems and to find repeated ones.
+        """Read the rows to count the problems and to find repeated problems.
 
         Args:
-            rows: returns the source's rows with their numbers, from the first row.
-            source: name of the source.
+            rows: function that returns all rows of the source with their numbers, from 1.
+            source: name of the source, for messages.
             columns: columns of problem and answer.
-            limit: maximum number of distinct problems.
-            chance: chance of a right guess; None to derive it from each gold.
-            may_repeat: as in `read_problems`.
+            limit: maximum number of distinct problems; None for no limit.
+            chance: probability of a right guess; None to derive it from each gold answer.
+            may_repeat: whether several rows may have the same problem.
             strict: whether a row that cannot be used is an error.
 
         Raises:
-            DataError: no row can be used or, if strict, one cannot.
+            DataError: no row can be used. If `strict`, one row that cannot be used is enough.
         """
         self._rows, self._source, self._strict = rows, source, strict
         self._columns, self._limit, self._may_repeat = columns, limit, may_repeat
@@ -108,7 +108,7 @@ class ProblemStream:
         for _, _, problem in self._read_rows():
             if isinstance(problem, Problem):
                 seen.append(_hash(problem.id))
-                self._measure(problem)
+                self._add_text_size(problem)
                 if len(seen) == limit:
                     break
             else:
@@ -122,7 +122,7 @@ class ProblemStream:
                 raise DataError(f"{source}: holds no problems")
             raise DataError(
                 f"{source}: holds no problems, {self.num_rejected} of {self.num_rejected} rows "
-                f"cannot be used; {row_place(source, first.row or 0)}: {bounded(first.detail)}"
+                f"cannot be used; {row_place(source, first.row or 0)}: {bound_detail(first.detail)}"
             )
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class ProblemStream:
             )
 
     def _read_rows(self) -> Iterator[tuple[int, str | None, Problem | RejectReason]]:
-        """Yield for each row its number, its id if any, and the problem or a reject reason."""
+        """Yield each row's number, its problem id or None, and its problem or reject reason."""
         for number, row in self._rows():
             problem = (
                 row if isinstance(row, RejectReason | Problem) else problem_in(row, self._columns)
@@ -197,10 +197,10 @@ class ProblemStream:
                 self.num_rejected += not self._is_allowed_repeat(reason)
             else:
                 content_hashes[identity] = content
-                self._measure(problem)
+                self._add_text_size(problem)
         self._count = len(content_hashes)
 
-    def _measure(self, problem: Problem) -> None:
+    def _add_text_size(self, problem: Problem) -> None:
         self._num_chars += len(problem.text)
         self._num_squares += len(problem.text) ** 2
 
@@ -209,11 +209,11 @@ class ProblemStream:
 
     def _raise_if_strict(self, number: int, reason: RejectReason) -> None:
         if self._strict and not self._is_allowed_repeat(reason):
-            raise DataError(f"{row_place(self._source, number)}: {bounded(reason.detail)}")
+            raise DataError(f"{row_place(self._source, number)}: {bound_detail(reason.detail)}")
 
 
 class ChosenProblems:
-    """Subset of problems whose ids are in a set."""
+    """Subset of problems, chosen by their ids."""
 
     def __init__(self, problems: Problems, ids: Container[str], *, count: int) -> None:
         """Choose problems, which are read on each iteration.

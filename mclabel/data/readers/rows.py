@@ -1,4 +1,4 @@
-"""Rows of a user's file: JSON Lines, JSON, Parquet or CSV, local or by URL.
+"""Reads the rows of a user's file: JSON Lines, JSON, Parquet or CSV, local or by URL.
 
 A row that cannot be read becomes a `RejectReason`, and reading continues with the next row.
 """
@@ -20,27 +20,33 @@ from mclabel.core.plain_files import MAX_ROW
 
 FORMATS = (".jsonl", ".json", ".parquet", ".csv")
 MAX_TEXT = 1 << 26
-"""Maximum bytes of a text file or .json file, which is read into memory as a whole."""
+"""Maximum size of a text file or .json file, which is read into memory as a whole, in bytes."""
 _PIECE = 1 << 20
+"""Number of bytes or characters that are read at a time to skip a line that is too long."""
 _MAX_NAMED = 5
+"""Maximum number of column names in a message."""
 LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
 
 
 TOO_LARGE = RejectReason(
-    "row_too_large", f"more than {MAX_ROW:,} bytes, which no model takes. Shorten or remove the row"
+    "row_too_large",
+    f"more than {MAX_ROW:,} bytes, which exceeds the context of any model. Shorten or remove the "
+    "row",
 )
+"""Reason for rejecting a row of more than `MAX_ROW` bytes."""
 
 
 def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
-    """Return every row, readable or not, with its number: the line in JSON Lines, else the row,
-    from 1.
+    """Return every row of a file with its number, from 1.
+
+    The number is that of the line in JSON Lines, else that of the row.
 
     Args:
-        source: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one.
+        source: path or URL of a `.jsonl`, `.json`, `.parquet` or `.csv` file.
 
     Returns:
-        A mapping for a valid row, and a `RejectReason` for one that cannot be decoded. Any other
-        JSON value is returned unchanged.
+        For each row its number and a mapping, or a `RejectReason` if the row cannot be decoded. Any
+        other JSON value is returned unchanged.
 
     Raises:
         DataError: the file is missing or unreadable.
@@ -71,12 +77,14 @@ def is_unicode(content: Any) -> bool:
 
 
 def row_place(source: str, number: int) -> str:
-    """Return the place of a row of `scan_rows`, for messages."""
+    """Return the file and number of a row from `scan_rows` as a text for messages."""
     return f"{source}, {'line' if source.endswith('.jsonl') else 'row'} {number}"
 
 
 def object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | RejectReason]]:
-    """Yield every row of `scan_rows`: an object with valid texts, or a reject reason.
+    """Yield each row of a file, with a reject reason if it is not an object with valid texts.
+
+    Rows and numbers are those of `scan_rows`.
 
     Raises:
         DataError: the file cannot be read.
@@ -96,10 +104,10 @@ def object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | RejectRe
 
 
 def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield rows with the place of each.
+    """Yield each row of a file after its place, a text for messages.
 
     Raises:
-        DataError: the file, or a row, cannot be read.
+        DataError: the file or one of its rows cannot be read.
     """
     for number, row in object_rows(source):
         place = row_place(source, number)
@@ -114,12 +122,13 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
             if line is None:
                 yield number, TOO_LARGE
             elif line.strip():
-                yield number, _parsed(line)
+                yield number, _parse_line(line)
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
-    """Yield the lines of a file; None for a line that is too long, which is never held in
-    memory.
+    """Yield the lines of a file, and None for a line of more than `MAX_ROW` bytes.
+
+    A line that is too long is never held in memory as a whole.
     """
     while line := file.readline(MAX_ROW + 1):
         if len(line) <= MAX_ROW:
@@ -130,7 +139,7 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
         yield None
 
 
-def _parsed(raw: bytes) -> Any:
+def _parse_line(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except UnicodeDecodeError as error:
@@ -152,7 +161,7 @@ def _json_rows(path: Path, source: str) -> Iterable[Any]:
             f"have at most {MAX_TEXT:,}. Write it as JSON Lines: jq -c '.[]' {path.name} > "
             f"{path.stem}.jsonl"
         )
-    content = _parsed(path.read_bytes())
+    content = _parse_line(path.read_bytes())
     if isinstance(content, RejectReason):
         raise DataError(f"{source}: {content.detail}")
     if not isinstance(content, list):
@@ -163,7 +172,7 @@ def _json_rows(path: Path, source: str) -> Iterable[Any]:
 class _Lines:
     """Iterator over lines for `csv`, which raises an error for a row of too many characters.
 
-    It is a class since a generator would end with its first error.
+    It is a class because a generator would end with its first error.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -187,6 +196,7 @@ class _Lines:
         raise _TooLargeError
 
     def begin_row(self) -> None:
+        """Reset the counts of characters and quotes for a new row."""
         self._num_chars = self._num_quotes = 0
 
 
@@ -195,8 +205,9 @@ class _TooLargeError(Exception):
 
 
 def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of a CSV file; bytes that are not UTF-8 become lone surrogates, which callers
-    reject.
+    """Yield the rows of a CSV file with their numbers, from 1.
+
+    Bytes that are not UTF-8 become lone surrogates, which callers reject.
     """
     csv.field_size_limit(MAX_ROW)
     with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
@@ -270,7 +281,7 @@ def local_path(source: str) -> Path:
     if path.is_dir():
         raise DataError(
             f"{source}: is a folder, must be a .jsonl, .parquet or .csv file. A folder that "
-            f"`datasets` understands is read as hf:{source}"
+            f"`datasets` can load is given as hf:{source}"
         )
     if not path.exists():
         raise DataError(f"{source}: no such file. Check the path")
@@ -313,8 +324,8 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def _download(url: str) -> Path:
-    # Files are read several times, so one copy is cheaper than a stream, and every pass reads the
-    # same content. The copy is removed when the process ends.
+    # A file is read several times. A local copy is cheaper than repeated streams, and all passes
+    # read the same content. The copy is removed when the process ends.
     from mclabel.run.shards.store import Store
 
     folder, _, name = url.rpartition("/")
@@ -340,8 +351,8 @@ def text_of(content: Any) -> str | RejectReason:
         content: value of the field.
 
     Returns:
-        The text, or a `RejectReason` with the code `empty` or `wrong_type`. Its detail lacks a
-        subject: the caller prepends the column.
+        The text, or a `RejectReason` with the code `empty` or `wrong_type`. The detail is a clause
+        without a subject, and the caller prepends the column's name as the subject.
     """
     if content is None or (isinstance(content, str) and not content.strip()):
         return RejectReason("empty", "is empty. Remove the row")

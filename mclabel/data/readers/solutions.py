@@ -1,8 +1,8 @@
-"""Solutions that a user provides to be labelled, and the manifest that selects some of them.
+"""Reads the solutions that a user provides for labelling, and the manifest that selects some.
 
-`mclabel select` writes the manifest and `mclabel label --select` reads it. It is one Parquet file
-with its digest: one row per selected solution with its selection probability, and metadata on the
-selection.
+`mclabel select` writes the manifest, and `mclabel label --select` reads it. The manifest is one
+Parquet file with a digest. It has one row per selected solution with its selection probability, and
+metadata about the selection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.core.errors import DataError, RejectReason, bounded
+from mclabel.core.errors import DataError, RejectReason, bound_detail
 from mclabel.core.records import GivenSolution, Problem, Selection
 from mclabel.core.seeds import content_id
 from mclabel.data.given import joined_steps
@@ -49,11 +49,12 @@ def read_solutions(
 
     Args:
         path: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one. A row has
-            `problem_id`, or the problem's text as `problem` (both must mean the same problem); and
-            `solution` (text, split at newlines), or `steps` (list of texts; see `joined_steps`).
-        problems: that the solutions answer.
-        selected: selected rows, by their numbers; None for all rows. With a selection, problems
-            without a solution are no rejects.
+            `problem_id`, or the problem's text as `problem` (both must mean the same problem). It
+            also has `solution` (text, split at newlines), or `steps` (list of texts; see
+            `joined_steps`).
+        problems: problems that the solutions answer.
+        selected: selection of rows by their numbers; None for all rows. With a selection, problems
+            without a solution are not reported as rejects.
         strict: whether a row that cannot be used, or a problem without a solution, is an error.
 
     Raises:
@@ -78,7 +79,7 @@ def read_solutions(
             if given_problem_id in (None, "")
             else str(given_problem_id)
         )
-        solution = _solution_to(row, identity, texts)
+        solution = _match_solution(row, identity, texts)
         if isinstance(solution, RejectReason):
             if is_wanted:
                 left_out.add(solution, number, identity)
@@ -109,29 +110,30 @@ def read_solutions(
     num_separated = sum(
         solution.is_separated for solutions in given.values() for solution in solutions
     )
-    say_separated(path, num_separated)
+    warn_of_inserted_breaks(path, num_separated)
     return Given(
         by_problem={identity: tuple(solutions) for identity, solutions in given.items()},
         rejects=tuple(left_out.found),
     )
 
 
-def _solution_to(
+def _match_solution(
     row: Mapping[str, Any], identity: str | None, texts: Mapping[str, str]
 ) -> GivenSolution | RejectReason:
-    """Return the solution in a row, or why it cannot be used.
+    """Return the solution in a row, or the reason why the row cannot be used.
 
     Args:
         row: row of the file.
-        identity: problem id that the row names; None if its text is unknown.
+        identity: id of the row's problem; None if the row has no id and its problem's text is
+            unknown.
         texts: texts of the problems, by id.
     """
     if not is_unicode(row):
         return RejectReason("not_utf8", LONE_SURROGATES)
     if identity is None or identity not in texts:
-        return _unknown(row)
+        return _unknown_problem(row)
     problem_text = row.get("problem")
-    if isinstance(problem_text, str) and not _same(problem_text, texts[identity]):
+    if isinstance(problem_text, str) and not _is_same_text(problem_text, texts[identity]):
         return _other_problem(identity)
     return solution_in(row)
 
@@ -139,15 +141,15 @@ def _solution_to(
 _NO_OBJECT = RejectReason("not_an_object", "must be an object with a problem and a solution")
 
 
-def _unknown(row: Mapping[str, Any]) -> RejectReason:
+def _unknown_problem(row: Mapping[str, Any]) -> RejectReason:
     return RejectReason(
         "unknown_problem",
         f"answers no known problem (problem_id={row.get('problem_id')!r}). Give problem_id, or "
-        "problem with the exact text of one in problems.source",
+        "problem with the exact text of a problem in problems.source",
     )
 
 
-def _same(first: str, second: str) -> bool:
+def _is_same_text(first: str, second: str) -> bool:
     """Return whether texts are equal except for white space."""
     return first.split() == second.split()
 
@@ -155,16 +157,20 @@ def _same(first: str, second: str) -> bool:
 def _other_problem(identity: str) -> RejectReason:
     return RejectReason(
         "other_problem",
-        f"problem_id={identity!r} has another text in problems.source than this row's problem. "
-        "Give the id of the problem that the solution answers, or leave problem_id out",
+        f"problem_id={identity!r} has another text in problems.source than in this row. Give the "
+        "id of the problem that the solution answers, or omit problem_id",
     )
 
 
 def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
     """Return the solution of a row with `solution` or `steps`.
 
+    Args:
+        row: row of a file.
+        place: place of the row, for messages.
+
     Raises:
-        DataError: the row has neither, or an empty one; `place` names the row.
+        DataError: the row has neither field, or its field is empty.
     """
     solution = solution_in(row)
     if isinstance(solution, RejectReason):
@@ -193,12 +199,12 @@ def solution_in(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
     return GivenSolution(text=text)
 
 
-def say_separated(source: str, count: int) -> None:
+def warn_of_inserted_breaks(source: str, count: int) -> None:
     """Warn that line breaks were inserted between the steps of some solutions.
 
     Args:
-        source: place of the solutions.
-        count: number of these solutions.
+        source: file of the solutions.
+        count: number of solutions with inserted line breaks; 0 logs nothing.
     """
     if count:
         logger.warning(
@@ -239,8 +245,9 @@ class Selected:
     """Solutions that a manifest selects."""
 
     place: str
+    """File or URL of the manifest."""
     about: Mapping[str, Any]
-    """Metadata on how the solutions were chosen."""
+    """Metadata of the selection, such as its pool and rule."""
     texts: Mapping[str, str]
     """The `text_id` of each solution, by solution id."""
     probabilities: Mapping[str, float]
@@ -248,7 +255,7 @@ class Selected:
     """Setting that names the manifest, for messages."""
 
     def selection(self, solution_id: str) -> Selection:
-        """Return how a selected solution was chosen."""
+        """Return the selection record of a selected solution."""
         by_content: bool = self.about["by_content"]
         return Selection(probability=self.probabilities[solution_id], by_content=by_content)
 
@@ -265,7 +272,7 @@ class Selected:
         """Check that all selected solutions were found.
 
         Raises:
-            DataError: the pool lacks one.
+            DataError: the pool lacks a selected solution.
         """
         if missing := sorted(self.texts.keys() - set(ids)):
             raise self._other_pool_error(
@@ -281,11 +288,11 @@ class Selected:
 
 
 def manifest_bytes(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> bytes:
-    """Return the content of a manifest.
+    """Return the content of a manifest file.
 
     Args:
-        rows: one row per selected solution, with the columns of the schema.
-        about: metadata, JSON-serialisable.
+        rows: one row per selected solution, with the columns of `SCHEMA`.
+        about: JSON-serialisable metadata of the selection.
     """
     stamp = {"version": VERSION, **about}
     ordered = sorted(rows, key=lambda row: str(row["solution_id"]))
@@ -304,7 +311,7 @@ def read_selected(place: str, key: str = "solutions.select") -> Selected:
     Raises:
         DataError: the file is not a manifest, or is damaged.
     """
-    table, about = _opened(place, f"{key.rstrip()}={place!r}")
+    table, about = _open_manifest(place, f"{key.rstrip()}={place!r}")
     ids = table["solution_id"].to_pylist()
     return Selected(
         place=place,
@@ -315,7 +322,7 @@ def read_selected(place: str, key: str = "solutions.select") -> Selected:
     )
 
 
-def _opened(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
+def _open_manifest(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
     path = local_path(place)
     try:
         content = path.read_bytes()
@@ -323,7 +330,7 @@ def _opened(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
         about = json.loads((table.schema.metadata or {})[_KEY])
         table = table.select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise DataError(f"{key}: is no manifest of a selection ({error}). {_MAKE}") from error
+        raise DataError(f"{key}: is not a manifest of a selection ({error}). {_MAKE}") from error
     if about.get("version") != VERSION:
         raise DataError(
             f"{key}: has version {about.get('version')}, this mclabel reads {VERSION}. {_MAKE}"
@@ -334,10 +341,10 @@ def _opened(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
 
 
 class RowRejects:
-    """Rows of one file that are left out, in the order of the file."""
+    """Collection of the rows of one file that are left out, in the order of the file."""
 
     def __init__(self, source: str, *, strict: bool = False) -> None:
-        """Start without rejects.
+        """Create an empty collection.
 
         Args:
             source: path or URL of the file.
@@ -349,7 +356,7 @@ class RowRejects:
     def add(
         self, why: RejectReason, number: int | None = None, problem_id: str | None = None
     ) -> None:
-        """Leave a row out.
+        """Add a row that is left out.
 
         Args:
             why: reason for the rejection.
@@ -357,23 +364,23 @@ class RowRejects:
             problem_id: id of the row's problem; None if it is unknown.
 
         Raises:
-            DataError: the rejects are strict, so any row left out is an error.
+            DataError: the collection is strict, so any row left out is an error.
         """
         if self._strict:
             place = self.source if number is None else row_place(self.source, number)
-            raise DataError(f"{place}: {bounded(why.detail)}")
+            raise DataError(f"{place}: {bound_detail(why.detail)}")
         self.found.append(
             Reject(
-                problem_id=None if problem_id is None else bounded(problem_id),
+                problem_id=None if problem_id is None else bound_detail(problem_id),
                 row=number,
                 source=self.source,
                 reason=why.reason,
-                detail=bounded(why.detail),
+                detail=bound_detail(why.detail),
             )
         )
 
     def none_left(self) -> str:
-        """Return the message that no row can be used, with the first row's reason."""
+        """Return the message for a file without usable rows, with the first row's reason."""
         if not self.found:
             return f"{self.source}: holds no rows"
         first = self.found[0]

@@ -1,4 +1,4 @@
-"""Readers of problems from files, data sets of the Hugging Face Hub, and plain functions."""
+"""Readers of problems from files, from data sets of the Hugging Face Hub and from functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FileReader:
     """Reader of a .jsonl, .json, .parquet or .csv file, local or by URL."""
 
     class Settings(RowSettings):
-        """A file of problems."""
+        """Settings of a file of problems."""
 
         reads_files: ClassVar[bool] = True
 
@@ -28,17 +28,15 @@ class FileReader:
         self._source = settings.source
 
     def rows(self) -> Iterable[tuple[int, Any]]:
-        """Return every row, readable or not, with its number: the line in JSON Lines, else the
-        row.
-        """
+        """Return every row with its number; see `scan_rows`."""
         return scan_rows(self._source)
 
 
 class HubReader:
-    """Reader of a data set of the Hugging Face Hub, or of a local one that `datasets` can load."""
+    """Reader of a data set of the Hugging Face Hub, or of a local folder that `datasets` loads."""
 
     class Settings(RowSettings):
-        """A Hugging Face data set, `hf:NAME` or `hf:FOLDER`."""
+        """Settings of a Hugging Face data set, `hf:NAME` or `hf:FOLDER`."""
 
         split: str = "test"
         """Split of the problems."""
@@ -77,8 +75,9 @@ class FunctionReader:
     """Reader that calls a function, named as `problems.source=my_package.mine:read`.
 
     The function takes one text, `place`: the source if `problems.kind` names the function, else the
-    rest of the source after the function's name. It returns or yields rows, mappings with a problem
-    and its gold. It is called again for each iteration, and must return the same rows each time.
+    part of the source after the function's name. It returns or yields rows, which are mappings with
+    a problem and its gold answer. It is called for each iteration, and must return the same rows
+    each time.
     """
 
     class Settings(RowSettings):

@@ -1,4 +1,4 @@
-"""The built-in domain: generated word problems with exact truth, and three tiny models."""
+"""The domain `arith`: generated word problems with exact truth, and three tiny models."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ def bundled_model(name: str) -> Path:
     """Return the folder of a bundled model.
 
     Args:
-        name: `policy`, which errs on purpose, by misconception: it writes solutions, and scorers
-            start from it. `strong`, which learned from right solutions alone: it completes the
-            solutions of the policy, and its likelihood is an upper reference for scorers.
-            `reflective`, which thinks aloud, errs as the policy does, and repairs some of it.
+        name: `policy`, `strong` or `reflective`. `policy` writes solutions, and scorers start from
+            its weights. It was trained to err by misconceptions. `strong` was trained on right
+            solutions only. It completes the policy's solutions, and its likelihood is an upper
+            reference for scorers. `reflective` thinks aloud, errs like `policy`, and corrects some
+            of its errors.
 
     Raises:
         ValueError: there is no such model.

@@ -1,27 +1,28 @@
 """Solutions and traces written under misconceptions, to train a policy that errs on purpose.
 
-A real policy's mistakes are mostly of understanding, and they are consistent: what it gets wrong
-about a kind of event it gets wrong more often than not, so that neither a vote nor its own
-likelihood finds the right answer. A tiny model trained only on right solutions errs mostly in
-arithmetic, at random, which no scorer of its size can see. So the bundled policy is fine-tuned on
-solutions in which each kind of event is misread in its own way, a few kinds often and the others
-seldom. The rest of the solution follows from the mistake.
+The mistakes of a real policy are mostly misunderstandings, and they are consistent. If the policy
+misunderstands a kind of event, it does so in most samples. Then neither a majority vote nor the
+policy's own likelihood finds the right answer. A tiny model trained only on right solutions makes
+mostly random arithmetic errors, which a scorer of the same size cannot detect. So the bundled
+policy is fine-tuned on solutions with misread events. Each kind of event is misread in its own way:
+a few kinds often, the other kinds seldom. All later steps of the solution build on the misreading.
 
-A trace thinks aloud, a step a line, and then answers; its author checks steps and corrects some.
-Events are misread at the same rates, and what follows rests on the mistake. Some misreadings are
-noticed at once: "Wait.", and the step again. Others in a check, behind "Let me check.", which goes
-through the whole problem again: "Wait." stands before a step that it reads otherwise than before.
-Others are never noticed, and now and then a sound step is "corrected" into a wrong one. These forms
-ask little of a small model, as every step is read from the problem and the steps just before.
+A *trace* thinks aloud, with one step a line, and then states the answer. Events are misread at the
+same rates as in solutions, and later steps build on the misreading. A trace can correct itself in
+two ways. Some misreadings are noticed at once: the trace writes "Wait." and repeats the step. Other
+misreadings are noticed in a check, which follows "Let me check." and repeats the whole problem.
+There "Wait." precedes each step that the check reads differently. Some misreadings are never
+noticed, and sometimes a sound step is "corrected" into a wrong step. A small model can learn these
+forms, because each step depends only on the problem and the steps just before it.
 
-How often a trace states an answer on its way was counted beforehand in 59 public traces on
-MATH-500, 20 of DeepSeek-R1, 20 of R1-Distill-Llama-8B and 19 of R1-Distill-Qwen-7B, in
-`data/traces` of github.com/markyx316/LLM-Reasoning-Trace-Topology. A paragraph counted if it says
-"answer is", "answer:" or a boxed value. In 12% of traces none does before the thinking ends; the
-mean is 2.3 a trace (3.1, 2.1 and 1.7 by model); 51% have two or more, 36% three or more. The models
-differ far more by paragraph (.169, .015 and .026), and by sentence (.025, .009, .012), so that
-traces go by the number in a trace: none with the chance `SILENT`, else one and a geometric number
-more.
+The rate of answers that a trace states before its end follows a count in 59 public traces on
+MATH-500: 20 of DeepSeek-R1, 20 of R1-Distill-Llama-8B and 19 of R1-Distill-Qwen-7B, from
+`data/traces` of github.com/markyx316/LLM-Reasoning-Trace-Topology. The count includes each
+paragraph with "answer is", "answer:" or a boxed value. 12% of the traces have no such paragraph
+before the thinking ends, 51% have two or more, and 36% have three or more. The mean is 2.3 per
+trace (3.1, 2.1 and 1.7 by model). Rates per paragraph (.169, .015 and .026) and per sentence (.025,
+.009, .012) differ far more between the models. Therefore the generator draws the number of answers
+per trace: none with probability `SILENT`, else one plus a geometrically distributed number.
 """
 
 from __future__ import annotations
@@ -73,15 +74,16 @@ MISCONCEPTIONS: dict[str, Kind] = {
     "sell_half_stock": "skip",
     "fill_trays": "operand",
 }
-"""Kind of misreading by event. `flip` turns the operation round, `operand` takes another number of
-the problem, `skip` goes on with the step's first operand as if nothing had happened."""
+"""Kind of misreading of each event. `flip` inverts the operation. `operand` replaces one operand by
+a number drawn from the problem. `skip` leaves the step out and continues with an operand's value.
+"""
 
 MISUNDERSTOOD = frozenset(
     ("give_part", "fewer", "keep_pile", "spend_part", "turn_back", "break_part")
 )
-"""Events, one a family, that are misread more often than not."""
+"""Events that are misread in most samples: one event of each training family."""
 OFTEN, SELDOM = 0.7, 0.04
-"""Rates at which these events and all others are misread, at strength 1."""
+"""Probabilities of a misreading at `strength` 1: for events in `MISUNDERSTOOD`, and for others."""
 
 FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*"}
 
@@ -89,19 +91,19 @@ FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "
 def misread(
     program: Program, problem_text: str, *, rng: random.Random, strength: float
 ) -> tuple[str, bool]:
-    """Return a solution in which events are misread at their own rates.
+    """Return a solution in which each event is misread at its own rate.
 
-    A misreading that leads out of the range of quantities is dropped, so the solution is
-    always one that calculates rightly.
+    An attempt with a quantity outside 1..MAX_VALUE is discarded and drawn again. So the arithmetic
+    of the solution is always right.
 
     Args:
         program: the problem's hidden program.
-        problem_text: its numbers are the wrong operands to choose from.
-        rng: decides what is misread.
-        strength: factor on the rates above.
+        problem_text: text of the problem, whose numbers serve as wrong operands.
+        rng: random generator that decides the misreadings.
+        strength: factor on `OFTEN` and `SELDOM`.
 
     Returns:
-        The solution's text, and whether anything was misread in it.
+        The text of the solution, and True if it contains a misreading.
     """
     for _ in range(8):
         lines = _follow_program(program, problem_text, rng, strength)
@@ -118,11 +120,11 @@ class Misreading:
 
     kind: Kind
     number: int = 0
-    """Number that `operand` takes in place of an operand."""
+    """Number that replaces an operand if `kind` is `operand`."""
 
 
 def misreading(node: Node, numbers: Sequence[int], rng: random.Random) -> Misreading:
-    """Return the wrong way to read a node's event; `numbers` are those of the problem."""
+    """Return the misreading of a node's event. `numbers` are the numbers in the problem's text."""
     kind = MISCONCEPTIONS[node.event]
     return Misreading(kind=kind, number=rng.choice(numbers) if kind == "operand" else 0)
 
@@ -130,9 +132,7 @@ def misreading(node: Node, numbers: Sequence[int], rng: random.Random) -> Misrea
 def draw_misreading(
     node: Node, numbers: Sequence[int], rng: random.Random, strength: float
 ) -> Misreading | None:
-    """Return the misreading of a node's event, drawn at its own rate; None if it is read
-    rightly.
-    """
+    """Draw whether a node's event is misread, and return its misreading, or None if it is not."""
     rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
     return misreading(node, numbers, rng) if rng.random() < rate * strength else None
 
@@ -140,17 +140,17 @@ def draw_misreading(
 def read_node(
     program: Program, index: int, values: Mapping[int, int], wrongly: Misreading | None
 ) -> tuple[int, str | None] | None:
-    """Return the value and the step of a node under a reading.
+    """Compute a node's value and the text of its step, under a misreading if one is given.
 
     Args:
         program: program of the problem.
-        index: index of the node.
-        values: values of the nodes that it needs, as they were read.
-        wrongly: the misreading, if any.
+        index: 0-based index of the node.
+        values: values computed so far, by node index.
+        wrongly: the misreading of the node's event; None reads it rightly.
 
     Returns:
-        Its value and the step that states it, None for a step that is left out; None if the value
-        is out of the range of quantities.
+        The value of the node and the text of its step. The text is None if the step is left out.
+        The whole result is None if the value is outside 1..MAX_VALUE.
     """
     node = program.nodes[index]
     by_value = {program.nodes[i].value: values[i] for i in node.needs}
@@ -170,15 +170,15 @@ def read_node(
     return None if value is None else (value, node.text(f"{left} {op} {right} = {value}"))
 
 
-def numbers_of(problem_text: str) -> list[int]:
-    """Return the numbers of a problem, in their order."""
+def numbers_in_text(problem_text: str) -> list[int]:
+    """Return the numbers in a problem's text, in the order in which they appear."""
     return [int(n) for n in re.findall(r"\d+", problem_text)]
 
 
 def _follow_program(
     program: Program, problem_text: str, rng: random.Random, strength: float
 ) -> tuple[str, bool] | None:
-    numbers = numbers_of(problem_text)
+    numbers = numbers_in_text(problem_text)
     values: dict[int, int] = {}
     lines: list[str] = []
     misread_any = False
@@ -196,15 +196,17 @@ def _follow_program(
 
 
 SILENT, MORE_ANSWERS = 0.12, 1.6
-"""Chance of a trace without an answer on its way; mean number of answers after the first."""
+"""Probability that a trace states no answer before its end; otherwise, the mean number of further
+answers after the first."""
 SELDOM_NOTICED = frozenset(("fewer", "turn_back", "break_part"))
 """Events whose misreading is seldom noticed."""
 NOTICED, NOTICED_SELDOM = 0.75, 0.2
-"""Chances that a misreading is noticed."""
+"""Probabilities that a misreading is noticed: for most events, and for `SELDOM_NOTICED`."""
 AT_ONCE = 0.4
-"""Share of what is noticed that is noticed at once, and not in a check."""
+"""Share of noticed misreadings that are noticed at once; the other ones are noticed in a check."""
 MISCORRECTED = 0.01
-"""Chance that a sound step is "corrected" into a wrong one, each time that it is written."""
+"""Probability, each time a sound step is written, that it is "corrected" into a wrong step, at
+`strength` 1."""
 MIN_LINES, MAX_LINES = 10, 56
 
 
@@ -216,17 +218,17 @@ def write_trace(
     strength: float,
     answer_rate: float = 1.0,
 ) -> str:
-    """Return a trace on a problem, with its thinking and its answer line.
+    """Return a trace on a problem: its thinking and its answer line.
 
-    A misreading that leads out of the range of quantities is dropped, so that a trace always
-    calculates rightly.
+    An attempt with a quantity outside 1..MAX_VALUE is discarded and drawn again. So the arithmetic
+    of the trace is always right.
 
     Args:
         program: the problem's hidden program.
-        problem_text: its numbers are the wrong operands to choose from.
-        rng: decides everything.
+        problem_text: text of the problem, whose numbers serve as wrong operands.
+        rng: random generator for all decisions.
         strength: factor on the rates of misreadings and of wrong corrections.
-        answer_rate: share of the answers on the way that are written; 0.5 halves their number.
+        answer_rate: probability, in [0, 1], that an answer before the trace's end is written.
     """
     for attempt in range(16):
         writer = _Writer(program, problem_text, rng, strength if attempt < 15 else 0.0)
@@ -243,19 +245,19 @@ class _Writer:
     ) -> None:
         self.lines: list[str] = []
         self._program, self._rng, self._strength = program, rng, strength
-        self._numbers = numbers_of(problem_text)
+        self._numbers = numbers_in_text(problem_text)
         self._needed = program.needed()
         self._values: dict[int, int] = {}
         self._misread: dict[int, Misreading] = {}
         self._to_notice: set[int] = set()
-        """Misreadings that a check is to find."""
+        """Indices of the misread nodes that a later check corrects."""
 
     @property
     def answer(self) -> int:
         return self._values[self._program.target]
 
     def write(self, answer_rate: float) -> bool:
-        """Write all lines before the answer; False if a value was out of range."""
+        """Write all lines before the answer; return False if a value was out of range."""
         rng, length = self._rng, len(self._needed)
         num_answers = 0 if rng.random() < SILENT else 1
         while num_answers and rng.random() < MORE_ANSWERS / (1 + MORE_ANSWERS):
@@ -283,7 +285,7 @@ class _Writer:
                 return False
             noticed = rng.random() < (NOTICED_SELDOM if node.event in SELDOM_NOTICED else NOTICED)
             if wrongly is None:
-                fits = not self._miscorrects(index) or self._write_step(index, WAIT)
+                fits = not self._draw_miscorrection(index) or self._write_step(index, WAIT)
             elif noticed and rng.random() < AT_ONCE:
                 del self._misread[index]
                 fits = self._write_step(index, WAIT)
@@ -295,7 +297,7 @@ class _Writer:
         return True
 
     def _write_check(self, *, last: bool) -> bool:
-        """Go through the problem again; the last check finds all that is to be noticed."""
+        """Write all steps again. The last check corrects every misreading left in `_to_notice`."""
         self.lines.append(CHECK)
         for index in self._needed:
             remark = None
@@ -303,14 +305,14 @@ class _Writer:
                 self._to_notice.remove(index)
                 del self._misread[index]
                 remark = WAIT
-            elif index not in self._misread and self._miscorrects(index):
+            elif index not in self._misread and self._draw_miscorrection(index):
                 remark = WAIT
             if not self._write_step(index, remark):
                 return False
         return True
 
-    def _miscorrects(self, index: int) -> bool:
-        """Return whether a sound step is now read wrongly, and noticed to be later or not."""
+    def _draw_miscorrection(self, index: int) -> bool:
+        """Draw whether a sound step is now misread, and whether a check will correct it."""
         node = self._program.nodes[index]
         wrongly = misreading(node, self._numbers, self._rng)
         if wrongly.kind == "skip" or self._rng.random() >= MISCORRECTED * self._strength:
@@ -320,7 +322,10 @@ class _Writer:
         return True
 
     def _write_step(self, index: int, remark: str | None = None) -> bool:
-        """Write a step as its event is read now, or leave it out; False if it is out of range."""
+        """Write a node's step under its current reading; return False if its value is out of range.
+
+        A reading of kind `skip` writes no line.
+        """
         value_and_text = read_node(self._program, index, self._values, self._misread.get(index))
         if value_and_text is None:
             return False

@@ -1,21 +1,21 @@
 """Generated multi-step word problems whose every step can be checked exactly.
 
-A problem is a short story about named people and things, built together with a hidden
-program: a list of nodes `left op right = value`, each carrying the sentence (the *claim*)
-that states it. The reference solution writes the nodes that the question needs, one a
-line, and boxes the last value. Because the program is known, the truth of every step of
-any sampled solution is known too (`mclabel.domains.arith.verify`).
+A problem is a short story about named people and things. It is built together with a hidden
+program: a list of nodes `left op right = value`. Each node has a sentence that states it, its
+*claim*. The reference solution writes the nodes that the question needs, one node a line, and
+boxes the last value. The program determines the truth of every step of any sampled solution
+(`mclabel.domains.arith.verify`).
 
-Design choices, all made so that a language model of about a million parameters can learn
-the domain on two CPU cores and still err in interesting ways:
+These design choices let a language model of about a million parameters learn the domain on two CPU
+cores, and still make interesting errors:
 
 - Every quantity is an integer in [1, 199].
-- Families are stories with their own events. Two are kept out of training: `gifts` mixes
-  the events of two training families, `riddles` states comparisons in reverse order.
-- About one problem in ten ends in a whole-number quotient between 1 and 5 ("how many full
-  trays?"). There a wrong step often leads to the right answer, as with multiple choice.
-- A problem belongs to train, validation or test by the hash of its text, so the splits
-  are disjoint whatever the seeds.
+- Each *family* of stories has its own events. Two families are kept out of training: `gifts` mixes
+  the events of two training families, and `riddles` states comparisons in reverse order.
+- About one problem in ten ends in a whole-number quotient from 1 to 5 ("how many full trays?").
+  For such problems a wrong step often leads to the right answer, as with multiple choice.
+- The hash of a problem's text decides whether it belongs to train, validation or test. So the
+  splits are disjoint for all seeds.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ Split = Literal["train", "validation", "test"]
 
 MIN_STEPS, MAX_STEPS = 3, 8
 MOST_STEPS = 10
-"""The most that every family can tell."""
+"""Largest number of steps for which every family can generate a story."""
 SMALL_ANSWER_RATE = 0.1
+"""Share of problems that end in a quotient from 1 to 5."""
 
 
 def generate(
@@ -54,11 +55,11 @@ def generate(
 
     Args:
         count: number of problems.
-        seed: problems are a function of (seed, split, families, num_steps) alone.
-        split: decided by a hash of each problem's text: the three never share a problem.
-        families: drawn from uniformly, one named twice twice as often; by default the
-            families that training uses.
-        num_steps: fewest and most steps of a reference solution, the answer line not counted.
+        seed: random seed. The problems depend only on (seed, split, families, num_steps).
+        split: split of the problems. A hash of the text decides it, so splits share no problem.
+        families: families of stories, drawn uniformly; repeat a name to draw it more often. None
+            takes the families that training uses.
+        num_steps: minimum and maximum steps of a reference solution, without the answer line.
 
     Returns:
         Problems whose `meta` holds `family`, `answer_type` ("integer" or "small"),
@@ -81,7 +82,7 @@ def generate(
 
 
 def chosen_families(families: Sequence[str] | None, split: Split) -> tuple[str, ...]:
-    """Return the families to draw from; by default those that training uses.
+    """Check the families to draw from, and return them; None gives the families of training.
 
     Raises:
         ValueError: a family is unknown, or is kept out of training and the split is `train`.
@@ -95,7 +96,7 @@ def chosen_families(families: Sequence[str] | None, split: Split) -> tuple[str, 
 
 
 def split_of(text: str) -> Split:
-    """Return the split a problem text belongs to: 80% train, 10% validation, 10% test."""
+    """Return the split of a problem's text: 80% train, 10% validation and 10% test."""
     bucket = hashlib.sha256(text.encode()).digest()[0] % 10
     return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
 
@@ -103,12 +104,12 @@ def split_of(text: str) -> Split:
 def stream(
     rng: random.Random, families: Sequence[str], bounds: tuple[int, int]
 ) -> Iterator[Problem]:
-    """Yield the problems without end, of any split.
+    """Yield an endless sequence of problems of all splits.
 
     Args:
-        rng: decides them all.
-        families: as in `generate`.
-        bounds: `num_steps` of `generate`.
+        rng: random generator that determines all problems.
+        families: families of stories to draw from.
+        bounds: minimum and maximum steps of a reference solution, without the answer line.
     """
     while True:
         family = rng.choice(families)
@@ -121,7 +122,7 @@ def stream(
 
 
 def _draw(rng: random.Random, family: str, num_steps: int, small: bool) -> Story | None:
-    """Return one attempt at a story whose answer rests on exactly `num_steps` nodes."""
+    """Try once to draw a story whose answer needs exactly `num_steps` nodes; None if it fails."""
     story = Story(rng)
     try:
         FAMILIES[family](story, num_steps - small)

@@ -1,8 +1,8 @@
-"""The hidden truth of a generated problem: what can be derived, and from what.
+"""The hidden program of a generated problem: all quantities that can be derived from its facts.
 
-A program is a list of nodes `left op right = value`, each carrying the sentence (the *claim*) that
-states it. The reference solution writes the nodes that the question needs, one a line, and boxes
-the last value.
+A program is a list of nodes `left op right = value`. Each node has a sentence that states it, its
+*claim*. The reference solution writes the nodes that the question needs, one node a line, and
+boxes the last value.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ class Node:
     """One derived quantity of a problem's hidden program: `left op right = value`."""
 
     op: Operation
-    """`/` divides exactly, `//` is the whole-number quotient."""
+    """Operation: `/` divides without remainder, `//` is the whole-number quotient."""
     left: int
     right: int
     value: int
     claim: str
-    """The step's text with `{}` in place of the equation, without the line end."""
+    """Text of the step with `{}` in place of the equation, without the line end."""
     needs: tuple[int, ...]
-    """Indices of the nodes whose values are operands; the other operands are facts."""
+    """0-based indices of the nodes whose values are operands; other operands are facts of the
+    problem."""
     event: str
-    """Kind of the event, such as `give` or `fewer` (misconceptions go by it)."""
+    """Name of the event, such as `give` or `fewer`. It determines the kind of misreading."""
 
     def text(self, equation: str | None = None) -> str:
-        """Return the step that states this node, with another equation if one is given."""
+        """Return the text of this node's step; `equation` replaces the true equation."""
         return self.claim.replace("{}", equation or self.equation)
 
     @property
@@ -43,7 +44,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The hidden truth of a problem: every derivable quantity and the quantity in question."""
+    """The hidden truth of a problem: all derivable quantities, and the one that is asked for."""
 
     nodes: tuple[Node, ...]
     target: int
@@ -54,9 +55,7 @@ class Program:
         return self.nodes[self.target].value
 
     def needed(self) -> list[int]:
-        """Return the indices of the nodes that the target rests on, itself included, in story
-        order.
-        """
+        """Return the indices of the target and of all nodes it needs, in story order."""
         return sorted(ancestors(self.nodes, self.target))
 
     def to_json(self) -> str:
@@ -73,13 +72,13 @@ class Program:
 
 
 def reference_solution(program: Program) -> str:
-    """Return the worked solution: one step a line, the answer boxed on the last line."""
+    """Return the worked solution: one step a line, and the boxed answer on the last line."""
     lines = [program.nodes[i].text() for i in program.needed()]
     return "\n".join([*lines, answer_line(program.answer)])
 
 
 def apply(op: Operation, left: int, right: int, most: int) -> int | None:
-    """Return `left op right`; None if it is no quantity from 1 to `most`."""
+    """Return `left op right`; None if the result is not a whole number from 1 to `most`."""
     if op in ("/", "//"):
         if right == 0 or (op == "/" and left % right):
             return None
@@ -90,12 +89,12 @@ def apply(op: Operation, left: int, right: int, most: int) -> int | None:
 
 
 def answer_line(value: int) -> str:
-    """Return the last line of a solution."""
+    """Return the last line of a solution, which boxes the answer."""
     return f"The answer is \\boxed{{{value}}}."
 
 
 def ancestors(nodes: Sequence[Node], target: int) -> set[int]:
-    """Return the indices of the nodes that `target` rests on, itself included."""
+    """Return the index `target` and the indices of all nodes that it needs."""
     reached, queue = {target}, [target]
     while queue:
         fresh = set(nodes[queue.pop()].needs) - reached
@@ -105,7 +104,7 @@ def ancestors(nodes: Sequence[Node], target: int) -> set[int]:
 
 
 MAX_VALUE = 199
-"""Largest value of a quantity in a story; the least is 1."""
+"""Largest value of a quantity in a story; the smallest value is 1."""
 
 # fmt: off
 PEOPLE = (
@@ -120,20 +119,20 @@ THINGS = (
 
 
 class Infeasible(Exception):
-    """Error of a draw that leads out of the range of quantities; draw again."""
+    """Raised if a draw gives a quantity out of range; the story must be drawn again."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """An amount, and the node that derives it."""
+    """An amount, and the program node that derives it."""
 
     value: int
     node: int | None = None
-    """None: a fact stated by the problem."""
+    """0-based index of the node; None if the problem states the amount as a fact."""
 
 
 class Story:
-    """A problem under construction: its sentences, its program and what is asked."""
+    """A problem under construction: its sentences, its program and its question."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -157,7 +156,7 @@ class Story:
         return self.rng.randint(low, high)
 
     def factor(self, value: int, *, high: int = 9) -> int:
-        """Return a multiplier that keeps `value` in range."""
+        """Draw a multiplier from 2 to `high` that keeps `value` in range."""
         return self.number(2, min(high, MAX_VALUE // value))
 
     def divisor(self, value: int, *, low: int = 2, high: int = 9) -> int:
@@ -181,14 +180,14 @@ class Story:
         return Quantity(value, len(self.nodes) - 1)
 
     def hold(self, left: Quantity, op: Operation, right: Quantity) -> None:
-        """Derive the new amount that the holder, or the person in focus, holds."""
+        """Derive the new amount of the holder, or of the current person, and put it in focus."""
         self.focus = self.derive(left, op, right, f"{self.holder or self.who} {self.holding}.")
 
     def depth(self) -> int:
         return 0 if self.focus.node is None else len(ancestors(self.nodes, self.focus.node))
 
     def program(self) -> Program:
-        """Return the hidden truth of the problem that was told."""
+        """Return the hidden program of the finished problem."""
         assert self.focus.node is not None
         return Program(nodes=tuple(self.nodes), target=self.focus.node)
 

@@ -1,9 +1,10 @@
-"""The stories that problems are made of: families, their events, and what they derive.
+"""The families of stories, their events, and the program nodes that each event adds.
 
-A story is told about named people and things. Every event says a sentence and derives the nodes
-that follow from it; a story ends when the quantity in focus rests on as many nodes as wanted. Two
-families are kept out of training: `gifts` mixes the events of two training families, `riddles`
-states comparisons in reverse order.
+A story is about named people and things. Each event adds a sentence to the problem, and nodes to
+its hidden program. The *quantity in focus* is the amount that the question will ask for. A story
+ends when the quantity in focus needs the requested number of nodes. Two families are kept out of
+training: `gifts` mixes the events of two training families, and `riddles` states comparisons in
+reverse order.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 
 
 def _add_events(story: Story, num_steps: int, events: Sequence[str]) -> None:
-    """Let events of these names happen until the quantity in focus rests on `num_steps` nodes."""
+    """Add random events with these names until the quantity in focus needs `num_steps` nodes."""
     while story.depth() < num_steps:
         if story.rng.random() < 0.25:
-            _distract(story)
+            _add_distraction(story)
         story.event = story.rng.choice(events)
         _EVENTS[story.event](story)
 
 
-def _distract(story: Story) -> None:
-    """Return a true fact that the question does not need, often about the same thing."""
+def _add_distraction(story: Story) -> None:
+    """Add a true fact that the question does not need, often about the same kind of thing."""
     thing = story.thing if story.rng.random() < 0.6 else story.other_thing
     who, n = story.new_person() if len(story.people) > 3 else story.people[0], story.number(2, 60)
     story.say(f"{who} has {n} {thing}.", f"{who} buys {n} {thing}.")
 
 
-# Events that many families share. Wordings and claims are formatted with who, thing and numbers.
+# Events that several families share. Wordings and claims are formatted with who, thing and numbers.
 
 
 def _add_sentence(story: Story, wordings: Sequence[str], **values: object) -> None:
@@ -56,8 +57,8 @@ def _largest_change(story: Story, op: Operation) -> int:
     return MAX_VALUE - story.focus.value if op == "+" else story.focus.value - 2
 
 
-def _number(op: Operation, limit: int, *wordings: str) -> Event:
-    """Return the event that the quantity in focus rises or falls by a number `n`."""
+def _number_event(op: Operation, limit: int, *wordings: str) -> Event:
+    """Return an event in which the quantity in focus rises or falls by a number `n`."""
 
     def happen(story: Story) -> None:
         n = story.number(2, min(limit, _largest_change(story, op)))
@@ -68,7 +69,7 @@ def _number(op: Operation, limit: int, *wordings: str) -> Event:
     return happen
 
 
-def _product(
+def _product_event(
     op: Operation,
     limit: int,
     wording: str,
@@ -77,15 +78,15 @@ def _product(
     items: Sequence[str] = (),
     is_rate: bool = False,
 ) -> Event:
-    """Return the event that the quantity in focus rises or falls by a product `k * n`.
+    """Return an event in which the quantity in focus rises or falls by a product `k * n`.
 
     Args:
         op: sign of the change.
         limit: largest `n`.
         wording: sentence of the problem.
         claim: sentence that states the product.
-        items: words of which the sentences name one, as `item`.
-        is_rate: whether the product is written as `n * k`.
+        items: nouns, one of which is drawn and replaces `{item}` in the sentences.
+        is_rate: write the product as `n * k`, for a rate `n` over `k` units of time.
     """
 
     def happen(story: Story) -> None:
@@ -102,7 +103,7 @@ def _product(
 
 
 def _halving(*wordings: str) -> Event:
-    """Return the event that half of the quantity in focus goes away."""
+    """Return an event that halves the quantity in focus."""
 
     def happen(story: Story) -> None:
         _add_sentence(story, wordings)
@@ -112,7 +113,7 @@ def _halving(*wordings: str) -> Event:
 
 
 def _taking_part(wording: str, claim: str) -> Event:
-    """Return the event that a part of the quantity in focus goes away, which is derived first."""
+    """Return an event that derives a part of the quantity in focus, and then subtracts it."""
 
     def happen(story: Story) -> None:
         d = story.divisor(story.focus.value, low=3, high=5)
@@ -151,10 +152,10 @@ def _pass_on_half(story: Story) -> None:
 
 
 _TRADING_EVENTS: dict[str, Event] = {
-    "buy": _number("+", 90, "{who} buys {n} {thing}.", "{who} finds {n} more {thing}."),
-    "sell": _number("-", 90, "{who} sells {n} {thing}.", "{who} loses {n} {thing}."),
-    "receive": _number("+", 60, "{other} gives {n} {thing} to {who}."),
-    "give": _number("-", 60, "{who} gives {n} {thing} to {other}."),
+    "buy": _number_event("+", 90, "{who} buys {n} {thing}.", "{who} finds {n} more {thing}."),
+    "sell": _number_event("-", 90, "{who} sells {n} {thing}.", "{who} loses {n} {thing}."),
+    "receive": _number_event("+", 60, "{other} gives {n} {thing} to {who}."),
+    "give": _number_event("-", 60, "{who} gives {n} {thing} to {other}."),
     "sell_half": _halving("{who} sells half of the {thing}.", "{who} loses half of the {thing}."),
     "give_part": _taking_part(
         "{who} gives away {part} of the {thing}.", "{who} gives away {{}} {thing}."
@@ -163,7 +164,7 @@ _TRADING_EVENTS: dict[str, Event] = {
 }
 
 
-# Comparing: each person's amount is told by that of others.
+# Comparing: each person's amount is stated relative to the amounts of others.
 
 
 def _comparing(story: Story, num_steps: int) -> None:
@@ -171,18 +172,18 @@ def _comparing(story: Story, num_steps: int) -> None:
     holdings = [(story.who, story.focus)]
     while story.depth() < num_steps:
         if story.rng.random() < 0.2:
-            _distract(story)
-        _compare(story, holdings)
+            _add_distraction(story)
+        _add_comparison(story, holdings)
     story.question = f"How many {story.thing} does {story.who} have?"
 
 
 def _riddles(story: Story, num_steps: int) -> None:
-    """Compare amounts in reverse: the person in question comes first, the known amount last."""
+    """Tell a comparing story backwards: the person in question first, the known amount last."""
     _comparing(story, num_steps)
     story.sentences.reverse()
 
 
-def _compare(story: Story, holdings: list[tuple[str, Quantity]] | None = None) -> None:
+def _add_comparison(story: Story, holdings: list[tuple[str, Quantity]] | None = None) -> None:
     if len(story.people) < 3:
         raise Infeasible
     holdings = holdings if holdings is not None else [(story.who, story.focus)]
@@ -245,9 +246,9 @@ def _keep_pile(story: Story) -> None:
 
 
 _PACKING_EVENTS: dict[str, Event] = {
-    "add_loose": _number("+", 90, "{who} adds {n} loose {thing}."),
-    "take_out": _number("-", 90, "{who} takes out {n} bad {thing}."),
-    "add_containers": _product(
+    "add_loose": _number_event("+", 90, "{who} adds {n} loose {thing}."),
+    "take_out": _number_event("-", 90, "{who} takes out {n} bad {thing}."),
+    "add_containers": _product_event(
         "+",
         30,
         "{who} adds {k} more {item} of {n} {thing} each.",
@@ -271,15 +272,17 @@ def _shopping(story: Story, num_steps: int) -> None:
 
 
 _SHOPPING_EVENTS: dict[str, Event] = {
-    "buy_several": _product(
+    "buy_several": _product_event(
         "-",
         40,
         "{who} buys {k} {item} for {n} dollars each.",
         "The {item} cost {{}} dollars.",
         items=THINGS,
     ),
-    "pay": _number("-", 90, "{who} pays {n} dollars for a ticket.", "{who} loses {n} dollars."),
-    "earn": _product(
+    "pay": _number_event(
+        "-", 90, "{who} pays {n} dollars for a ticket.", "{who} loses {n} dollars."
+    ),
+    "earn": _product_event(
         "+",
         30,
         "{who} earns {n} dollars a day for {k} days.",
@@ -313,9 +316,11 @@ def _times_as_far(story: Story) -> None:
 
 
 _TRAVELLING_EVENTS: dict[str, Event] = {
-    "ride_on": _number("+", 90, "{who} rides {n} km more.", "{who} goes on for {n} km."),
-    "turn_back": _number("-", 90, "{who} goes {n} km back.", "{who} turns and rides {n} km back."),
-    "drive": _product(
+    "ride_on": _number_event("+", 90, "{who} rides {n} km more.", "{who} goes on for {n} km."),
+    "turn_back": _number_event(
+        "-", 90, "{who} goes {n} km back.", "{who} turns and rides {n} km back."
+    ),
+    "drive": _product_event(
         "+", 40, "{who} drives on for {k} hours at {n} km an hour.", "{who} drives {{}} km."
     ),
     "halfway_home": _halving("{who} goes half of the way back."),
@@ -343,8 +348,10 @@ def _copy_stock(story: Story) -> None:
 
 
 _MAKING_EVENTS: dict[str, Event] = {
-    "stock": _number("+", 90, "The shop gets {n} more {thing}.", "Then {n} more {thing} come."),
-    "customers": _product(
+    "stock": _number_event(
+        "+", 90, "The shop gets {n} more {thing}.", "Then {n} more {thing} come."
+    ),
+    "customers": _product_event(
         "-", 30, "{k} people buy {n} {thing} each.", "The people buy {{}} {thing}."
     ),
     "break_part": _taking_part("Then {part} of the {thing} break.", "In all {{}} {thing} break."),
@@ -363,7 +370,7 @@ def _gifts(story: Story, num_steps: int) -> None:
 
 
 def ask_full_trays(story: Story) -> None:
-    """End in a whole-number quotient between 1 and 5, which wrong amounts often share."""
+    """End a story with a quotient from 1 to 5, which a wrong amount often gives, too."""
     story.event = "fill_trays"
     trays = story.rng.choice(TRAYS)
     quotient = story.number(1, MAX_SMALL_ANSWER)
@@ -381,7 +388,7 @@ _EVENTS: dict[str, Event] = {
     **_SHOPPING_EVENTS,
     **_TRAVELLING_EVENTS,
     **_MAKING_EVENTS,
-    "compare": _compare,
+    "compare": _add_comparison,
 }
 
 FAMILIES: dict[str, Callable[[Story, int], None]] = {

@@ -1,8 +1,8 @@
-"""The tokenizer of the bundled models: words of the domain, single digits, bytes for the rest.
+"""The tokenizer of the bundled models: domain words, single digits, and bytes for other text.
 
-A byte-level BPE with an empty merge list and `ignore_merges`: a piece of text that is in the
-vocabulary is one token, any other piece falls apart into bytes. So every string round-trips,
-words of the domain and their leading space are one token, and a number is one token a digit.
+It is a byte-level BPE with an empty merge list and `ignore_merges`. A piece of text that is in the
+vocabulary becomes one token. Any other piece is split into bytes, so every string round-trips. A
+word of the domain and its leading space are one token, and each digit of a number is one token.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 EOS, PAD, STEP = "<|end|>", "<|pad|>", "<|step|>"
-"""End of a solution; padding; the reserved token at which a PRM scores a step."""
+"""Special tokens: end of a solution, padding, and the token at which a PRM scores a step."""
 
 _PIECES = r"\\boxed\{| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\s"
 _CODE_PIECES = r" {4}|" + _PIECES
-"""Pattern of the pieces of code, in which four spaces of indentation are one piece. It splits a
-text without four spaces in a row like `_PIECES`."""
+"""Pattern of the pieces of code. It differs from `_PIECES` only in one respect: four spaces in a
+row are one piece."""
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
     "{{ '\\n' if message['role'] == 'user' else eos_token }}{% endfor %}"
@@ -31,12 +31,15 @@ _CHAT_TEMPLATE = (
 def build_tokenizer(
     texts: Iterable[str], *, after: Sequence[str] | None = None
 ) -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose vocabulary holds every piece of `texts`, all bytes and the specials.
+    """Return a tokenizer for a domain.
+
+    Its vocabulary holds every piece of `texts`, all bytes and the special tokens.
 
     Args:
-        texts: sample of the domain. The same set of pieces gives the same ids.
-        after: tokens by id of a tokenizer that this function built. They keep their ids, and new
-            pieces, those of code among them, come after.
+        texts: sample texts of the domain. The same set of pieces gives the same token ids.
+        after: vocabulary of an earlier tokenizer from this function, in the order of the ids. These
+            tokens keep their ids, and new pieces get the ids after them. None starts a new
+            vocabulary without pieces of code.
     """
     from transformers import PreTrainedTokenizerFast
 

@@ -1,32 +1,33 @@
 """The exact step verifier of the arith domain.
 
-A step is right when its words and operands are those of a node of the problem's hidden program
-(operands of + and * in either order), the nodes it rests on were stated before by right steps,
-and its arithmetic holds. Steps may come in any order that this allows; restating a right step
-is right, and so is a step that the question does not need. The answer line is right when the
-node asked for was stated and its value is boxed. Nothing may follow the answer.
+`verify_steps` is for solutions that do not correct themselves. A step is right under three
+conditions. Its words and operands are those of a node of the problem's hidden program; the operands
+of + and * may be swapped. Earlier right steps have stated the nodes that this node needs. Its
+arithmetic is right. Steps may come in any order that satisfies these conditions. A right step may
+be repeated, and steps that the question does not need are allowed. The answer line is right if the
+target node was stated and the line boxes its value. Nothing may follow the answer line.
 
-Steps of a solution that may correct itself have exact states. Such a solution states quantities of
-the problem's program, line by line: what a line states of a quantity replaces what was stated of it
-before. "So the answer is 12." and the boxed answer state the answer. "Wait." and "Let me check."
-state nothing, and neither do the marks of thinking.
+`trace_states` is for solutions that may correct themselves. Each line states a quantity of the
+program, and replaces any earlier statement of the same quantity. "So the answer is 12." and the
+boxed answer state the answer. "Wait.", "Let me check." and the thinking tags state nothing.
 
-A quantity *holds* if what was last said of it is what the program says, in words, operation,
-operands and result, and the quantities that it rests on hold. The answer holds if it is the value
-of the quantity asked for, and that one holds. So a right value that was reached by a wrong way,
-in a step or as an answer, does not.
+A quantity *holds* under two conditions. Its last statement agrees with the program in words,
+operation, operands and result. All quantities that it is computed from hold. The answer holds if it
+equals the value of the target quantity and that quantity holds. So a right value does not hold if
+it was reached in a wrong way.
 
-What is stated wrongly *stands* until it is stated anew, or something that it rests on is stated
-rightly which did not hold: what was computed from the old value is void then, and neither right
-nor wrong until it is stated again. A line that is no step, or is about a quantity that the
-question does not need, leaves nothing that others rest on: it stands until the next right step.
+A wrong statement *stands* until its quantity is stated again, or until a quantity that it is
+computed from is corrected. Such a correction makes the dependent statement *void*: it counts as
+neither right nor wrong until it is stated again. A line that is not a step, or a wrong statement of
+a quantity that the question does not need, stands until the next right step.
 
-So a step is an `error` if nothing stood wrong before it and something does behind it, and
-`recovered` if something stood wrong before it and nothing does behind it: with several errors that
-stand, the step that mends the last of them. While anything stands wrong every other step is
-`carried`, also one that is right by itself, or wrong in a way of its own; else it is `sound`.
+A step is an `error` if no wrong statement stands before it and one stands after it. A step is
+`recovered` if a wrong statement stands before it and none stands after it. If several wrong
+statements stand, only the step that removes the last of them is `recovered`. While a wrong
+statement stands, every other step is `carried`, even a step that is right by itself. All remaining
+steps are `sound`.
 
-For a solution that repairs nothing the first error is that of `verify_steps`.
+If a solution corrects nothing, both functions give the same first error.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ _ANSWER = re.compile(r"The answer is \\boxed\{(\d{1,6})\}\.")
 
 
 class StepTruth(StrEnum):
-    """The truth of one step, and what kind of error it is."""
+    """The truth of one step: right, or the kind of its error."""
 
     RIGHT = "right"
     ARITHMETIC = "arithmetic"
-    """The operands are right, the result is not."""
+    """The operands are right, but the result is wrong."""
     LOGIC = "logic"
-    """Wrong operand or operation, a step left out before, or built on a wrong step."""
+    """The step has a wrong operand or operation, or needs a quantity that no right step stated."""
     ANSWER = "answer"
-    """The value in question was derived, and the answer line boxes another value."""
+    """A right step stated the target's value, but the answer line boxes another value."""
     MALFORMED = "malformed"
-    """The line is no step of this domain."""
+    """The line has not exactly one equation, or follows the answer line."""
 
 
 def verify_steps(program: Program, steps: Sequence[str]) -> list[StepTruth]:
-    """Return the truth of every step of a solution.
+    """Return the truth of every step of a solution that does not correct itself.
 
     Args:
-        program: the problem's.
-        steps: texts of the steps; white space around them does not count.
+        program: hidden program of the problem.
+        steps: texts of the steps; leading and trailing white space is ignored.
     """
     stated: set[int] = set()
     truths: list[StepTruth] = []
@@ -77,17 +78,17 @@ def verify_steps(program: Program, steps: Sequence[str]) -> list[StepTruth]:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """The statement of a step: `left op right = value`, in the words of a claim."""
+    """The parsed text of a step: its equation `left op right = value`, and the words around it."""
 
     claim: str
-    """The step with `{}` in place of the equation."""
+    """Text of the step with `{}` in place of the equation."""
     op: str
     left: int
     right: int
     value: int
 
     def is_of(self, node: Node) -> bool:
-        """Return whether words, operation and operands are those of a node."""
+        """Return whether words, operation and operands match a node; the value may differ."""
         return (
             self.claim == node.claim
             and self.op == node.op
@@ -99,7 +100,7 @@ class Statement:
 
 
 def read_statement(step: str) -> Statement | None:
-    """Return the statement of a step; None if it has not exactly one equation."""
+    """Parse a step; return None unless it has exactly one equation."""
     equations = list(_EQUATION.finditer(step))
     if len(equations) != 1:
         return None
@@ -114,13 +115,13 @@ def read_statement(step: str) -> Statement | None:
 
 
 def read_answer(step: str) -> int | None:
-    """Return the value that an answer line boxes; None of another line."""
+    """Return the boxed value of an answer line; None if the line is not an answer line."""
     match = _ANSWER.fullmatch(step)
     return None if match is None else int(match[1])
 
 
 def _verify_step(program: Program, step: str, stated: set[int]) -> StepTruth:
-    """Check one step; a right one is added to `stated`."""
+    """Check one step; add the indices of the nodes that a right step states to `stated`."""
     if (boxed := read_answer(step)) is not None:
         if program.target not in stated:
             return StepTruth.LOGIC
@@ -141,14 +142,15 @@ def _verify_step(program: Program, step: str, stated: set[int]) -> StepTruth:
 
 
 def carries_truth(meta: Mapping[str, str]) -> bool:
-    """Return whether a problem is of this domain. Others may have a field `program` of their
-    own.
+    """Return whether a problem belongs to this domain.
+
+    Other problems may have a `program` field, too, so its content is parsed.
     """
-    return "program" in meta and _program(meta["program"]) is not None
+    return "program" in meta and _parse_program(meta["program"]) is not None
 
 
 @lru_cache(maxsize=64)
-def _program(text: str) -> Program | None:
+def _parse_program(text: str) -> Program | None:
     try:
         program = Program.from_json(text)
         in_order = all(0 <= j < i for i, node in enumerate(program.nodes) for j in node.needs)
@@ -160,16 +162,16 @@ def _program(text: str) -> Program | None:
 WAIT, CHECK, ANSWER = "Wait.", "Let me check.", "So the answer is {}."
 THINK, END_THINK = "<think>", "</think>"
 SILENT_LINES = frozenset(("", WAIT, CHECK, THINK, END_THINK))
-"""Lines that state nothing."""
+"""Lines that state no quantity and do not change the state of a trace."""
 _COMMITTED = re.compile(r"So the answer is (\d{1,6})\.")
 
 
 def trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
-    """Return the state of every step of a solution.
+    """Return the state of every step of a solution that may correct itself.
 
     Args:
-        program: the problem's.
-        steps: texts of the steps, of one line or several, which have one state together.
+        program: hidden program of the problem.
+        steps: texts of the steps. A step of several lines has one state, after its last line.
     """
     reader = _Reader(program)
     states: list[StepState] = []
@@ -185,14 +187,14 @@ def trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
 
 
 def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
-    """Return the states by the `meta` of a problem that `carries_truth`."""
-    program = _program(meta["program"])
+    """Return the state of every step, for the `meta` of a problem that `carries_truth`."""
+    program = _parse_program(meta["program"])
     assert program is not None
     return trace_states(program, steps)
 
 
 def read_commitment(line: str) -> int | None:
-    """Return the answer that a line commits to on the way; None of another line."""
+    """Return the answer in a line "So the answer is N."; None for any other line."""
     match = _COMMITTED.fullmatch(line)
     return None if match is None else int(match[1])
 
@@ -202,31 +204,30 @@ def _state_of_new_step(wrong: bool) -> StepState:
 
 
 def _lines(step: str) -> list[str]:
-    """Return the lines of a step that are to state something. White space alone is such a line,
-    too.
-    """
+    """Return the lines of a step without `SILENT_LINES`; a blank step gives one empty line."""
     lines = [line.strip() for line in step.replace(THINK, f"{THINK}\n").split("\n")]
     return [line for line in lines if line not in SILENT_LINES] if any(lines) else [""]
 
 
 @dataclass(kw_only=True)
 class _Quantity:
-    """State of a quantity in a solution."""
+    """The last statement of a quantity in a solution."""
 
     value: int | None = None
-    """Value as last stated; None if it was not stated, or is void."""
+    """Value as last stated; None if the quantity was not stated, or its statement is void."""
     is_true: bool = False
-    """True if it was stated as the program has it; what it rests on may still not hold."""
+    """True if the statement agrees with the program. The quantity can still not hold, if one that
+    it is computed from does not."""
 
 
 class _Reader:
-    """Reader of the lines of a solution, which keeps the state after each."""
+    """Reader of a solution's lines that tracks which quantities are stated and which hold."""
 
     def __init__(self, program: Program) -> None:
         nodes, target = program.nodes, program.target
         self._nodes, self._target = nodes, target
         self._claims = {node.claim for node in nodes}
-        # The answer is one more quantity, which rests on the one asked for.
+        # The answer is an additional quantity, computed from the target.
         self._answer = len(nodes)
         self._needs = [*(node.needs for node in nodes), (target,)]
         self._rests_on = [ancestors(nodes, i) - {i} for i in range(len(nodes))]
@@ -238,7 +239,7 @@ class _Reader:
 
     @property
     def stands_wrong(self) -> bool:
-        """Return whether anything that the answer needs stands wrong, or a line that is no step."""
+        """Return whether a wrong statement stands (see the module's docstring)."""
         return self._loose or any(
             self._stated[i].value is not None and not self._holds[i] for i in self._needed
         )
@@ -273,8 +274,10 @@ class _Reader:
         self._loose &= not self._holds[self._answer]
 
     def _set_quantity(self, index: int, value: int, is_true: bool) -> None:
-        """State a quantity. If it is true now and was not before, all that was wrongly computed
-        from it is void.
+        """Record the statement of a quantity.
+
+        If the quantity holds now and did not hold before, void all wrong statements that were
+        computed from it.
         """
         held = self._holds[index]
         self._stated[index] = _Quantity(value=value, is_true=is_true)
@@ -287,19 +290,22 @@ class _Reader:
                 self._stated[other] = _Quantity()
 
     def _quantity_of(self, statement: Statement, alike: Sequence[int]) -> int:
-        """Return the quantity that a statement is about, if it does not follow.
+        """Return the index of the quantity that a wrong statement is about.
 
-        One that is `alike` in all but the result, else the one with its words that is most like
-        it; of several the first that was not stated yet.
+        Candidates are the quantities in `alike`, or all with the statement's words if `alike` is
+        empty. The most similar candidate wins. Ties go to candidates that were not stated yet,
+        then to the lower index.
         """
         same = alike or [i for i, node in enumerate(self._nodes) if node.claim == statement.claim]
         return max(
-            same, key=lambda i: (self._likeness(statement, i), self._stated[i].value is None, -i)
+            same,
+            key=lambda i: (self._num_agreeing(statement, i), self._stated[i].value is None, -i),
         )
 
-    def _likeness(self, statement: Statement, index: int) -> int:
-        """Return the parts that a statement has in common with a quantity, given what was stated
-        before.
+    def _num_agreeing(self, statement: Statement, index: int) -> int:
+        """Return how many of operation and operands agree with a quantity, from 0 to 3.
+
+        Operands are compared with the values as stated before, not with the true values.
         """
         node = self._nodes[index]
         stated_values = {self._nodes[i].value: self._stated[i].value for i in node.needs}

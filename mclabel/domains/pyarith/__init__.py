@@ -1,4 +1,6 @@
-"""arith's stories as functions in Python: code with exact truth, and a tiny policy."""
+"""The domain `pyarith`: the stories of `arith` as Python functions with exact truth, and a tiny
+policy.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ def bundled_model(name: str) -> Path:
     """Return the folder of the bundled model.
 
     Args:
-        name: `policy`, which errs on purpose, by misconception: it writes solutions, and scorers
-            start from it. It has not forgotten arith, so it can start a scorer of both domains.
+        name: `policy`, the only model. It writes solutions, and was trained to err by
+            misconceptions. It still solves problems of `arith`, so scorers of both domains can
+            start from its weights.
 
     Raises:
         ValueError: there is no such model.

@@ -1,10 +1,10 @@
-"""A tiny, bounded interpreter of the Python that solutions of pyarith are written in.
+"""A tiny, bounded interpreter for the subset of Python that pyarith solutions use.
 
-Text from models is hostile, so it is never executed. The text is read a line at a time, and lines
-are statements of a short list: `def`, `for _ in range(...)`, assignments and `return`, over whole
-numbers, with + - * //, the inputs, and helpers that return one operation. Whatever else stands
-there is malformed. A program runs on several inputs at once, so a variable holds a *state*: its
-value on each of them.
+Text from models can be hostile, so Python never executes it. The interpreter reads one line at a
+time. It accepts only `def`, `for _ in range(...)`, assignments and `return`. Expressions consist of
+whole numbers, + - * //, the inputs, and helper functions that return one operation. Any other line
+is malformed. A program runs on several inputs at once, so each variable holds a *state*: one value
+for each input.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from mclabel.core.python_source import parse_python
 
 State = tuple[int, ...]
-"""A quantity's value on each of the inputs."""
+"""Values of a quantity or variable: one value for each input."""
 
 MAX_LINE, MAX_LINES = 200, 200
+"""Maximum characters of a line, and maximum lines of a text."""
 MAX_VALUE = 10**12
 MAX_WORK = 100_000
-"""Largest number of operations on numbers for one text."""
+"""Maximum number of operations on numbers for one text."""
 SOLVE = "solve"
 
 _OPERATIONS: Mapping[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
@@ -35,7 +36,7 @@ _OPERATIONS: Mapping[type[ast.operator], tuple[str, Callable[[int, int], int]]] 
 
 
 class MalformedError(Exception):
-    """Error of a text that is no such program, or goes out of bounds."""
+    """Raised for a text that the interpreter does not accept, or that exceeds its limits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +46,14 @@ class Event:
     kind: str
     """`solve`, `helper`, `operation` (of a helper), `loop`, `assign`, `return`, or `nothing`."""
     state: State = ()
-    """The state that was assigned or returned; the count of a loop."""
+    """State that was assigned or returned. For a loop, its number of turns on each input."""
     op: str = ""
-    """Sign of a helper's operation, or of the one that an assignment outside of loops ends in."""
+    """Operator of a helper, or the outermost operator of an assignment outside of loops; empty for
+    other statements."""
     operands: tuple[State, ...] = ()
-    """States of the operands of that operation."""
+    """States of the two operands of `op` in an assignment; empty for other statements."""
     is_copy: bool = False
-    """True if what was assigned is a variable or a number as it stands."""
+    """True if the assigned expression is only a variable or a number."""
 
 
 @dataclass
@@ -64,13 +66,13 @@ class _Loop:
 
 
 class Machine:
-    """Machine that runs a text line by line on inputs."""
+    """Machine that runs a text line by line, on several inputs at once."""
 
     def __init__(self, inputs: Sequence[Sequence[int]]) -> None:
-        """Begin before the first line.
+        """Prepare a machine that has not read any line.
 
         Args:
-            inputs: inputs of `solve`, all of the same length.
+            inputs: argument lists of `solve`, all of the same length.
         """
         self._inputs = inputs
         self._variables: dict[str, State] = {}
@@ -79,15 +81,15 @@ class Machine:
         self._solve_indent: int | None = None
         self._body_indent: int | None = None
         self._loop: _Loop | None = None
-        self._opened = False  # the line before was a header, which needs a body
+        self._opened = False  # True after a function's header, which needs a body
         self._ended = False
         self._work = self._lines = 0
 
     def feed(self, text: str) -> Iterator[Event]:
-        """Run the whole lines of a text, which go on from those before.
+        """Run further lines, and yield the effect of each statement.
 
         Raises:
-            MalformedError: at the first statement that is not allowed.
+            MalformedError: a statement is not allowed, or exceeds a limit.
         """
         for line in text.split("\n"):
             self._lines += 1
@@ -103,7 +105,7 @@ class Machine:
             return self._define(statement, indent)
         if self._helper is not None:
             return self._operation(statement, indent)
-        self._enter(indent)
+        self._check_indentation(indent)
         match statement:
             case ast.Expr(value=ast.Constant(value=str())) if self._loop is None:
                 return Event(kind="nothing")
@@ -122,7 +124,7 @@ class Machine:
         return self._assign(ast.Assign(targets=[ast.Name(id=name)], value=value))
 
     def _define(self, statement: ast.FunctionDef, indent: int) -> Event:
-        names = _parameters(statement)
+        names = _parameter_names(statement)
         taken = {SOLVE, "range", *self._helpers}
         if indent or self._opened or self._body_indent is not None or self._helper is not None:
             raise MalformedError
@@ -152,8 +154,8 @@ class Machine:
                 return Event(kind="operation", op=sign)
         raise MalformedError
 
-    def _enter(self, indent: int) -> None:
-        """Follow the indentation of a line in `solve`; a loop ends with it."""
+    def _check_indentation(self, indent: int) -> None:
+        """Check the indentation of a line in `solve`, and end the loop if the line is outside."""
         if self._body_indent is None or not indent:
             raise MalformedError
         if self._body_indent < 0:
@@ -193,9 +195,9 @@ class Machine:
             self._variables[name] = self._evaluate(value, self._variables)
         else:
             self._loop.body.append(statement)
-            self._variables = self._repeat(self._loop)
+            self._variables = self._run_loop(self._loop)
             if name not in self._variables:
-                raise MalformedError  # unset where the count is 0
+                raise MalformedError  # the variable is unset for an input with no turns
         return Event(
             kind="assign",
             state=self._variables[name],
@@ -204,8 +206,8 @@ class Machine:
             is_copy=isinstance(value, ast.Name) or _number(value) is not None,
         )
 
-    def _repeat(self, loop: _Loop) -> dict[str, State]:
-        """Return the variables after a loop with the body that it has so far."""
+    def _run_loop(self, loop: _Loop) -> dict[str, State]:
+        """Run a loop with the body lines read so far, and return the variables after it."""
         results: list[dict[str, int]] = []
         for place, count in enumerate(loop.counts):
             variables = {name: state[place : place + 1] for name, state in loop.before.items()}
@@ -220,7 +222,7 @@ class Machine:
         return {name: tuple(result[name] for result in results) for name in everywhere}
 
     def _evaluate(self, node: ast.expr, variables: Mapping[str, State]) -> State:
-        """Return the state of an expression. The length of a line bounds the depth of recursion."""
+        """Return the state of an expression. The maximum line length bounds the recursion depth."""
         width = len(next(iter(variables.values())))
         self._work += width
         if self._work > MAX_WORK:
@@ -252,9 +254,7 @@ class Machine:
 
 
 def run(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
-    """Return the results of `solve` on each of the inputs; None if the text does not return
-    there.
-    """
+    """Return the results of `solve` on all inputs; None if it is malformed or has no `return`."""
     try:
         events = list(Machine(inputs).feed(text))
     except MalformedError:
@@ -263,11 +263,12 @@ def run(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
 
 
 def _statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
-    """Yield the statements of a line, each with its indentation; a body on the line of its header
-    counts as indented.
+    """Yield the indentation, in spaces, and the syntax tree of each statement in a line.
+
+    The body of a header on the same line counts as indented by one more space.
 
     Raises:
-        MalformedError: the line is not Python.
+        MalformedError: the line is not valid Python.
     """
     text = line.strip(" ")
     if not text or text.startswith(("#", "```")):
@@ -284,9 +285,7 @@ def _statements(line: str) -> Iterator[tuple[int, ast.stmt]]:
 
 
 def _parse(text: str) -> tuple[list[ast.stmt], bool]:
-    """Return the statements of a line, and whether it is a header whose body comes on later
-    lines.
-    """
+    """Return the statements of a line, and True if it is a header with its body on later lines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -295,7 +294,7 @@ def _parse(text: str) -> tuple[list[ast.stmt], bool]:
             return parse_python(f"{text}\n pass").body, True
 
 
-def _parameters(statement: ast.FunctionDef) -> list[str]:
+def _parameter_names(statement: ast.FunctionDef) -> list[str]:
     arguments = statement.args
     names = [argument.arg for argument in arguments.args]
     others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)

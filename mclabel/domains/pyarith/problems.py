@@ -1,13 +1,13 @@
-"""Programming problems whose every step can be checked exactly: arith's stories as functions.
+"""Generated programming problems whose every step can be checked exactly.
 
-A problem tells an arith story whose numbers are parameters, and asks for `solve`. The gold is a
-set of hidden tests, as data: `{"fn_name": "solve", "inputs": [[2, 3], ...], "outputs": [6, ...]}`.
-On the inputs of the tests all quantities are valid, and no constant, no parameter and no other
-quantity of the story passes them all.
+A problem is an `arith` story with parameters in place of its numbers. It asks for a function
+`solve` of these parameters. The gold answer is a set of hidden tests in JSON:
+`{"fn_name": "solve", "inputs": [[2, 3], ...], "outputs": [6, ...]}`. All quantities are valid on
+the inputs of the tests. No constant, no parameter and no other quantity passes all tests.
 
-The hidden truth of a problem is a function of its inputs. An arith story whose numbers become
-parameters: every node of its program is then a function of the inputs. Shares that the story tells
-in words (half, a third) stay constants.
+The hidden truth of a problem is a `Function`. It is made from the program of the `arith` story:
+each node becomes a function of the parameters. Fractions that the story states in words (half, a
+third) stay constants.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from mclabel.domains.arith.problems import (
 from mclabel.domains.arith.program import Operation, Program, apply
 
 NUM_TESTS, NUM_EXAMPLES, NUM_STATES = 6, 2, 4
+"""Numbers of hidden tests, of tests given as examples, and of hidden inputs for states."""
 MAX_DRAWS = 4000
-"""Largest number of draws of inputs for one problem; few stories need more, and other
-stories take their place."""
+"""Maximum number of draws of inputs for one problem. The few stories that need more draws are
+discarded."""
 
 
 def generate(
@@ -48,10 +49,10 @@ def generate(
 
     Args:
         count: number of problems.
-        seed: problems are a function of (seed, split, families, num_steps) alone.
-        split: decided by a hash of each problem's text: the three never share a problem.
-        families: families of stories in `arith`, with the same ones kept out of training.
-        num_steps: least and largest number of steps, as in `arith`.
+        seed: random seed. The problems depend only on (seed, split, families, num_steps).
+        split: split of the problems. A hash of the text decides it, so splits share no problem.
+        families: families of stories in `arith`. None takes the families that training uses.
+        num_steps: minimum and maximum steps of the `arith` story, without the answer line.
 
     Returns:
         Problems whose `meta` holds `family`, `num_steps` and `function` (JSON, see
@@ -93,7 +94,7 @@ def generate(
 def stories(
     seed: int, split: Split, families: Sequence[str] | None = None
 ) -> Iterator[tuple[str, Function]]:
-    """Yield texts and functions without end and without tests, for training text."""
+    """Yield an endless sequence of problem texts and functions, without tests, for training."""
     return ((text, function) for text, function, _, _ in _draw_functions(seed, split, families))
 
 
@@ -120,8 +121,9 @@ def _draw_functions(
 
 
 def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
-    """Return the inputs of the tests and of the hidden states, on which no two quantities are the
-    same.
+    """Draw the inputs of the tests, followed by the hidden inputs for states.
+
+    Quantities are pairwise different on either set. None if no such inputs were found.
     """
     drawn: list[Inputs] = []
     for _ in range(MAX_DRAWS):
@@ -130,14 +132,16 @@ def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
             continue
         drawn.append(inputs)
         if len(drawn) == NUM_TESTS + NUM_STATES:
-            if all(_tell_apart(function, p) for p in (drawn[:NUM_TESTS], drawn[NUM_TESTS:])):
+            if all(
+                _are_distinguishable(function, p) for p in (drawn[:NUM_TESTS], drawn[NUM_TESTS:])
+            ):
                 return tuple(drawn)
             drawn.clear()
     return None
 
 
-def _tell_apart(function: Function, inputs: Sequence[Inputs]) -> bool:
-    """Return whether parameters and quantities all differ from each other, and none is constant."""
+def _are_distinguishable(function: Function, inputs: Sequence[Inputs]) -> bool:
+    """Return whether all parameters and quantities are pairwise different, and none is constant."""
     rows = [(*arguments, *_values(function, arguments)) for arguments in inputs]
     columns = list(zip(*rows, strict=True))
     return len(set(columns)) == len(columns) and all(len(set(c)) > 1 for c in columns)
@@ -150,59 +154,61 @@ def _values(function: Function, inputs: Sequence[int]) -> list[int]:
 
 
 PARAMETERS = "pqrstuvwxyz"
-"""Names of the inputs in order of appearance. `a` would be read as an article."""
+"""Names of the parameters, in order of appearance in the story. `a` would look like an article."""
 MAX_QUANTITY = 999
-"""Largest value of a quantity on the drawn inputs; the least is 1."""
+"""Largest value of a quantity on the drawn inputs; the smallest value is 1."""
 
 Inputs = tuple[int, ...]
+"""Arguments of one call of `solve`."""
 
 _NUMBER = re.compile(r"\d+")
 _SUBJECT_AND_VERB = re.compile(r"(?:The )?(\w+) (\w+)")
 _HOLDS = ("has", "is", "hold")
 _NO_NAMES = {"all": "broken"}
-"""Second words of claims that name nothing."""
+"""Variable names that replace the second word of a claim if that word is not a verb."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionNode:
-    """One derived quantity, `left op right`, and the variable that holds it."""
+    """One derived quantity, `left op right`, and the variable that stores it."""
 
     op: Operation
-    """`/` is exact on valid inputs, `//` is the whole-number quotient; both are written `//`."""
+    """Operation: `/` has no remainder on valid inputs, `//` is the whole-number quotient. Solutions
+    write `//` for both."""
     left: str
-    """A parameter (`p`), a constant (`3`) or a node by its index (`#0`)."""
+    """Operand: a parameter (`p`), a constant (`3`) or a node by its 0-based index (`#0`)."""
     right: str
+    """Operand, in the same form as `left`."""
     variable: str
+    """Name of the variable that solutions assign."""
     event: str
-    """The event, as in `mclabel.domains.arith.program.Node`."""
+    """Name of the story's event, as in `mclabel.domains.arith.program.Node`."""
 
     @property
     def needs(self) -> tuple[int, ...]:
-        """Indices of the nodes that are operands."""
+        """0-based indices of the nodes that are operands."""
         return tuple(int(o[1:]) for o in (self.left, self.right) if o.startswith("#"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Function:
-    """The hidden truth of a problem: quantities as functions of the inputs, and the one asked."""
+    """The hidden truth of a problem: all quantities as functions of the inputs, and the target."""
 
     nodes: tuple[FunctionNode, ...]
     target: int
     """Index of the node whose value is returned."""
     story: Inputs
-    """The numbers of the story that it was made from: one for each parameter."""
+    """Numbers of the original `arith` story, one for each parameter."""
     states: tuple[Inputs, ...] = ()
-    """Hidden inputs on which the states of variables are compared."""
+    """Hidden inputs on which the states of variables are compared with those of quantities."""
 
     @property
     def parameters(self) -> str:
-        """Names of the inputs, a letter each."""
+        """Names of the parameters, one letter each."""
         return PARAMETERS[: len(self.story)]
 
     def needed(self) -> list[int]:
-        """Return the indices of the nodes that the target rests on, itself included, in story
-        order.
-        """
+        """Return the indices of the target and of all nodes it needs, in story order."""
         indices = {self.target}
         for index in range(self.target, -1, -1):
             if index in indices:
@@ -210,8 +216,9 @@ class Function:
         return sorted(indices)
 
     def values(self, inputs: Sequence[int]) -> list[int] | None:
-        """Return the value of every node, None where a quantity leaves its range or a share is
-        broken.
+        """Return the value of every node for one call of `solve`.
+
+        The result is None if a value is out of range or a `/` leaves a remainder.
         """
         by_parameter = dict(zip(self.parameters, inputs, strict=True))
         values: list[int] = []
@@ -231,7 +238,7 @@ class Function:
         return values
 
     def to_json(self) -> str:
-        """Return the function as JSON, as `meta` of a problem carries it."""
+        """Return the function as JSON, the form in which a problem's `meta` stores it."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
@@ -247,11 +254,11 @@ class Function:
 
 
 def function_of(problem: Problem) -> tuple[str, Function] | None:
-    """Return an arith problem as a function: its text with parameters, and the hidden truth.
+    """Turn an `arith` problem into a function.
 
     Returns:
-        None where two numbers of the story are the same, or an operand could be either of two
-        quantities.
+        The text with parameters in place of numbers, and the hidden function. None if two numbers
+        of the story are equal, if it has too many numbers, or if an operand is ambiguous.
     """
     numbers = _NUMBER.findall(problem.text)
     if len(set(numbers)) < len(numbers) or len(numbers) > len(PARAMETERS):
@@ -266,7 +273,7 @@ def function_of(problem: Problem) -> tuple[str, Function] | None:
         elif node.needs and node.left == node.right:
             return None
         else:
-            shared = node.op == "/" and node.event != "keep_pile"  # in words: a third
+            shared = node.op == "/" and node.event != "keep_pile"  # divisor in words: a third
             held = {str(program.nodes[index].value): f"#{index}" for index in node.needs}
             operands = [
                 held.get(o) or (o if shared and o == operands[1] else names[o]) for o in operands

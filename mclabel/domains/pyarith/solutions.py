@@ -1,24 +1,24 @@
 """Solutions written from a problem's hidden function, and the exact truth of their steps.
 
-A solution is `def solve(...)`, a statement a node, and `return`. For training, some nodes take
-other forms: a product is a loop that adds, a division goes through a helper. Misreadings are
-arith's (`mclabel.domains.arith.misconceptions`): the same events at the same rates, by the same
-kinds.
+A solution consists of `def solve(...)`, one statement for each node, and `return`. In training
+text, some nodes have other forms: a product can be a loop that adds, and a division can call a
+helper function. Misreadings have the same events, rates and kinds as those of `arith`
+(`mclabel.domains.arith.misconceptions`).
 
-A program is run on a few hidden inputs at once, and every statement is judged as it is reached, by
-what is known up to it:
+The verifier runs a program on a few hidden inputs at once. It judges each statement from this
+statement and the ones before it:
 
-- an assignment is right if the state that it leaves is that of a quantity of the problem, whatever
-  form computes it. To compute a quantity a second time is right only by its own operation: to add
-  what was taken before is a misreading, even if it leads back. Copies of variables, of constants of
-  the problem and of zero, with which sums begin, are right;
-- the header of a loop is right if its count is an operand of a product, and its body if the whole
-  loop leaves a quantity;
-- a helper is right if its operation is one that the problem needs;
-- `return` is right if it returns the quantity asked for. Nothing may follow it.
+- An assignment is right if its result equals a quantity of the problem on all inputs, whatever the
+  expression. If the quantity was computed before, only its own operation is right: to add back an
+  amount that was subtracted is a misreading. Copies of earlier variables, of constants of the
+  problem and of zero are right; sums start from zero.
+- The header of a loop is right if its number of turns is an operand of a product. Its body is right
+  if the whole loop computes a quantity.
+- A helper function is right if the problem needs its operation.
+- `return` is right if it returns the target quantity. Nothing may follow it.
 
-All inputs are drawn so that no two quantities agree on all of them, so a wrong statement cannot
-pass for a right one. Anything that the interpreter does not take is malformed, hence wrong.
+On the hidden inputs, no two quantities agree everywhere, so a wrong quantity is never accepted as
+another one. A statement that the interpreter does not accept is malformed, and therefore wrong.
 """
 
 from __future__ import annotations
@@ -42,38 +42,39 @@ from mclabel.domains.pyarith.interpreter import Event, Machine, MalformedError, 
 from mclabel.domains.pyarith.problems import MAX_QUANTITY, Function
 
 LOOP_RATE = 0.2
-"""Share of products that are written as a loop, in training text."""
+"""Share of products in training text that are written as loops."""
 HELPER_RATE = 0.25
-"""Share of solutions that divide through a helper, in training text."""
+"""Share of solutions in training text that divide by calling a helper function."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """A solution, and what is misread in it."""
+    """A generated solution and its misreadings."""
 
     text: str
     nodes: tuple[int | None, ...]
-    """For each line, the index of the node that is complete with it, None for other lines."""
+    """For each line, the 0-based index of the node that the line completes; None if it completes
+    none."""
     misread: frozenset[int]
-    """Indices of the nodes that were misread. A skipped node has no line."""
+    """0-based indices of the nodes that were misread. A skipped node has no line."""
 
 
 def reference(function: Function) -> str:
-    """Return the solution in its plain form, one statement a node."""
+    """Return the right solution in its plain form, with one statement for each node."""
     return write(function, rng=random.Random(0)).text
 
 
 def write(
     function: Function, *, rng: random.Random, forms: bool = False, strength: float = 0.0
 ) -> Written:
-    """Return a solution in which events are misread at their own rates.
+    """Write a solution in which some nodes of the function are misread, each at its event's rate.
 
-    A misreading that leads out of the range of quantities on the story's own numbers is dropped.
+    An attempt in which a quantity is out of range is discarded; the last attempt misreads nothing.
 
     Args:
-        function: the problem's hidden truth.
-        rng: decides forms and misreadings.
-        forms: whether to write some nodes as loops and calls.
+        function: the problem's hidden function.
+        rng: random generator for forms and misreadings.
+        forms: write some nodes as loops and calls of helpers.
         strength: factor on the rates of misreading; at 0 the solution is right.
     """
     for attempt in range(9):
@@ -109,7 +110,7 @@ def _follow_function(
                 right = rng.choice(others)
             else:
                 left = rng.choice(others)
-        # The exactness of a share is a matter of the story, not of what its reader writes.
+        # Only the story must divide without remainder; solutions always write `//`.
         whole: Operation = "//" if op == "/" else op
         a, b = (values[o] if o in values else int(o) for o in (left, right))
         value = apply(whole, a, b, MAX_QUANTITY)
@@ -117,7 +118,7 @@ def _follow_function(
             return None
         names[index], values[node.variable] = node.variable, value
         loop = forms and op == "*" and rng.random() < LOOP_RATE
-        made = _statements(node.variable, whole, left, right, loop=loop, helper=helper)
+        made = _write_statements(node.variable, whole, left, right, loop=loop, helper=helper)
         lines += [(line, None) for line in made[:-1]] + [(made[-1], index)]
     if not lines:
         return None
@@ -133,7 +134,7 @@ def _follow_function(
     )
 
 
-def _statements(
+def _write_statements(
     name: str, op: Operation, left: str, right: str, *, loop: bool, helper: bool
 ) -> list[str]:
     if loop and name not in (left, right):
@@ -145,13 +146,13 @@ def _statements(
 
 
 class Judge:
-    """The truth of one problem: the states that its statements may leave."""
+    """Verifier of the solutions of one problem."""
 
     def __init__(self, function: Function) -> None:
-        """Compute the states of all quantities.
+        """Compute the states of all quantities on the hidden inputs.
 
         Args:
-            function: the problem's hidden truth, with its hidden inputs.
+            function: the problem's hidden function, with its hidden inputs `states`.
         """
         rows = [function.values(inputs) for inputs in function.states]
         nodes: list[State] = [
@@ -173,10 +174,10 @@ class Judge:
         self._target = nodes[function.target]
 
     def verify(self, steps: Sequence[str]) -> list[StepTruth]:
-        """Return the truth of the steps up to the first wrong one.
+        """Return the truth of each step up to the first wrong step, which is included.
 
         Args:
-            steps: texts of whole lines, which join to the solution.
+            steps: texts of the steps, each of whole lines, in order.
         """
         machine = Machine(self._inputs)
         stated: set[State] = set()
@@ -193,7 +194,7 @@ class Judge:
         return truths
 
     def _is_right(self, event: Event, stated: set[State]) -> bool:
-        """Judge what a statement did; a quantity that it leaves is added to `stated`."""
+        """Return whether a statement is right; add a quantity that it computes to `stated`."""
         match event.kind:
             case "assign":
                 if event.is_copy:
@@ -213,20 +214,23 @@ class Judge:
 
 
 def carries_truth(meta: Mapping[str, str]) -> bool:
-    """Return whether a problem is of this domain. Others may have a field `function` of their
-    own.
+    """Return whether a problem belongs to this domain.
+
+    Other problems may have a `function` field, too, so its content is parsed.
     """
-    return "function" in meta and _judge(meta["function"]) is not None
+    return "function" in meta and _parse_judge(meta["function"]) is not None
 
 
 def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
-    """Return the state of every step: a function that went wrong is not repaired by what follows.
+    """Return the state of every step.
+
+    All steps after the first error are `carried`: later lines cannot repair a function.
 
     Args:
         meta: metadata of a problem that `carries_truth`.
-        steps: texts of whole lines, which join to the solution.
+        steps: texts of the steps, each of whole lines, in order.
     """
-    judge = _judge(meta["function"])
+    judge = _parse_judge(meta["function"])
     assert judge is not None
     truths = judge.verify(steps)
     states: list[StepState] = ["sound" if t is StepTruth.RIGHT else "error" for t in truths]
@@ -235,7 +239,7 @@ def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState
 
 
 @lru_cache(maxsize=64)
-def _judge(text: str) -> Judge | None:
+def _parse_judge(text: str) -> Judge | None:
     try:
         return Judge(Function.from_json(text))
     except (ValueError, KeyError, TypeError, IndexError):

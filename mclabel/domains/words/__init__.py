@@ -1,11 +1,13 @@
-"""Word problems within the reach of a real language model of 135 million parameters.
+"""Word problems that a real language model of 135 million parameters can partly solve.
 
-SmolLM2-135M solves hardly any problem of four steps. A LoRA adapter, which scripts/words_adapter.py
-trains on worked solutions of some templates, brings other templates within its reach.
+SmolLM2-135M alone solves hardly any problem of four steps. A LoRA adapter makes it better at them.
+scripts/words_adapter.py trains the adapter on worked solutions of some templates, and it improves
+the solutions of other templates, too.
 
-Problems have four to six steps, and each has a worked solution in one of several wordings. Every
-template makes a problem from a random generator. Those of `TRAINED` teach the adapter of
-`smollm2:words`; those of `HELD_OUT` are problems of which it has seen neither story nor wording.
+Problems have four to six steps. Each has a worked solution in one of several wordings. A *template*
+is a function that draws a problem with a random generator. The adapter of `smollm2:words` is
+trained on the templates in `TRAINED`. It has seen neither stories nor wordings of those in
+`HELD_OUT`.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from pathlib import Path
 from random import Random
 
 ADAPTER = Path(__file__).parent / "adapter.safetensors"
-"""LoRA weights in bfloat16, as peft names them."""
+"""File of the LoRA weights in bfloat16, with the parameter names of peft."""
 RANK, ALPHA = 4, 16
+"""Rank and scaling numerator of the LoRA adapter."""
 
 
 NAMES = (
@@ -29,18 +32,18 @@ NAMES = (
 
 @dataclass
 class Story:
-    """A problem and its worked solution, as they grow."""
+    """A problem and its worked solution under construction."""
 
     rng: Random
     sentences: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
 
     def add_sentence(self, *wordings: str) -> None:
-        """Add a sentence of the problem, in one of its wordings."""
+        """Add a sentence to the problem, in a randomly drawn wording."""
         self.sentences.append(self.rng.choice(wordings))
 
     def add_step(self, left: int, sign: str, right: int, things: str) -> int:
-        """Add a step that computes `left sign right`, a number of things, and return it."""
+        """Add a step that computes `left sign right`, a number of `things`; return the result."""
         value = {"+": left + right, "-": left - right, "*": left * right}[sign]
         sum_ = f"{left} {sign} {right} = {value}"
         first = not self.steps
@@ -58,7 +61,7 @@ class Story:
         return value
 
     def end(self, question: str, value: int) -> Worked:
-        """Close with the question and its answer."""
+        """Finish the problem with its question, and the solution with its answer."""
         closing = self.rng.choice((f"The answer is {value}.", f"So the answer is {value}."))
         text = " ".join([*self.sentences, question])
         return Worked(problem=text, solution="\n".join([*self.steps, closing]), answer=str(value))
@@ -183,18 +186,19 @@ class Plain:
     """A template that draws its numbers first, states them, and then computes."""
 
     numbers: dict[str, tuple[int, int]]
-    """Least and largest value of each number, by its name, in the order of drawing."""
+    """Smallest and largest value of each number, by its name, in the order of drawing."""
     sentences: tuple[tuple[str, ...], ...]
-    """Wordings of each sentence, formatted with the numbers and `name` and `other`."""
+    """Alternative wordings of each sentence. They are formatted with the numbers, and with the
+    people `name` and `other`."""
     steps: tuple[tuple[str, str, str, str], ...]
-    """Left operand, sign, right operand and counted things of each step. An operand is a number, or
-    `#` and the index of an earlier step."""
+    """Left operand, sign, right operand and counted things of each step. An operand is the name of
+    a number, or `#` and the 0-based index of an earlier step."""
     question: str
     people: int = 0
     """Number of people in the story, up to 2."""
 
     def __call__(self, rng: Random) -> Worked:
-        """Draw a problem."""
+        """Draw a problem with its worked solution."""
         story = Story(rng)
         names = [rng.choice(NAMES)] if self.people == 1 else rng.sample(NAMES, self.people)
         values = {name: rng.randint(*bounds) for name, bounds in self.numbers.items()}
@@ -472,13 +476,13 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
 
 
 def generate(count: int, *, seed: int, held_out: bool) -> list[Worked]:
-    """Draw `count` distinct problems with worked solutions, the templates in turn.
+    """Draw `count` distinct problems with worked solutions, taking the templates in turn.
 
     Args:
-        count: number of problems, 1,000 at most: any template has more than its share of them.
-        seed: problems are a function of (seed, held_out) and their number alone.
-        held_out: held out of templates that the adapter has not seen, or of those it was
-            trained on.
+        count: number of problems, at most 1,000. Every template has enough distinct problems for
+            this number.
+        seed: random seed. The problems depend only on (seed, held_out, count).
+        held_out: True takes the templates of `HELD_OUT`, False those of `TRAINED`.
     """
     by_name = HELD_OUT if held_out else TRAINED
     templates = list(by_name)

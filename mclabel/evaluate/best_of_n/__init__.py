@@ -1,1 +1,1 @@
-"""`mclabel eval best-of-n`: choosing one of N solutions by a scorer."""
+"""`mclabel eval best-of-n`: measures how well scorers choose one of N solutions."""

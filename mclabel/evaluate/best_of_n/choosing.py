@@ -1,9 +1,9 @@
-"""Choosing one answer among N samples of a problem, by every method: how often it is right.
+"""Computes the probability that an answer chosen among N samples of a problem is right, by method.
 
-From M samples, accuracy at N <= M is the mean over all subsets of size N, an unbiased estimate of
-what N fresh samples would give. For `random`, `pass` (Chen et al., arXiv 2107.03374) and choosing
-by the highest score it is computed exactly from ranks; for votes it is the mean over random
-subsets, which all votes share. Ties are broken evenly.
+With M samples, the accuracy at N <= M is the mean over all subsets of size N. It is an unbiased
+estimate of the accuracy with N new samples. For `random`, `pass` (Chen et al., arXiv 2107.03374)
+and the highest score, it is computed exactly from ranks. For votes it is the mean over random
+subsets, which are the same for all votes. Ties are broken at random with equal probabilities.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_SUBSETS = 100
+"""Number of random subsets over which the accuracy of votes is averaged."""
 MAJORITY, RANDOM, PASS = "majority", "random", "pass"
 
 
 def scorer_of(method: str) -> str:
-    """Return the scorer that a method goes by: `likelihood:NAME`, or its name."""
+    """Return the name of the scorer that a method uses, such as `likelihood:NAME` or `NAME`."""
     if method.startswith("likelihood:"):
         return method.rpartition(":")[0]
     return method.removeprefix("vote:").split(":")[0]
@@ -33,18 +34,20 @@ class ProblemSamples:
 
     problem_id: str
     keys: tuple[int | str | None, ...]
-    """Answers, equal where they mean the same; None gives no answer and no vote."""
+    """Keys of the samples' answers. Equivalent answers have equal keys. A sample without an answer
+    has the key None and no vote."""
     right: tuple[bool, ...]
+    """Flags of the samples: True if the sample is right."""
     scores: Mapping[str, tuple[float, ...]]
     """Scores of the samples by name of the scorer; the highest is chosen."""
     weights: Mapping[str, tuple[float, ...]]
     """Weights of the samples for weighted votes, >= 0, by name of the scorer."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Group of the problem by kind: level, family, ..."""
+    """Group of the problem by kind, such as level or family."""
 
 
 def method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
-    """Return the chance of a right answer by each method, choosing from `size` of the samples."""
+    """Return the probability of a right answer by method, when choosing among `size` samples."""
     num_right, num_samples = sum(problem.right), len(problem.right)
     result = {
         RANDOM: num_right / num_samples,
@@ -124,25 +127,27 @@ def pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
 
 
 def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.bool_]:
-    """Return random subsets [subsets, samples]; the only one at full size."""
+    """Return masks of random subsets, [subsets, samples]; at full size only one mask."""
     if size == num_samples:
         return np.ones((1, num_samples), dtype=bool)
-    return _orders(num_samples, seed) < size
+    return _random_ranks(num_samples, seed) < size
 
 
 @lru_cache(maxsize=1)
-def _orders(num_samples: int, seed: int) -> NDArray[np.int64]:
-    """Return random orders of the samples [subsets, samples], the same for every size of
-    subsets.
-    """
+def _random_ranks(num_samples: int, seed: int) -> NDArray[np.int64]:
+    """Return random ranks of the samples, [subsets, samples]; subsets of all sizes use them."""
     return np.random.default_rng(seed).random((NUM_SUBSETS, num_samples)).argsort(1)
 
 
 def _share_right(
     votes: NDArray[np.float64], count: NDArray[np.float64], right: NDArray[np.bool_]
 ) -> float:
-    """Return the mean over subsets of the share of right answers among those with the most
-    votes.
+    """Return the mean over subsets of the share of right answers among the answers with most votes.
+
+    Args:
+        votes: total weight of each answer in each subset, [subsets, answers].
+        count: number of samples with each answer in each subset, [subsets, answers].
+        right: whether each answer is right, [answers].
     """
     votes = np.where(count > 0, votes, -1.0)  # an answer that is not in the subset has no chance
     top = votes >= votes.max(1, keepdims=True) - 1e-12

@@ -24,43 +24,46 @@ class BestOfNConfig(Settings):
     out: Annotated[str, OPERATIONAL]
     """Output folder."""
     problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
-    """Reader of the problems; by default it follows from `source`."""
+    """Reader of the problems. The default reader is chosen by `source`."""
     exclude: list[str] = Field([])
-    """Runs of `mclabel label` that the scorers were trained on, whose problems are left out."""
+    """Runs of `mclabel label` on which the scorers were trained. Their problems are left out."""
     split: StepSplitter = StepSplitter()
-    """Place where the steps of the sampled solutions end: as in the labels that the scorers
-    were trained on.
+    """Splitting of the sampled solutions into steps. It should be the same as in the labels on
+    which the scorers were trained.
     """
     policy: PolicySettings = PolicySettings()
     checker: CheckerField = Field(default_factory=default_checker)
-    """Checker, which grades completions against the gold answer."""
+    """Checker that grades completions against the gold answer."""
     samples: Annotated[
         int, at_most(MAX_SAMPLES, "all of a problem's are held in memory together")
     ] = Field(16, ge=1)
-    """Solutions sampled for each problem: the largest N."""
+    """Number of solutions per problem, which is the largest N."""
     run: str | None = None
-    """Run of `mclabel label`, or `out` of an earlier best-of-N, whose solutions are used."""
+    """Run of `mclabel label`, or `out` of an earlier best-of-N evaluation, whose solutions are used
+    instead of new samples; null samples solutions."""
     scorers: dict[str, str | ScorerSettings] = Field({})
     """PRMs and ORMs to compare, as NAME: FOLDER, or NAME: {prm: FOLDER, format: qwen}."""
     likelihood: dict[str, str] = Field({})
     """Language models whose likelihood is the score, as NAME: MODEL."""
     references: list[str] = Field([])
-    """Names among `scorers` and `likelihood` that are shown apart, such as a stronger model."""
+    """Names among `scorers` and `likelihood` that are shown apart as references, such as a stronger
+    model."""
     trust_remote_code: Annotated[list[str], RUNS_CODE] = Field([])
     """Names among `scorers` and `likelihood` whose own Python code may run (command line only)."""
     aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)
     """Aggregations of a PRM's step scores; each is evaluated."""
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
-    """CPU threads of the scorers; null: one per core."""
+    """Number of CPU threads of the scorers; null means one per core."""
     seed: Seed = 0
     """Random seed."""
     block_problems: Annotated[
         int, at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole")
     ] = Field(8, ge=1)
-    """Problems in a block, the unit of work."""
+    """Number of problems per block. A block is the unit of work that one engine leases and commits.
+    """
     ray: RayConfig = RayConfig()
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first unusable row or problem, instead of leaving it out."""
+    """Stop at the first unusable row or problem instead of skipping it."""
 
     @rule
     def _trust_is_given_by_name(self) -> str | None:

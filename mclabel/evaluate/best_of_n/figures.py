@@ -1,8 +1,9 @@
-"""Best-of-N: how good an answer is chosen from N sampled ones, by method, N and kind of problem.
+"""Computes the accuracy of choosing one of N sampled answers, by method, N and kind of problem.
 
-Accuracies of single problems come from `choosing`; here they become means with bands, differences
-between methods, and a look at where more samples make the choice worse. The bootstrap draws
-problems with all their samples, so its bands hold both the choice of problems and that of samples.
+`choosing` computes the accuracies on single problems. This module computes their means with
+intervals, the differences between methods, and whether more samples make the choice worse. The
+bootstrap draws problems with all their samples. So its intervals include the randomness of both
+problems and samples.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ Accuracy = dict[str, dict[int, Estimate]]
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Accuracy of one method less that of another, problem by problem."""
+    """Mean accuracy of one method minus that of another, paired by problem."""
 
     value: float
     low: float
+    """Lower end of the 95% interval."""
     high: float
+    """Upper end of the 95% interval."""
     p_value: float
-    """Two-sided, of no difference, by the same bootstrap: at least 1 / (resamples + 1)."""
+    """Two-sided p-value of no difference, by the same bootstrap; at least 1 / (resamples + 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +54,19 @@ class OverOptimisation:
     """Accuracy of a scorer at its best N, compared with that at the largest N."""
 
     best_size: int
-    """N of its highest accuracy. Chosen on these problems: the fall from it is a little overstated
-    on others."""
+    """N with the highest accuracy. It is chosen on the same problems, so the fall from it is a
+    little larger than on other problems."""
     best: float
+    """Accuracy at the best N."""
     last: float
     """Accuracy at the largest N."""
     fall: Difference
-    """Accuracy at the largest N less the best; 0 where they are the same."""
+    """Accuracy at the largest N minus that at the best N; 0 if both are the same N."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupAccuracy:
-    """Accuracies on problems of one kind."""
+    """Accuracies on one group of problems."""
 
     num_problems: int
     accuracy: Accuracy
@@ -76,17 +80,17 @@ class BestOfN:
     num_samples: int
     accuracy: Accuracy
     differences: dict[int, dict[str, dict[str, Difference]]]
-    """For each N, difference of the first method less the second, for every pair of methods."""
+    """Accuracy of the first method minus that of the second, by N and pair of methods."""
     pair_accuracy: dict[str, Estimate]
-    """Within a problem, of all pairs of a right and a wrong sample: how often the right one
-    scores higher; mean over problems that have both."""
+    """Share of the pairs of a right and a wrong sample of a problem in which the right sample
+    scores higher, by scorer. It is the mean over problems that have both kinds of samples."""
     over_optimisation: dict[str, OverOptimisation]
     """Over-optimisation by scorer."""
     groups: dict[str, dict[str, GroupAccuracy]]
-    """For each kind and group, the problems' metadata, and fifths by pass rate, which is
-    measured on the same samples."""
+    """Accuracies by kind and group of problems. The kinds are metadata of the problems, and fifths
+    by pass rate, which is measured on the same samples."""
     references: tuple[str, ...] = ()
-    """Scorers that are not available in practice. Their results are shown apart from the others."""
+    """Scorers that are not available in practice. Their results are shown separately."""
 
     def less(self, method: str, other: str, size: int) -> Difference | None:
         """Return the accuracy of a method minus that of another; None if both are the same."""
@@ -107,15 +111,15 @@ def best_of_n(
     """Measure every method for N = 1, 2, 4, ... up to the number of samples.
 
     Args:
-        problems: all with the same number of samples and the same scorers.
+        problems: problems with the same number of samples and the same scorers.
         seed: seed of the subsets and of the bootstrap.
-        references: scorers that are listed apart as references.
+        references: scorers that are listed separately as references.
 
     Raises:
-        ValueError: no problems, or numbers of samples differ.
+        ValueError: there are no problems, or their numbers of samples differ.
     """
     if not problems or len({len(p.keys) for p in problems}) != 1:
-        raise ValueError("need at least one problem, and as many samples of each")
+        raise ValueError("need at least one problem, and the same number of samples of each")
     problems = with_pass_rate(problems)
     num_samples = len(problems[0].keys)
     sizes = [2**i for i in range(num_samples.bit_length()) if 2**i < num_samples] + [num_samples]
@@ -144,7 +148,7 @@ def best_of_n(
         },
         groups={
             kind: {
-                name: _group(table, [p.groups.get(kind) == name for p in problems], seed)
+                name: _group_accuracy(table, [p.groups.get(kind) == name for p in problems], seed)
                 for name in names
             }
             for kind, names in kinds_of(problems).items()
@@ -154,8 +158,9 @@ def best_of_n(
 
 
 def with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
-    """Return the problems with the fifth that each falls in; equal pass rates fall in the same
-    one.
+    """Return the problems with their fifth by pass rate as a group.
+
+    Problems with equal pass rates are in the same fifth.
     """
     rates = np.array([sum(p.right) / len(p.right) for p in problems])
     fifths = np.searchsorted(np.quantile(rates, [0.2, 0.4, 0.6, 0.8]), rates, side="left")
@@ -166,7 +171,7 @@ def with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
 
 
 def kinds_of(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
-    """Return the groups of every kind that divides the problems."""
+    """Return the names of groups by kind, for the kinds that divide the problems."""
     by_kind = groups_by_key(
         problems,
         lambda problem: problem.groups,
@@ -179,7 +184,7 @@ def kinds_of(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
     return kinds
 
 
-def _group(
+def _group_accuracy(
     table: Mapping[str, Mapping[int, NDArray[np.float64]]], inside: Sequence[bool], seed: int
 ) -> GroupAccuracy:
     chosen = np.array(inside)
@@ -222,8 +227,8 @@ def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64])
     """Return the mean of differences, with its interval.
 
     Args:
-        values: accuracy of one method less that of another [problems].
-        weights: weights of the resamples [resamples, problems].
+        values: accuracy of one method minus that of another, [problems].
+        weights: weights of the problems in each resample, [resamples, problems].
     """
     means = weights @ values / len(values)
     low, high = interval(means, len(values))
@@ -242,8 +247,8 @@ def over_optimisation_of(
     """Return the accuracy at the best N, compared with that at the largest N.
 
     Args:
-        by_size: accuracy by N [problems].
-        weights: weights of the resamples [resamples, problems].
+        by_size: accuracies on the problems, [problems], by N.
+        weights: weights of the problems in each resample, [resamples, problems].
     """
     best = max(by_size, key=lambda size: by_size[size].mean())
     last = max(by_size)

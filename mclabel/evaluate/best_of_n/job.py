@@ -1,4 +1,4 @@
-"""A best-of-N evaluation from its configuration."""
+"""Runs a best-of-N evaluation from its configuration."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from mclabel.run.tally import JobState
 from mclabel.show.figures import save_plot
 
 MAX_FOOLED = 10
-"""Shown of each scorer."""
+"""Maximum number of fooled choices per scorer in a report."""
 MAX_TEXT = 2000
-"""Characters shown of a problem or a solution."""
+"""Maximum number of characters of a problem or a solution in a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +53,12 @@ class Fooled:
     problem_id: str
     problem: str
     answer: str
+    """Gold answer of the problem."""
     chosen: str
+    """Wrong solution with the highest score."""
     score: float
     right: str
-    """The right solution that scored highest."""
+    """Right solution with the highest score among right solutions."""
     right_score: float
 
 
@@ -68,27 +70,27 @@ class BestOfNReport:
     num_excluded: int
     """Number of problems left out because scorers were trained on them."""
     num_rejected: int
-    """Number of rows and problems of which no solutions were sampled; `samples/rejects.jsonl` has
+    """Number of rows and problems for which no solutions were sampled; `samples/rejects.jsonl` has
     the reasons."""
     num_too_few: int
-    """Number of problems left out because the run has fewer solutions of them than `samples`."""
+    """Number of problems left out because the run has fewer than `samples` solutions of them."""
     num_unscored: int
-    """Number of samples that some scorer cannot score (no steps, or too long); they are chosen
-    last."""
+    """Number of samples that some scorer cannot score, because they have no steps or are too long.
+    Such samples are chosen last."""
     fooled: dict[str, list[Fooled]]
-    """For each scorer, the problems on which its choice was most clearly wrong, those with the
-    widest score gap first."""
+    """Problems on which the scorer's choice was most clearly wrong, by scorer. Problems with the
+    widest score gap come first."""
     num_fooled: dict[str, int]
-    """For each scorer, the number of problems on which it chose a wrong sample although a right one
-    existed."""
+    """Number of problems on which the scorer chose a wrong sample although a right sample existed,
+    by scorer."""
     num_right: int
     """Number of samples that are right."""
     num_ungraded: int
-    """Number of samples without a verdict, which count as not right."""
+    """Number of samples without a verdict, which do not count as right."""
 
     @property
     def no_result(self) -> str | None:
-        """Reason why no methods differ; None if they do."""
+        """Message that the evaluation cannot compare methods; None if it can."""
         total = self.result.num_problems * self.result.num_samples
         if self.num_ungraded == total:
             return f"none of the {total:,} samples could be graded, so nothing was measured"
@@ -103,29 +105,32 @@ def best_of_n(
     on_state: Callable[[JobState], None],
     on_score: Callable[[str, int, int], None],
 ) -> BestOfNReport:
-    """Sample or read solutions, score them, measure every method; resumes.
+    """Sample or read solutions, score them, and measure every method.
 
-    Writes `samples/` (a labelling run without rollouts), `scores/`, `best_of_n.json`,
-    `provenance.json` and the plot as PNG and SVG under `out`.
+    Write `samples/` (a labelling run without rollouts), `scores/`, `best_of_n.json`,
+    `provenance.json` and the plot as PNG and SVG into `out`. An interrupted evaluation is resumed.
 
     Args:
         config: configuration of the comparison.
-        on_state: called with the state of the sampling job.
-        on_score: called with a scorer's name, its number of scored solutions, and their total.
+        on_state: function that is called with the state of the sampling job.
+        on_score: function that is called with a scorer's name, its number of scored solutions, and
+            the number of all solutions.
     """
     _check_config(config)
     num_rejected = 0
     if config.run is None:
-        run = _samples_of(config.out)
+        run = _samples_folder(config.out)
         num_rejected = label(_sampling(config, run), on_state).num_rejected
     else:
-        run = _run_at(config.run)
-    excluded_texts = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
+        run = _locate_run(config.run)
+    excluded_texts = {
+        _comparable_text(row) for other in config.exclude for row in read_labels(Store(other))
+    }
     by_problem, too_few = _read_samples(run, config.samples, strict=config.strict)
-    fresh = [rows for rows in by_problem if _text(rows[0]) not in excluded_texts]
+    fresh = [rows for rows in by_problem if _comparable_text(rows[0]) not in excluded_texts]
     if not fresh:
         raise DataError(
-            f"exclude: all {len(by_problem)} problems are in the runs that it names, so none is "
+            f"exclude: all {len(by_problem)} problems are in the excluded runs, so no problem is "
             "left to evaluate. Give other problems"
         )
     samples, num_unscored = _score_samples(config, fresh, on_score)
@@ -157,13 +162,13 @@ def best_of_n(
     return report
 
 
-def _samples_of(out: str) -> str:
+def _samples_folder(out: str) -> str:
     return f"{out.rstrip('/')}/samples"
 
 
-def _run_at(place: str) -> str:
-    """Return the run at a place: itself, or the samples of an earlier best-of-N there."""
-    samples, store = _samples_of(place), Store(place)
+def _locate_run(place: str) -> str:
+    """Return the location of a run: the place itself, or the samples of a best-of-N run there."""
+    samples, store = _samples_folder(place), Store(place)
     has_samples = store.read(MANIFEST) is None and store.read(f"samples/{MANIFEST}") is not None
     return samples if has_samples else place
 
@@ -171,11 +176,14 @@ def _run_at(place: str) -> str:
 def _read_samples(
     run: str, count: int, *, strict: bool
 ) -> tuple[list[list[LabeledSolution]], list[str]]:
-    """Return the first `count` solutions of every problem of a run, and problems that have fewer,
-    by id.
+    """Return the first `count` solutions of each problem of a run.
+
+    Returns:
+        Solutions by problem, and the ids of problems with fewer than `count` solutions, which are
+        left out.
 
     Raises:
-        DataError: no problem has as many or, if `strict`, some problem has fewer.
+        DataError: all problems have too few solutions. With `strict`, also if a single problem has.
     """
     by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
     for row in read_labels(Store(run)):
@@ -193,27 +201,27 @@ def _read_samples(
 
 
 def _check_config(config: BestOfNConfig) -> None:
-    """Find what is wrong before anything is sampled."""
+    """Raise an error if the configuration has a fault, before anything is sampled."""
     from mclabel.prm.scoring.score import PRM
 
     check_places(config.out, BEST_OF_N)
     if config.run is None:
-        check_places(_samples_of(config.out), RUN)
+        check_places(_samples_folder(config.out), RUN)
     if both := sorted(set(config.scorers) & set(config.likelihood)):
         raise ConfigError(
             f"names must be unique, but scorers and likelihood both contain {', '.join(both)}. "
-            "Rename one of each"
+            "Rename it in one of the two"
         )
     names = {*config.scorers, *config.likelihood}
     if unknown := sorted(set(config.trust_remote_code) - names):
         raise ConfigError(
-            f"trust_remote_code={unknown}: must be among the names of scorers and likelihood, "
-            f"{', '.join(sorted(names)) or 'of which there are none'}"
+            f"trust_remote_code={unknown}: must be among the names of scorers and likelihood: "
+            f"{', '.join(sorted(names)) or 'there are none'}"
         )
     if unknown := sorted(set(config.references) - names):
         raise ConfigError(
-            f"references={unknown}: must be among the names of scorers and likelihood, "
-            f"{', '.join(sorted(names)) or 'of which there are none'}"
+            f"references={unknown}: must be among the names of scorers and likelihood: "
+            f"{', '.join(sorted(names)) or 'there are none'}"
         )
     for name in config.scorers:
         chosen = config.scorer(name)
@@ -230,7 +238,7 @@ def _check_config(config: BestOfNConfig) -> None:
             trust_remote_code=name in config.trust_remote_code,
             key=key,
         )
-    for other in [*config.exclude, *([_run_at(config.run)] if config.run else [])]:
+    for other in [*config.exclude, *([_locate_run(config.run)] if config.run else [])]:
         next(read_labels(Store(other)))
 
 
@@ -251,7 +259,7 @@ def _sampling(config: BestOfNConfig, run: str) -> LabelConfig:
     )
 
 
-def _text(row: LabeledSolution) -> str:
+def _comparable_text(row: LabeledSolution) -> str:
     return " ".join(row.problem.text.split()).casefold()
 
 
@@ -260,7 +268,7 @@ def _score_samples(
     problems: Sequence[Sequence[LabeledSolution]],
     on_score: Callable[[str, int, int], None],
 ) -> tuple[list[ProblemSamples], int]:
-    """Return samples with the scores of every scorer, and how many could not be scored."""
+    """Return samples with the scores of every scorer, and the number of unscored samples."""
     rows = [row for samples in problems for row in samples]
     cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
     scores: dict[str, list[float]] = {}
@@ -309,7 +317,10 @@ def _step_scores(
     config: BestOfNConfig,
     on_progress: Callable[[int, int], None],
 ) -> tuple[dict[int, list[float]], bool]:
-    """Return step scores by the number of the row, without unknown ones, and whether an ORM's."""
+    """Return the step scores by index of the row, and whether the scorer is an ORM.
+
+    Rows without scores are left out.
+    """
     from mclabel.prm.scoring.aggregate import check_scores
     from mclabel.prm.scoring.manifest import model_folder
     from mclabel.prm.scoring.score import PRM
@@ -321,7 +332,7 @@ def _step_scores(
         prm = PRM.load(
             settings.prm, threads=config.threads, trust_remote_code=settings.trust_remote_code
         )
-        is_orm, encoded = prm.manifest.kind == "orm", _encoded(rows, prm.encoder)
+        is_orm, encoded = prm.manifest.kind == "orm", _encode_rows(rows, prm.encoder)
         scored = cache.scores(prm, model_folder(settings.prm), list(encoded.values()), on_progress)
     else:
         with code_allowed_by(f"trust_remote_code=[{name}]"):
@@ -331,11 +342,11 @@ def _step_scores(
             for number, row in enumerate(rows):
                 steps = [step.text for step in row.solution.steps]
                 with suppress(DataError):  # no steps, or too long
-                    encoded[number] = scorer.encode(row.problem.text, steps, _place(row))
+                    encoded[number] = scorer.encode(row.problem.text, steps, _solution_label(row))
             scored = cache.scores_of_format(scorer, settings, list(encoded.values()), on_progress)
         finally:
             close_scorer(scorer)
-    check_scores(settings.prm, scored, [_place(rows[number]) for number in encoded])
+    check_scores(settings.prm, scored, [_solution_label(rows[number]) for number in encoded])
     pairs = zip(encoded, scored, strict=True)
     return {
         n: step_scores for n, step_scores in pairs if not isinstance(step_scores, UnscoredError)
@@ -349,7 +360,7 @@ def _likelihoods(
     config: BestOfNConfig,
     on_progress: Callable[[int, int], None],
 ) -> dict[int, Sequence[float]]:
-    """Return sum and minimum of a language model's likelihoods, by the number of the row."""
+    """Return the sum and minimum of a language model's step likelihoods, by index of the row."""
     from mclabel.prm.scoring.aggregate import check_scores
     from mclabel.prm.scoring.reading import LikelihoodScorer
 
@@ -361,13 +372,13 @@ def _likelihoods(
         trust_remote_code=name in config.trust_remote_code,
         key=f"likelihood.{name}",
     )
-    encoded = _encoded(rows, scorer.encoder)
+    encoded = _encode_rows(rows, scorer.encoder)
     pairs = scorer.likelihoods(cache.readings(scorer.network, list(encoded.values()), on_progress))
-    check_scores(model, pairs, [_place(rows[number]) for number in encoded])
+    check_scores(model, pairs, [_solution_label(rows[number]) for number in encoded])
     return dict(zip(encoded, pairs, strict=True))
 
 
-def _place(row: LabeledSolution) -> str:
+def _solution_label(row: LabeledSolution) -> str:
     return f"problem {row.problem.id}, solution {row.solution.sample_index}"
 
 
@@ -376,8 +387,9 @@ def _find_fooled(
     samples: Sequence[ProblemSamples],
     problems: Sequence[Sequence[LabeledSolution]],
 ) -> list[Fooled]:
-    """Return the problems on which a scorer prefers a wrong sample to all right ones, widest gap
-    first.
+    """Return the problems on which a scorer prefers a wrong sample to all right samples.
+
+    Problems with the widest score gap come first.
     """
     fooled = []
     for problem_samples, rows in zip(samples, problems, strict=True):
@@ -401,13 +413,21 @@ def _find_fooled(
 
 
 def _best_sample(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:
-    """Return the highest-scoring sample that is right, or that is wrong."""
+    """Return the index of the best-scored right (or wrong) sample; None if there is none.
+
+    Args:
+        scores: scores of the samples.
+        right: whether each sample is right.
+        flag: True for right samples, False for wrong ones.
+    """
     among = [i for i, r in enumerate(right) if r is flag]
     return max(among, key=lambda i: scores[i], default=None)
 
 
-def _encoded(rows: Sequence[LabeledSolution], encoder: StepEncoder) -> dict[int, EncodedSolution]:
-    """Return those of the solutions that can be encoded, by the number of the row."""
+def _encode_rows(
+    rows: Sequence[LabeledSolution], encoder: StepEncoder
+) -> dict[int, EncodedSolution]:
+    """Return the encoded solutions by index of the row, without rows that cannot be encoded."""
     by_text: dict[tuple[str, str], EncodedSolution] = {}
     encoded = {}
     for number, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Scores kept from one evaluation to its resumption, and from one scorer to the next."""
+"""Caches scores in files, so that a resumed evaluation and similar scorers reuse them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mclabel.core.errors import DataError
-from mclabel.core.plain_files import check_plain, write_whole
+from mclabel.core.plain_files import check_plain, write_atomically
 from mclabel.core.seeds import content_id
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.scoring.aggregate import UnscoredError
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 class ScoreCache:
-    """A file for each model and set of solutions."""
+    """Cache of scores, with one file for each model and set of solutions."""
 
     def __init__(self, folder: Path, *, threads: int | None) -> None:
-        """Keep scores in a folder.
+        """Use a folder for the files of the cache.
 
         Args:
             folder: folder of the files.
-            threads: threads of models on a CPU; None for one a core.
+            threads: number of threads of models on a CPU; None means one per core.
         """
         self._folder, self._threads = folder, threads
 
@@ -43,13 +43,14 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[list[float]]:
-        """Return the step scores by a PRM. Heads on one frozen body share the pass through it.
+        """Return the step scores by a PRM. PRMs on the same frozen body share its forward pass.
 
         Args:
             prm: the loaded PRM.
-            folder: folder of its weights.
-            encoded: the encoded solutions to score.
-            on_progress: called with the number of distinct solutions scored, and their total.
+            folder: folder of the PRM's weights.
+            encoded: encoded solutions that are scored.
+            on_progress: function that is called with the number of scored and of all distinct
+                solutions.
         """
         from mclabel.prm.scoring.manifest import scorer_fingerprint
         from mclabel.prm.scoring.reading import read_body, score_readings
@@ -75,10 +76,11 @@ class ScoreCache:
         Args:
             scorer: the loaded scorer.
             settings: settings of the scorer.
-            encoded: the encoded solutions to score.
-            on_progress: called with the number of distinct solutions scored, and their total.
+            encoded: encoded solutions that are scored.
+            on_progress: function that is called with the number of scored and of all distinct
+                solutions.
         """
-        from mclabel.judge.generative import GenerativePRM, known_prm
+        from mclabel.judge.generative import GenerativePRM, prm_identity
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[list[float] | str]:
             if isinstance(scorer, GenerativePRM):
@@ -90,7 +92,7 @@ class ScoreCache:
                 for step_scores in results
             ]
 
-        identity = {**settings.identity(), **known_prm(settings)}
+        identity = {**settings.identity(), **prm_identity(settings)}
         kept = self._cached_results(f"scores {content_id(identity)}", encoded, compute)
         return [
             UnscoredError(step_scores) if isinstance(step_scores, str) else step_scores
@@ -118,7 +120,13 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         compute: Callable[[Sequence[EncodedSolution]], list[T]],
     ) -> list[T]:
-        """Return the results of `compute` for the distinct solutions, computed now or before."""
+        """Return the results of `compute` for solutions, from the cache if it has them.
+
+        Args:
+            computation: text that identifies the computation and its model.
+            encoded: encoded solutions; equal ones are computed once.
+            compute: function that returns a result for each distinct solution.
+        """
         distinct = list(dict.fromkeys(encoded))
         key = _cache_key(computation, distinct)
         path = self._folder / f"{key}.json"
@@ -127,15 +135,13 @@ class ScoreCache:
             results: list[T] = kept
         else:
             results = compute(distinct)
-            write_whole(path, json.dumps(results).encode())
+            write_atomically(path, json.dumps(results).encode())
         result_of = dict(zip(distinct, results, strict=True))
         return [result_of[solution] for solution in encoded]
 
 
 def _read_scores(path: Path) -> list[Any] | None:
-    """Return the content of a file of scores; None if it is missing or damaged, and has to be
-    computed.
-    """
+    """Return the content of a file of scores; None if the file is missing or damaged."""
     check_plain(path, DataError)
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))

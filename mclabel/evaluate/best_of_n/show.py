@@ -1,4 +1,4 @@
-"""The tables and the plot of `mclabel eval best-of-n`."""
+"""Makes the tables and the plot of `mclabel eval best-of-n`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mclabel.evaluate.best_of_n.figures import Accuracy, BestOfN, Difference, is
 from mclabel.evaluate.grouping import FEW
 from mclabel.show.figures import WIDTH, Grid, Plot, Series
 
-NAMED = {MAJORITY: "majority vote"}
+NAMED = {MAJORITY: "majority vote", "likelihood:policy:sum": "the policy's likelihood"}
 """Names of methods in conclusions."""
 NUM_SHOWN = 3
-"""Scorers beside each other."""
+"""Maximum number of scorers in the table of groups."""
 
 
 def best_of_n_grid(
@@ -24,9 +24,10 @@ def best_of_n_grid(
     """Return a table of accuracy by method and N, differences at the largest N, and pair accuracy.
 
     Args:
-        result: the comparison; its references come last.
-        names: the methods that are shown, and what they are called; all by their own names if None.
-        against: methods that the others are compared with.
+        result: results of the comparison. References are shown last.
+        names: displayed names of the methods that are shown; None shows all methods by their own
+            names.
+        against: methods with which the others are compared.
     """
     shown_as = {method: method for method in result.accuracy} if names is None else names
     ranks = {m: 2 if m == PASS else int(is_reference(m, result.references)) for m in shown_as}
@@ -54,13 +55,13 @@ def best_of_n_grid(
     references = [shown_as[method] for method, rank in ranks.items() if rank == 1]
     has_vote = any(name.startswith("vote:") for name in shown_as.values())
     note = (
-        "pairs: of a right and a wrong sample of one problem, how often the right one scores "
-        "higher."
+        "pairs: share of pairs of a right and a wrong sample of one problem in which the right one "
+        "scores higher."
         + (" vote: majority weighted by the scorer." if has_vote else "")
-        + (" pass: some of the N is right." if PASS in shown_as else "")
+        + (" pass: at least one of the N samples is right." if PASS in shown_as else "")
         + (f" Upper references: {', '.join(references)}." if references else "")
     )
-    # The conclusion is about a trained scorer: a PRM, where one is shown.
+    # The conclusion is about a trained scorer, preferably a PRM.
     trained = [m for m in shown_as if m in result.pair_accuracy and not ranks[m]]
     trained = [m for m in trained if not m.startswith("likelihood:")]
     mine = next((m for m in trained if m.startswith("prm")), next(iter(trained), None))
@@ -84,7 +85,10 @@ def best_of_n_grid(
 
 
 def difference_words(name: str, other: str, difference: Difference, num_problems: int) -> str:
-    """Say whether one choice is better than another: only where the interval excludes 0."""
+    """Return a sentence on whether one choice is better than another.
+
+    A difference is stated only if its interval excludes 0.
+    """
     ends = f"{100 * difference.low:+.0f} to {100 * difference.high:+.0f} points"
     if difference.low <= 0 <= difference.high:
         few = f"with {num_problems:,} problems ({ends})"
@@ -94,8 +98,9 @@ def difference_words(name: str, other: str, difference: Difference, num_problems
 
 
 def group_grid(result: BestOfN) -> Grid:
-    """Return the accuracy at the largest N by kind of problem; without rows if all are of one
-    kind.
+    """Return a table of the accuracy at the largest N by group of problems.
+
+    It has no rows if there is only one group.
     """
     size = result.num_samples
     usable = [m for m in result.pair_accuracy if not is_reference(m, result.references)]
@@ -117,14 +122,17 @@ def group_grid(result: BestOfN) -> Grid:
 
 
 def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Grid:
-    """Return a table of accuracies at the best and the largest N, and of how often each scorer is
-    fooled.
+    """Return a table of accuracies at the best and the largest N by scorer.
+
+    Args:
+        result: results of the comparison.
+        num_fooled: number of problems, by scorer, on which the scorer prefers a wrong sample.
     """
     fallen = [
         name for name, comparison in result.over_optimisation.items() if comparison.fall.high < 0
     ]
     return Grid(
-        title="Does more choice help?",
+        title="Does a larger N help?",
         header=(
             "scorer",
             "best N",
@@ -147,8 +155,8 @@ def over_optimisation_grid(result: BestOfN, num_fooled: Mapping[str, int]) -> Gr
         conclusion=f"More samples make the choice worse for {', '.join(fallen)}."
         if fallen
         else "More samples are not shown to make the choice of any scorer worse.",
-        note="fooled: problems with a right sample of which a wrong one scores higher; the widest "
-        "gaps are in best_of_n.json.",
+        note="fooled: number of problems in which a wrong sample scores higher than all right "
+        "samples; best_of_n.json has the problems with the widest gaps.",
     )
 
 
@@ -164,7 +172,7 @@ _DASHES = {PASS: ":", MAJORITY: "-", RANDOM: "--"}
 
 
 def main_methods(accuracy: Accuracy) -> list[str]:
-    """Return one method for each scorer, its first that is no vote."""
+    """Return the first method of each scorer that is not a vote."""
     first: dict[str, str] = {}
     for method in accuracy:
         if not method.startswith("vote:"):
@@ -179,13 +187,14 @@ def curves_plot(
     references: Collection[str] = (),
     size: tuple[float, float] = (WIDTH, 5.6),
 ) -> Plot:
-    """Plot accuracy against N, one colour for each scorer, with 95% bands of majority and the first
-    scorer.
+    """Plot accuracy against N, with one colour per scorer.
+
+    The majority vote and the first scorer have 95% bands.
 
     Args:
         title: title of the plot.
-        accuracy: methods by their importance. Thin lines are other aggregations of a scorer, and
-            its vote.
+        accuracy: accuracies by method, the most important methods first. Further aggregations and
+            the vote of a scorer are thin lines.
         references: scorers that are not available in practice.
         size: width and height without the legend.
     """
@@ -211,7 +220,7 @@ def curves_plot(
                 high=[estimate.high for estimate in estimates] if has_band else (),
                 is_band=has_band,
                 hue=None if method in _DASHES else scorers.index(scorer_of(method)),
-                dash=_dash(method, references),
+                dash=_line_style(method, references),
                 is_thin=not is_main,
             )
         )
@@ -230,7 +239,7 @@ def curves_plot(
     )
 
 
-def _dash(method: str, references: Collection[str]) -> str:
+def _line_style(method: str, references: Collection[str]) -> str:
     if is_reference(method, references):
         return "-."
     return _DASHES.get(method, "--" if method.startswith("vote:") else "")

@@ -1,1 +1,1 @@
-"""`mclabel eval labels`: labels against exact truth or judgements."""
+"""`mclabel eval labels`: measures labels against the exact truth or human judgements."""

@@ -1,15 +1,16 @@
-"""Do probabilities and intervals hold: reliability, Brier score, coverage and width.
+"""Measures calibration: whether predicted probabilities and intervals agree with observations.
 
-A prediction is a chance; what was observed is the share of its events that happened (one event, or
-the rollouts of a reference). Each prediction counts once. Intervals are by bootstrap over problems.
+A prediction is a probability. Its observation is the share of its events that happened (a single
+event, or the rollouts of a reference). Each prediction counts once. Intervals are bootstraps over
+problems.
 
-The reference of the intervals of step values must be rollouts that the labels did not see
-(`independent_counts`). Its share of right ones is itself noisy, so the share of intervals that hold
-it understates coverage; and a posterior of the value given the reference alone would, too, since an
-interval moves with its own counts. So coverage is the mean posterior chance that the value lies in
-its interval, given both runs' rollouts and Jeffreys' prior: stopping rules do not enter a
-posterior. With a reference much larger than the labels' own counts both figures meet the true
-coverage.
+Intervals of step values are checked with reference rollouts on which the labels do not rest
+(`independent_counts`). The reference's share of right rollouts is itself noisy, so the share of
+intervals that contain it is lower than the true coverage. A posterior of the value given the
+reference alone would also give a low figure, since an interval depends on its own counts. Coverage
+is therefore the mean posterior probability that the value is in its interval, given the rollouts of
+both runs and Jeffreys' prior. A posterior is not affected by stopping rules. With a reference much
+larger than the labels' own counts, both figures approach the true coverage.
 """
 
 from __future__ import annotations
@@ -34,58 +35,60 @@ from mclabel.core.stats.bootstrap import (
 from mclabel.core.stats.values import num_trials
 
 NUM_BINS = 10
+"""Number of bins of predicted probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A chance, and how often what it is the chance of happened."""
+    """A predicted probability with its observation."""
 
     problem_id: str
     predicted: float
-    """Chance of an event, in [0, 1]."""
+    """Probability of an event, in [0, 1]."""
     observed: float
     """Share of the events that happened, in [0, 1]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """Predictions between two chances."""
+    """Predictions in a range of probabilities."""
 
     low: float
-    """Lowest chance, exclusive, but for 0."""
+    """Lower end of the range; exclusive, except for 0."""
     high: float
-    """Highest chance, inclusive."""
+    """Upper end of the range, inclusive."""
     num_predictions: int
     predicted: float
-    """Mean chance of the predictions."""
+    """Mean predicted probability."""
     observed: Estimate
     """Mean share of events that happened."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Comparison of predictions with what was observed."""
+    """Comparison of predictions with observations."""
 
     num_problems: int
     num_predictions: int
     bins: tuple[Bin, ...]
-    """The bins that hold predictions."""
+    """Bins that contain predictions."""
     ece: Estimate
     """Expected calibration error: mean over predictions of |predicted - observed| of their bin
-    (Naeini et al. 2015). Noise only adds to it, in the resamples of its interval once more."""
+    (Naeini et al. 2015). Noise makes it larger, and the resamples of its interval add more noise.
+    """
     brier: Estimate
-    """Mean squared distance to the single events (Brier 1950)."""
+    """Mean squared difference between predictions and single events (Brier 1950)."""
     base_brier: Estimate
-    """Brier score of predicting the overall share every time."""
+    """Brier score of a constant prediction, the overall observed share."""
 
 
 def calibration(
     predictions: Sequence[Prediction], *, num_bins: int = NUM_BINS, seed: int = 0
 ) -> Calibration | None:
-    """Measure predictions; None if there are none.
+    """Measure the calibration of predictions; None if there are no predictions.
 
     Args:
-        predictions: in any number a problem.
+        predictions: predictions with their observations; a problem may have any number.
         num_bins: number of bins of equal width.
         seed: seed of the bootstrap.
     """
@@ -121,44 +124,46 @@ def calibration(
         ),
         ece=sums_estimate(table, weights, lambda sums: _ece(sums, num_bins)),
         brier=sums_estimate(
-            table, weights, lambda sums: shares(sums[..., -2], _total(sums, num_bins))
+            table, weights, lambda sums: shares(sums[..., -2], _num_predictions(sums, num_bins))
         ),
         base_brier=sums_estimate(table, weights, lambda sums: _base_brier(sums, num_bins)),
     )
 
 
-def _total(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
+def _num_predictions(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     total: NDArray[np.float64] = sums[..., :num_bins].sum(-1)
     return total
 
 
 def _ece(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     apart = sums[..., num_bins : 2 * num_bins] - sums[..., 2 * num_bins : 3 * num_bins]
-    return shares(np.abs(apart).sum(-1), _total(sums, num_bins))
+    return shares(np.abs(apart).sum(-1), _num_predictions(sums, num_bins))
 
 
 def _base_brier(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
-    share = shares(sums[..., -1], _total(sums, num_bins))
+    share = shares(sums[..., -1], _num_predictions(sums, num_bins))
     return share * (1 - share)
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalCheck:
-    """Intervals of one label source against the rollouts of a reference."""
+    """Check of the intervals of one label source with the rollouts of a reference."""
 
     num_intervals: int
-    """Distinct prefixes; solutions that share one share its interval."""
+    """Number of checked intervals. Solutions that share a prefix share its interval."""
     num_unchecked: int
-    """Intervals of prefixes for which the reference holds no rollouts of its own. Where there are
-    many, those that are checked may be a selection: under a rule that stops at a success, a
-    reference of as many rollouts has none left exactly where the labels' all failed."""
+    """Number of intervals of prefixes for which the reference has no independent rollouts. If there
+    are many, the checked intervals may be a biased selection. Suppose that both runs stop at the
+    first success and have the same maximum number of rollouts. Then the reference has no
+    independent rollouts exactly for those prefixes from which all rollouts of the labels failed."""
     reference_rollouts: float
-    """Mean number of the reference's rollouts behind an interval."""
+    """Mean number of the reference's rollouts per interval."""
     coverage: Estimate
-    """Mean posterior chance that the value lies in its interval."""
+    """Mean posterior probability that the value is in its interval."""
     holds_share: Estimate
-    """Share of intervals that hold the reference's share of right rollouts."""
+    """Share of intervals that contain the reference's share of right rollouts."""
     width: Estimate
+    """Mean width of the intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,11 +177,13 @@ class _Interval:
 def check_intervals(
     rows: Iterable[LabeledSolution], reference: Mapping[str, Counts], *, seed: int = 0
 ) -> dict[str, IntervalCheck]:
-    """Measure intervals by label source, and `all`; only prefixes that the reference rolled out.
+    """Check intervals by label source, and over all sources under the name `all`.
+
+    Only prefixes with rollouts of the reference are checked.
 
     Args:
         rows: labelled solutions.
-        reference: counts by prefix id, of rollouts that the labels did not see.
+        reference: counts of the reference's rollouts by prefix id, on which the labels do not rest.
         seed: seed of the bootstrap.
     """
     by_prefix = {
@@ -200,17 +207,21 @@ def check_intervals(
         for name, group in groups.items()
     }
     return {
-        name: _check(group, len(groups[name]) - len(group), seed)
+        name: _check_coverage(group, len(groups[name]) - len(group), seed)
         for name, group in usable.items()
         if group
     }
 
 
 def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> dict[str, Counts]:
-    """Return the reference's rollouts by prefix, without those that are draws of both runs.
+    """Return counts of the reference's rollouts by prefix, without rollouts that both runs share.
 
-    Runs with one seed draw the same rollouts where both ask for them: a rollout is left out if the
-    other run has the same text at the same place of the same prefix.
+    Runs with the same seed sample the same rollouts. A rollout of the reference is therefore left
+    out if the other run has the same text for the same prefix and index.
+
+    Args:
+        own: rollouts of the run whose labels are checked.
+        reference: rollouts of the reference run.
     """
     drawn = {(r.completer, r.prefix_id, r.index, r.text) for r in own}
     tallies: dict[str, Tally[Outcome]] = {}
@@ -223,7 +234,7 @@ def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> 
     }
 
 
-def _check(group: Sequence[_Interval], num_unchecked: int, seed: int) -> IntervalCheck:
+def _check_coverage(group: Sequence[_Interval], num_unchecked: int, seed: int) -> IntervalCheck:
     low = np.array([interval.step.low for interval in group], dtype=np.float64)
     high = np.array([interval.step.high for interval in group], dtype=np.float64)
     right = np.array([interval.reference.num_right for interval in group], dtype=np.float64)

@@ -1,9 +1,9 @@
-"""Quality of the sources of a combined run: each alone, where all agree, the run's own labels.
+"""Measures the sources of a combined run: each source alone, their agreement, and the final labels.
 
-A combined run stores what every source, rollouts or a judge, said of each solution, so that the
-labels of any source alone, and of those on which all agree (`same_location`), can be measured
-against the truth. Agreement is on easy solutions. Where the run has a posterior, as many solutions
-of which it is surest are therefore measured beside it.
+A combined run stores the opinion of every source (rollouts or a judge) on each solution. So the
+labels of each source alone, and the labels on which all sources agree (`same_location`), can be
+compared with the truth. Sources agree mostly on easy solutions. If the run has a posterior, the
+same number of solutions with the surest posterior is therefore measured for comparison.
 """
 
 from __future__ import annotations
@@ -25,84 +25,89 @@ from mclabel.evaluate.labels.quality import LabelQuality, label_quality
 from mclabel.judge.consensus.rules import SAME_LOCATION, same_location
 
 SUREST = 0.6
-"""Share of solutions, surest first, that is measured of every posterior."""
+"""Share of solutions with the surest posterior whose labels are measured separately."""
 
 
 TrueError = Callable[[LabeledSolution], int | None]
-"""A solution's true first error."""
+"""Function that returns a solution's true first error; None means no error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptQuality:
-    """Labels of the solutions that are kept."""
+    """Quality of the labels of kept solutions."""
 
     kept: Estimate
     """Share of solutions with a right or a wrong outcome that are kept."""
     quality: LabelQuality | None
-    """Over what is kept; None without truth."""
+    """Quality of the labels of kept solutions; None without truth."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlagQuality:
-    """Flags of a judge that claims an error at a step or before it."""
+    """Quality of the flags of a judge that claims an error at a step or before it."""
 
     flagged: Estimate
-    """Share of solutions that it flags."""
+    """Share of solutions that the judge flags."""
     holding: Estimate
     """Share of flagged solutions whose true first error is at the flag or before it."""
     flagged_sound: Estimate
-    """Share of solutions without an error that it flags."""
+    """Share of solutions without an error that the judge flags."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeRates:
-    """Rates at which a judge names a step, of those that it reads up to the step it names."""
+    """Rates at which a judge finds a fault, over the steps that it reads.
+
+    A judge is assumed to read the steps in order, up to the step that it names.
+    """
 
     false_alarm: Estimate
-    """Share of the sound steps that it reads."""
+    """Share of read sound steps at which the judge finds a fault."""
     detection: Estimate
-    """Share of the first wrong steps that it reaches."""
+    """Share of read first wrong steps at which the judge finds a fault."""
     later: Estimate
-    """Share of the steps after a first wrong one that it reads."""
+    """Share of read steps after a first wrong step at which the judge finds a fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReport:
-    """One source alone, over the solutions on which it says something."""
+    """Quality of one source alone, over the solutions on which it has an opinion."""
 
     claim: Claim
     labels: KeptQuality
-    """Quality of labels that are the first errors it names; they are not compared if it does not
-    claim to name them."""
+    """Quality of the labels that the source's first errors give. The accuracy of first errors is
+    missing if the source does not claim to name them exactly."""
     flags: FlagQuality | None
-    """Place where it claims an error at a step or before it, and the truth is known."""
+    """Quality of the flags. None unless the source claims an error at a step or before it, and the
+    truth is known."""
     rates: JudgeRates | None
-    """None for rollouts, and without truth."""
+    """Measured error rates of a judge; None for rollouts, and without truth."""
     learned_rates: Mapping[str, float]
-    """Rates that the run assumed last, named as in `JudgeRates`; empty where it learned none."""
+    """Error rates that the run has learned, named as in `JudgeRates`; empty if it learned none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementReport:
-    """The solutions on which all sources agree (`same_location`)."""
+    """Quality of the labels on which all sources agree (`same_location`)."""
 
     labels: KeptQuality
     surest: KeptQuality | None
-    """The run's own labels of as many solutions, those of which its posterior is surest; None where
-    it has none."""
+    """Quality of the run's labels of the same number of solutions, those with the surest posterior.
+    None without posteriors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusReport:
-    """Sources of a combined run, and what they make together."""
+    """Quality of the sources of a combined run, and of the combined labels."""
 
     rule: str
-    """The run's own."""
+    """Rule by which the run was combined."""
     sources: dict[str, SourceReport]
+    """Quality of each source, by name."""
     same_location: AgreementReport
-    """Made again of the opinions."""
+    """Quality of the rule `same_location`, which is applied to the stored opinions."""
     labels: KeptQuality
-    """Labels as they are."""
+    """Quality of the run's combined labels."""
     surest: KeptQuality | None
     """Quality of the share `SUREST` of labels with the surest posterior; None without
     posteriors."""
@@ -115,12 +120,12 @@ def consensus_report(
     *,
     seed: int = 0,
 ) -> ConsensusReport | None:
-    """Measure the sources of a combined run; None where labels are of rollouts alone.
+    """Measure the sources of a combined run; None if the run is not combined.
 
     Args:
-        rows: labelled solutions of one run, those with a known truth if there is any.
-        truth: a solution's true first error.
-        learned: error rates by judge, as the run has learned them.
+        rows: labelled solutions of one run. With a truth, only solutions whose truth is known.
+        truth: function that returns a solution's true first error; None without truth.
+        learned: error rates that the run has learned, by judge.
         seed: seed of the bootstrap.
     """
     first = rows[0].consensus if rows else None
@@ -148,15 +153,15 @@ def consensus_report(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Truth with which labels are compared."""
+    """Compares labels of parts of a run with the truth."""
 
     graded: Sequence[LabeledSolution]
-    """All solutions of the run that count, of which a part may be kept."""
+    """All solutions of the run with a right or a wrong outcome."""
     truth: TrueError | None
     seed: int
 
     def kept(self, labelled: Sequence[LabeledSolution]) -> KeptQuality:
-        """Return the share and quality of labels of a part of the solutions."""
+        """Return the share of labelled solutions among all solutions, and their quality."""
         ids = {row.solution.id for row in labelled}
         there = [[row.solution.id in ids, True] for row in self.graded]
         quality = None
@@ -174,7 +179,7 @@ def _estimate_shares(
 
     Args:
         rows: labelled solutions.
-        counts: hits and cases of each share in turn, for each solution.
+        counts: number of hits and of cases for each share in turn, for each solution.
         num: number of shares.
         seed: seed of the bootstrap.
     """
@@ -185,7 +190,7 @@ def _estimate_shares(
 
 
 def _surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
-    """Return the solutions with a posterior, the surest first error first; ids break ties."""
+    """Return the solutions with a posterior, the surest posterior first; ids break ties."""
     ranked = [(-max(row.posterior), row.solution.id, row) for row in rows if row.posterior]
     return [row for *_, row in sorted(ranked, key=lambda entry: entry[:2])]
 
@@ -202,43 +207,41 @@ def _agreed_solutions(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
 
 
 def _source(
-    number: int,
+    source_index: int,
     rows: Sequence[LabeledSolution],
     compare: _Comparison,
     learned: Mapping[str, float],
 ) -> SourceReport:
-    opinions = {row.solution.id: _opinion(row, number) for row in rows}
-    claim = _opinion(rows[0], number).claim
+    opinions = {row.solution.id: _opinion(row, source_index) for row in rows}
+    claim = _opinion(rows[0], source_index).claim
     labels = compare.kept(_as_labels(compare.graded, opinions))
     flags = None
     if claim == "at_or_before":
         if labels.quality is not None:
-            # Its flags bound the first error, and its silence says nothing.
+            # A flag only bounds the first error, and no flag does not mean no error.
             quality = replace(
                 labels.quality, first_error_accuracy=NOTHING, first_error_accuracy_wrong=NOTHING
             )
             labels = replace(labels, quality=quality)
-        flags = _flags(_as_labels(compare.graded, opinions), compare)
+        flags = _flag_quality(_as_labels(compare.graded, opinions), compare)
     return SourceReport(
         claim=claim,
         labels=labels,
         flags=flags,
-        rates=_rates(_as_labels(rows, opinions), compare) if number else None,
+        rates=_measured_rates(_as_labels(rows, opinions), compare) if source_index else None,
         learned_rates=dict(learned),
     )
 
 
-def _opinion(row: LabeledSolution, number: int) -> SourceOpinion:
+def _opinion(row: LabeledSolution, source_index: int) -> SourceOpinion:
     assert row.consensus is not None
-    return row.consensus.opinions[number]
+    return row.consensus.opinions[source_index]
 
 
 def _as_labels(
     rows: Sequence[LabeledSolution], opinions: Mapping[str, SourceOpinion]
 ) -> list[LabeledSolution]:
-    """Return the solutions on which a source says something, with what it names as the first
-    error.
-    """
+    """Return the solutions on which a source has an opinion, with its first error as the label."""
     return [
         row.with_first_error(opinions[row.solution.id].first_error)
         for row in rows
@@ -246,7 +249,7 @@ def _as_labels(
     ]
 
 
-def _flags(labelled: Sequence[LabeledSolution], compare: _Comparison) -> FlagQuality | None:
+def _flag_quality(labelled: Sequence[LabeledSolution], compare: _Comparison) -> FlagQuality | None:
     if compare.truth is None:
         return None
     counts = []
@@ -259,7 +262,7 @@ def _flags(labelled: Sequence[LabeledSolution], compare: _Comparison) -> FlagQua
     return FlagQuality(flagged=flagged, holding=holding, flagged_sound=sound)
 
 
-def _rates(labelled: Sequence[LabeledSolution], compare: _Comparison) -> JudgeRates | None:
+def _measured_rates(labelled: Sequence[LabeledSolution], compare: _Comparison) -> JudgeRates | None:
     if compare.truth is None:
         return None
     counts = []

@@ -1,4 +1,4 @@
-"""The quality of a labelling run, from its folder and a source of truth."""
+"""Measures the labels of a labelling run against a source of truth, and writes a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from mclabel.annotate.items import text_digest
 from mclabel.annotate.storage import is_annotations
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
-from mclabel.data.readers.judged import JudgedSolution, as_judged, read_prm800k, read_processbench
+from mclabel.data.readers.judged import (
+    JudgedSolution,
+    read_prm800k,
+    read_processbench,
+    to_judged_solutions,
+)
 from mclabel.data.readers.solutions import RowRejects
 from mclabel.evaluate.labels.calibration import independent_counts
 from mclabel.evaluate.labels.quality import has_exact_truth
@@ -32,19 +37,19 @@ logger = logging.getLogger(__name__)
 
 
 def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: int) -> LabelReport:
-    """Measure a run's labels; with `out`, write labels.json, labels.md and plots there.
+    """Measure a run's labels, and write labels.json, labels.md and plots to `out`.
 
     Args:
-        shards: the run.
-        truth: `exact`, `processbench:FILE` or that file alone, `prm800k:FILE`, `run:FOLDER`,
-            `people:FOLDER` of `mclabel annotate` or that folder alone; None is `exact` where the
-            problems are of a built-in domain, and none otherwise.
-        out: folder, made if it is missing.
+        shards: folder or URL of the run.
+        truth: source of the truth: `exact`, `processbench:FILE` or only FILE, `prm800k:FILE`,
+            `run:FOLDER`, or `people:FOLDER` of `mclabel annotate` or only FOLDER. None means
+            `exact` if the problems are of a built-in domain, and otherwise no truth.
+        out: output folder, made if it is missing; None writes no files.
         seed: seed of the bootstrap.
 
     Raises:
-        ConfigError: `truth` is none of these.
-        DataError: the truth's file cannot be used, or it knows no solution of the run.
+        ConfigError: `truth` has another form.
+        DataError: the truth's file cannot be used, or has no solution of the run.
     """
     check_out_folder(out)
     rows = list(read_labels(Store(shards)))
@@ -58,8 +63,8 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         raise DataError(
             f"--truth {truth}: holds labels for none of the {len(rows)} solutions of {shards}, "
             f"the first being {rows[0].solution.id} of problem {rows[0].problem.id}. Solutions "
-            "are matched by the texts of problem and solution, so both files must hold the same "
-            "texts; those of a run count where it has decided on a first error, or on none"
+            "are matched by the texts of problem and solution, so both places must have the same "
+            "texts. Of another run, only solutions with a decided first error, or none, count"
         )
     reference = None
     if kind == "run":
@@ -77,25 +82,24 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
 
 
 def check_width(width: float | None) -> None:
-    """Refuse a width that no interval can have.
+    """Raise an error if a width is not possible for an interval of a share.
 
     Raises:
-        ConfigError: it is not in (0, 1).
+        ConfigError: the width is not in (0, 1).
     """
     if width is not None and not 0 < width < 1:
         raise ConfigError(f"--width {width}: must be in (0, 1), such as 0.1")
 
 
-def more_words(report: LabelReport, width: float) -> str:
-    """Return the number of further solutions with a truth that would narrow the interval to a
-    width.
+def explain_narrowing(report: LabelReport, width: float) -> str:
+    """Return a sentence on how many more solutions would narrow the interval to a width.
 
-    Of the share of first errors that are labelled right, over all solutions. An interval narrows
-    with the square root of their number, so n * (width now / width)^2 are needed.
+    The interval is that of `first_error_accuracy` over all solutions. Its width falls with the
+    square root of the number of solutions, so n * (current width / width)^2 solutions are needed.
 
     Args:
-        report: a report with a truth.
-        width: the wanted width of the interval, in (0, 1).
+        report: report with a truth.
+        width: desired width of the interval, in (0, 1).
     """
     quality = report.groups[ALL].quality
     now = None if quality is None else quality.first_error_accuracy
@@ -110,8 +114,8 @@ def more_words(report: LabelReport, width: float) -> str:
         return f"{shown}, as narrow as --width {width:g} asks"
     more = math.ceil(num_solutions * (span / width) ** 2 - 1e-9) - num_solutions
     return (
-        f"{shown}. About {more:,} more, drawn alike, would make it {width:g} wide: an estimate, "
-        "as widths fall with the square root of the number"
+        f"{shown}. About {more:,} more solutions, drawn in the same way, would make it {width:g} "
+        "wide. This is an estimate, since widths fall with the square root of the number"
     )
 
 
@@ -122,11 +126,11 @@ def out_folder(out: str) -> Path:
 
 
 def check_out_folder(out: str | None) -> None:
-    """Refuse a path that cannot be the folder of the results, before they are computed.
+    """Raise an error if a path cannot be the output folder, before results are computed.
 
     Raises:
-        ConfigError: a URL.
-        ShardError: a file, in one, or a folder that cannot be written.
+        ConfigError: the path is a URL.
+        ShardError: the path is a file, is inside of a file, or cannot be written.
     """
     if out is None:
         return
@@ -151,7 +155,7 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
     if kind == "run" and source:
         others = list(read_labels(Store(source)))
         check_same_problems(rows, others, source)
-        return judged_truth("run", rows, as_judged(others))
+        return judged_truth("run", rows, to_judged_solutions(others))
     raise ConfigError(
         f"--truth {kind}{':' if source else ''}{source}: must be exact, processbench:FILE, "
         "prm800k:FILE, run:FOLDER or people:FOLDER (of `mclabel annotate`)"
@@ -159,23 +163,25 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
 
 
 def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
-    """Return the truth by people's labels; a solution that was not drawn is unknown, though another
-    reads the same.
+    """Return the truth by people's labels.
+
+    A solution that people were not asked about has no truth, even if it has the same text as a
+    judged solution.
     """
     annotated = Annotated.read(folder)
     digests = {item.id: item.digest for item in annotated.items}
     changed = [r for r in rows if text_digest(r) != digests.get(r.solution.id, text_digest(r))]
     if changed:
         raise DataError(
-            f"--truth {folder}: people labelled other texts than the run has now of "
-            f"{len(changed):,} solutions, the first being {changed[0].solution.id}. Give the run "
-            "as it was, or have its solutions labelled anew, into another folder"
+            f"--truth {folder}: the texts of {len(changed):,} solutions of the run differ from "
+            f"the texts that people labelled, the first being {changed[0].solution.id}. Give the "
+            "run as it was when people labelled it, or label its solutions again in a new folder"
         )
     people = peoples_truth(annotated)
     if people.num_unsure or people.num_open:
         logger.warning(
-            "%s: %d solutions have no first error, as people were unsure, gave up or found the "
-            "problem bad, and %d are not submitted yet; they are left out",
+            "%s: %d solutions have no first error because people were unsure, gave up or called "
+            "the problem bad, and %d solutions are not submitted yet. All of them are left out",
             folder,
             people.num_unsure,
             people.num_open,
@@ -193,9 +199,7 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
 def _read_usable(
     read: Callable[[str, RowRejects], list[JudgedSolution]], source: str
 ) -> list[JudgedSolution]:
-    """Return the labels in a file of people's labels; rows that cannot be used are left out and
-    logged.
-    """
+    """Return the solutions in a file of people's labels; unusable rows are left out and logged."""
     left_out = RowRejects(source)
     judged = read(source, left_out)
     if left_out.found:
@@ -211,9 +215,14 @@ def _read_usable(
 
 
 def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
-    """Return the counts of one completer's rollouts in the other run, per prefix.
+    """Return the counts of one completer's rollouts in the other run, by prefix id.
 
-    Rollouts on which the labels of this run rest too are left out.
+    Rollouts that both runs share are left out.
+
+    Args:
+        own: store of the run whose labels are measured.
+        other: store of the other run.
+        whose: name of the completer.
     """
     metadata = [
         [table_metadata for table_metadata, _ in label_tables(store)] for store in (own, other)
@@ -226,8 +235,8 @@ def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts
     ]
     if seeds[0] & seeds[1]:
         logger.warning(
-            "%s and %s were sampled with the same seed, and not both keep their rollouts: shared "
-            "rollouts cannot be told apart, so interval coverage is not measured",
+            "%s and %s were sampled with the same seed, and at least one of them has not kept its "
+            "rollouts. Shared rollouts cannot be identified, so interval coverage is not measured",
             own.location,
             other.location,
         )
@@ -241,7 +250,7 @@ def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts
 
 
 def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:
-    """Return the error rates that `mclabel combine` learned per judge; empty for other runs."""
+    """Return the error rates that `mclabel combine` has learned by judge; empty for other runs."""
     if all(row.consensus is None for row in rows):
         return {}
     metadata, _ = next(label_tables(store))

@@ -1,11 +1,11 @@
-"""Quality of step labels against the true first error of each solution, and the shape of values.
+"""Measures step labels against the true first error of each solution, and values by position.
 
-A step is *sound* in truth when no step up to it is wrong, and labelled sound when it lies
-before the labelled first error. Wrong steps are the positives of precision and recall. All
-intervals are bootstraps over problems, since solutions of a problem go together.
+A step is truly *sound* if no step up to and including it is wrong. It is labelled sound if it
+precedes the labelled first error. Wrong steps are the positives of precision and recall. All
+intervals are bootstraps over problems, since solutions of one problem are correlated.
 
-The shape of values and hard labels along a solution needs no truth: their mean by relative
-position, and how often they rise.
+Two measures need no truth: the mean value by relative position in the solution, and how often hard
+labels rise along a solution.
 """
 
 from __future__ import annotations
@@ -37,49 +37,53 @@ class LabelQuality:
 
     num_problems: int
     num_solutions: int
-    """Number of solutions with a right or a wrong outcome; others have no first error to
-    compare."""
+    """Number of solutions with a right or a wrong outcome. Only these are compared."""
     num_left_out: int
-    """Solutions that were cut or could not be graded."""
+    """Number of solutions that were cut or could not be graded."""
     pass_at_1: Estimate
+    """Share of solutions with a right outcome."""
     wrong_steps: Estimate
-    """Share of steps that are not sound in truth."""
+    """Share of steps that are truly wrong."""
     decided: Estimate
-    """Share of solutions whose labels say where the first error is, or that there is none."""
+    """Share of solutions whose labels decide on a first error, or on no error."""
     first_error_accuracy: Estimate
-    """Share whose labelled first error is the true one, none for none; undecided is not."""
+    """Share of solutions whose labelled first error, or its absence, is the truth. Undecided
+    solutions count as incorrect."""
     first_error_accuracy_decided: Estimate
-    """The same among the decided."""
+    """Share of decided solutions whose labelled first error, or its absence, is the truth."""
     first_error_accuracy_wrong: Estimate
-    """The same over solutions that have an error in truth."""
+    """Share of solutions with a true error whose labelled first error is the true one."""
     precision: Estimate
+    """Share of steps labelled wrong that are truly wrong."""
     recall: Estimate
+    """Share of truly wrong steps that are labelled wrong."""
     f1: Estimate
     false_positive_rate: Estimate
     """Share of sound steps that are labelled wrong."""
     right_through_wrong: Estimate
     """Share of right answers that were reached through a wrong step."""
     lucky_found: Estimate
-    """Share of these that are labelled to have an error, at any step."""
+    """Share of right answers through a wrong step whose solution has a labelled error at any step.
+    """
     agreement: Estimate
-    """Share of steps that are labelled as they are in truth."""
+    """Share of steps whose label is the truth."""
     kappa: Estimate
     """Cohen's kappa of labels and truth over steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCost:
-    """Sampled tokens per labelled solution."""
+    """Sampled tokens of rollouts per labelled solution."""
 
     tokens_per_solution: float
-    """Rollouts as they were made: identical prefixes of a problem are rolled out once."""
+    """Sampled tokens per solution; identical prefixes of a problem are rolled out only once."""
     tokens_per_solution_unshared: float
     """Tokens per solution if each solution had rolled out all its prefixes itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostEstimate:
-    """The same with intervals over problems, and the rollouts as they were made."""
+    """Sampled tokens and rollouts per labelled solution, with intervals over problems."""
 
     tokens_per_solution: Estimate
     tokens_per_solution_unshared: Estimate
@@ -90,7 +94,7 @@ def exact_first_error(row: LabeledSolution) -> int | None:
     """Return the true first error of a solution of a built-in domain.
 
     Raises:
-        KeyError: the problem is of no such domain.
+        KeyError: the problem is not of a built-in domain.
     """
     return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
@@ -103,17 +107,17 @@ def has_exact_truth(rows: Sequence[LabeledSolution]) -> bool:
 Described = Literal["pool", "selection"]
 
 
-def described(rows: Iterable[LabeledSolution]) -> Described | None:
-    """Return the population that `label_quality` of solutions from `mclabel select` describes; None
-    for others.
+def described_population(rows: Iterable[LabeledSolution]) -> Described | None:
+    """Return the population to which `label_quality` of selected solutions refers.
 
-    The whole `pool` if some were drawn at random, which stand for all that no rule chose. Else the
-    `selection` alone: a rule chose all of them, and nothing is known of the rest.
+    The population is the whole `pool` if some solutions were drawn at random, since they represent
+    all solutions that no rule chose. It is only the `selection` if a rule chose all solutions. None
+    if the solutions were not selected by `mclabel select`.
     """
     chosen = [row for row in rows if row.selection_probability is not None]
     if not chosen:
         return None
-    some_drawn = any(row.stands_for > 1 or not row.chosen_by_outcome for row in chosen)
+    some_drawn = any(row.pool_weight > 1 or not row.chosen_by_outcome for row in chosen)
     return "pool" if some_drawn else "selection"
 
 
@@ -121,24 +125,24 @@ def label_quality(
     rows: Iterable[LabeledSolution],
     truth: Callable[[LabeledSolution], int | None] = exact_first_error,
     *,
-    weight: Callable[[LabeledSolution], float] = lambda row: row.stands_for,
+    weight: Callable[[LabeledSolution], float] = lambda row: row.pool_weight,
     seed: int = 0,
 ) -> LabelQuality:
     """Compare labels with the truth.
 
     Args:
         rows: labelled solutions.
-        truth: a solution's true first error, None for none.
-        weight: how many solutions a solution stands for, 1 / its probability of being drawn: then
-            every share is Hájek's estimate of that of the whole run, or of the pool that solutions
-            were selected from.
+        truth: function that returns a solution's true first error; None means no error.
+        weight: function that returns the number of solutions that a solution represents, which is
+            1 / its probability of being drawn. With these weights, every share is Hájek's estimate
+            of the share in the whole run, or in the pool from which solutions were selected.
         seed: seed of the bootstrap.
     """
     rows = list(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     tallies: dict[str, NDArray[np.float64]] = {}
     for row in graded:
-        tally = weight(row) * _tally(row, truth(row))
+        tally = weight(row) * _tally_first_error(row, truth(row))
         earlier = tallies.get(row.problem.id)
         tallies[row.problem.id] = tally if earlier is None else earlier + tally
     table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))
@@ -223,8 +227,9 @@ def _kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _costs_by_problem(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
-    """Return solutions, tokens, tokens without sharing and rollouts of each problem, [problems,
-    4].
+    """Return counts of each problem, [problems, 4].
+
+    The columns are solutions, tokens, tokens without sharing of prefixes, and rollouts.
     """
     solutions: dict[str, int] = {}
     unshared: dict[str, int] = {}
@@ -248,7 +253,7 @@ def _costs_by_problem(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
     return np.array(table, dtype=np.float64).reshape(-1, 4)
 
 
-def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
+def _tally_first_error(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
     num_steps = len(row.steps)
     error = num_steps if truth is None else truth
     labelled = num_steps if row.first_error is None else row.first_error
@@ -281,6 +286,7 @@ def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
 
 
 NUM_POSITIONS = 5
+"""Number of parts of equal length into which solutions are divided."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,30 +294,35 @@ class Position:
     """Values of the steps in one part of their solutions."""
 
     low: float
-    """Exclusive; the last step of a solution lies at 1."""
+    """Relative position of the part's beginning, exclusive, in [0, 1). The last step of a solution
+    has the position 1."""
     high: float
-    """Inclusive."""
+    """Relative position of the part's end, inclusive, in (0, 1]."""
     num_steps: int
     value: Estimate
-    """Mean."""
+    """Mean value of the steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Monotonicity:
-    """Hard labels that rise along a solution, which first errors cannot do."""
+    """Frequency at which hard labels rise from wrong to sound along a solution.
+
+    If labels followed from a first error, they would never rise.
+    """
 
     rising_solutions: Estimate
-    """Share of solutions, among those with two labelled steps, in which a step labelled sound
-    comes after one labelled wrong; the last step's label, the outcome, is one of them."""
+    """Share of solutions with at least two labelled steps in which a step labelled sound follows a
+    step labelled wrong. The label of the last step, the outcome, is included."""
     rising_pairs: Estimate
-    """Share of neighbouring labelled steps that rise."""
+    """Share of pairs of neighbouring labelled steps that are labelled wrong, then sound."""
 
 
 def soft_value(label: StepLabel) -> float | None:
-    """Return the value of a step, or a Bayesian estimator's mean; None for the last step's
-    outcome.
+    """Return the value of a step, or a Bayesian estimator's mean.
+
+    None for a last step, whose label is the outcome.
     """
-    return None if label.is_outcome else label.estimate
+    return None if label.is_from_outcome else label.estimate
 
 
 def values_by_position(
@@ -325,8 +336,9 @@ def values_by_position(
 
     Args:
         rows: labelled solutions.
-        kinds: name: whether a step (a solution and an index) is of this kind.
-        num_positions: parts of equal length that solutions are cut into.
+        kinds: functions, by name of the kind, that return whether a step is of this kind. Their
+            arguments are a solution and the index of a step.
+        num_positions: number of parts of equal length into which solutions are divided.
         seed: seed of the bootstrap.
     """
     steps = [
@@ -344,10 +356,10 @@ def values_by_position(
 
 
 def monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Monotonicity:
-    """Return the rate at which hard labels rise along a solution.
+    """Return how often hard labels rise along a solution.
 
     Args:
-        rows: labelled solutions; steps without a verdict are passed over.
+        rows: labelled solutions; steps without a hard label are skipped.
         seed: seed of the bootstrap.
     """
     problems, columns = [], []

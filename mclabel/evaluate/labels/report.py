@@ -1,7 +1,7 @@
-"""Every measure of a labelling run's labels, for all of it and for groups of problems.
+"""Computes all measures of a run's labels, for the whole run and for groups of problems.
 
-Groups are rows of their own: answer type, family, level, subject; families that are held out of
-training are marked so, and taken together once more.
+Groups are formed by answer type, family, level and subject of the problems. Families that are held
+out of training are marked, and together form one more group.
 
 Intervals are bootstraps over problems, as in `mclabel.evaluate.labels.quality`.
 """
@@ -41,42 +41,47 @@ from mclabel.evaluate.labels.quality import (
     Monotonicity,
     Position,
     cost_estimate,
-    described,
+    described_population,
     label_quality,
     monotonicity,
     values_by_position,
 )
 from mclabel.evaluate.labels.truth import Truth, TruthKind
 
-WELL: frozenset[StepState | None] = frozenset(("sound", "recovered"))
-"""States behind which nothing is wrong."""
-ILL: frozenset[StepState | None] = frozenset(("error", "carried"))
+SOUND_STATES: frozenset[StepState | None] = frozenset(("sound", "recovered"))
+"""States of steps after which the solution has no uncorrected error."""
+UNSOUND_STATES: frozenset[StepState | None] = frozenset(("error", "carried"))
+"""States of steps after which the solution has an uncorrected error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateQuality:
-    """Comparison of labelled states with the truth, over one group of solutions."""
+    """Comparison of labelled states of steps with the truth, over one group of solutions."""
 
     num_solutions: int
     """Number of solutions with states and with a right or a wrong outcome."""
     first_error_accuracy: Estimate
-    """Share whose labelled first error is the true one, none for none; undecided is not."""
+    """Share of solutions whose labelled first error, or its absence, is the truth. Undecided
+    solutions count as incorrect."""
     agreement: Estimate
-    """Share of steps that have their true state; a step without a label has not."""
+    """Share of steps whose labelled state is the true one. Steps without a label count as
+    incorrect."""
     recovered_steps: Estimate
-    """Share of steps that repair an error in truth."""
+    """Share of steps with the true state recovered, which means that they repair an error."""
     recovered_precision: Estimate
+    """Share of steps labelled recovered whose true state is recovered."""
     recovered_recall: Estimate
+    """Share of steps with the true state recovered that are labelled recovered."""
     recovered_f1: Estimate
     false_alarms: Estimate
-    """Share of steps, sound or recovered in truth, that are labelled error or carried."""
+    """Share of truly sound or recovered steps that are labelled error or carried."""
 
 
 def exact_states(row: LabeledSolution) -> list[StepState]:
     """Return the true states of a solution of a built-in domain.
 
     Raises:
-        KeyError: the problem is of no such domain.
+        KeyError: the problem is not of a built-in domain.
     """
     return true_states(row.problem.meta, [step.text for step in row.solution.steps])
 
@@ -85,15 +90,16 @@ def state_quality(
     rows: Iterable[LabeledSolution],
     truth: Callable[[LabeledSolution], Sequence[StepState]] = exact_states,
     *,
-    weight: Callable[[LabeledSolution], float] = lambda row: row.stands_for,
+    weight: Callable[[LabeledSolution], float] = lambda row: row.pool_weight,
     seed: int = 0,
 ) -> StateQuality | None:
-    """Compare labelled states with the truth; None if no step has one.
+    """Compare labelled states with the truth; None if no step has a labelled state.
 
     Args:
         rows: labelled solutions.
-        truth: the true state of each of a solution's steps.
-        weight: how many solutions a solution stands for, as in `label_quality`.
+        truth: function that returns the true states of a solution's steps.
+        weight: function that returns the number of solutions that a solution represents; see
+            `label_quality`.
         seed: seed of the bootstrap.
     """
     graded = [
@@ -104,7 +110,7 @@ def state_quality(
     ]
     if not graded:
         return None
-    tallies = np.array([weight(row) * _tally(row, truth(row)) for row in graded])
+    tallies = np.array([weight(row) * _tally_states(row, truth(row)) for row in graded])
     sums = sums_by_problem([row.problem.id for row in graded], tallies)
     solutions, hits, steps, same, true, named, both, well, alarms = sums.T
     weights = resample_weights(len(sums), seed)
@@ -120,9 +126,11 @@ def state_quality(
     )
 
 
-def _tally(row: LabeledSolution, truth: Sequence[StepState]) -> NDArray[np.float64]:
-    """Count solutions, first errors hit, steps, and steps by what they are and what they are
-    labelled.
+def _tally_states(row: LabeledSolution, truth: Sequence[StepState]) -> NDArray[np.float64]:
+    """Return counts of a solution for `state_quality`: 1, correct first errors, and steps.
+
+    The counts of steps are: all; labelled with the true state; truly recovered; labelled recovered;
+    both of these; truly sound or recovered; and those of the latter that are labelled wrong.
     """
     error = truth.index("error") if "error" in truth else None
     pairs = [(step.state, true) for step, true in zip(row.steps, truth, strict=True)]
@@ -135,8 +143,8 @@ def _tally(row: LabeledSolution, truth: Sequence[StepState]) -> NDArray[np.float
             sum(true == "recovered" for _, true in pairs),
             sum(state == "recovered" for state, _ in pairs),
             sum(state == true == "recovered" for state, true in pairs),
-            sum(true in WELL for _, true in pairs),
-            sum(true in WELL and state in ILL for state, true in pairs),
+            sum(true in SOUND_STATES for _, true in pairs),
+            sum(true in SOUND_STATES and state in UNSOUND_STATES for state, true in pairs),
         ],
         dtype=np.float64,
     )
@@ -147,29 +155,32 @@ ALL, HELD_OUT = "all", "families held out of training"
 
 @dataclass(frozen=True, kw_only=True)
 class GroupReport:
-    """One group of solutions."""
+    """Measures of one group of solutions."""
 
     num_problems: int
     num_solutions: int
     outcomes: dict[str, int]
+    """Number of solutions by outcome."""
     num_unknown: int
-    """Number of solutions whose truth is not known; they do not enter `quality`."""
+    """Number of solutions whose truth is not known; `quality` does not include them."""
     quality: LabelQuality | None
-    """Quality against the truth; None where it is not known."""
+    """Quality of the labels against the truth; None without truth."""
     states: StateQuality | None
-    """Quality of the states of steps; None where no step has one, or the truth is not exact."""
+    """Quality of the states of steps; None if no step has a state, or the truth is not exact."""
     calibration: dict[str, Calibration]
-    """Calibration tables, by what predicts and what is observed:
+    """Calibration tables, by the name of the prediction and of the observation:
 
-    `value, outcome`: the value of a step against what became of the solution itself, an
-    independent draw; of sampled solutions that were not chosen by their outcome, and unbiased
-    values, alone.
-    `value, sound` and `posterior, sound`: against whether the step is sound in truth.
-    `value, reference` and `mean, reference`: against another run's rollouts of the prefix."""
+    `value, outcome`: the value of a step against the outcome of the solution itself, which is an
+    independent draw. Only sampled solutions that were not chosen by their outcome are used, and
+    only unbiased values.
+    `value, sound` and `posterior, sound`: against whether the step is truly sound.
+    `value, reference` and `mean, reference`: against another run's rollouts from the same prefix.
+    """
     intervals: dict[str, IntervalCheck]
     """Checks of intervals by label source; empty without another run's rollouts."""
     positions: dict[str, tuple[Position, ...]]
-    """Values along solutions: of all, of right and wrong ones, of sound and unsound steps."""
+    """Mean values by position in the solution, by kind: all steps, steps of right and of wrong
+    solutions, sound and unsound steps."""
     monotonicity: Monotonicity
     cost: CostEstimate
 
@@ -181,10 +192,10 @@ class LabelReport:
     truth: TruthKind | None
     groups: dict[str, GroupReport]
     describes: Described | None = None
-    """Population that the shares of quality describe, where the solutions were selected from a
-    pool."""
+    """Population to which the shares in `quality` refer; None unless the solutions were selected
+    from a pool."""
     sources: ConsensusReport | None = None
-    """Quality of rollouts and judges, alone and together; None without opinions."""
+    """Quality of the labels by rollouts and judges, alone and combined; None without opinions."""
 
 
 def label_report(
@@ -198,10 +209,10 @@ def label_report(
     """Measure a run's labels.
 
     Args:
-        rows: all labelled solutions; their order changes nothing.
-        truth: the true first errors, if any source has them.
-        reference: another run's rollouts by prefix id, which the labels did not see.
-        judge_rates: error rates of each judge, as the run has learned them.
+        rows: all labelled solutions, in any order.
+        truth: the true first errors; None if they are unknown.
+        reference: counts of another run's rollouts by prefix id, on which the labels do not rest.
+        judge_rates: error rates that the run has learned, by judge.
         seed: seed of the bootstrap.
     """
     rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
@@ -213,28 +224,28 @@ def label_report(
             name: group_report(members, truth, reference or {}, seed=seed)
             for name, members in group_rows(rows).items()
         },
-        describes=described(rows),
+        describes=described_population(rows),
         sources=consensus_report(judged_rows, true_error, judge_rates or {}, seed=seed),
     )
 
 
 def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolution]]:
-    """Return all solutions, and those of every group, by its name."""
+    """Return the solutions by name of the group; the first group contains all solutions."""
     groups = {ALL: list(rows)}
     for key, by_value in groups_by_key(rows, solution_meta).items():
-        groups |= {_name(key, meant, members): members for meant, members in by_value.items()}
-    held = [row for row in rows if _held_out(row)]
+        groups |= {_group_name(key, meant, members): members for meant, members in by_value.items()}
+    held = [row for row in rows if _is_of_held_out_family(row)]
     if held and len(held) < len(rows):
         groups[HELD_OUT] = held
     return groups
 
 
-def _held_out(row: LabeledSolution) -> bool:
+def _is_of_held_out_family(row: LabeledSolution) -> bool:
     return "program" in row.problem.meta and row.problem.meta.get("family") in HELD_OUT_FAMILIES
 
 
-def _name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str:
-    held = key == "family" and all(map(_held_out, members))
+def _group_name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str:
+    held = key == "family" and all(map(_is_of_held_out_family, members))
     return f"{key}: {meant}" + (" (held out)" if held else "")
 
 
@@ -245,7 +256,7 @@ def group_report(
     *,
     seed: int = 0,
 ) -> GroupReport:
-    """Measure the labels of some solutions: see `label_report`."""
+    """Measure the labels of a group of solutions; see `label_report`."""
     judged_rows = [] if truth is None else truth.known_rows(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     kinds = {
@@ -265,7 +276,7 @@ def group_report(
     measured = {name: calibration(predicted, seed=seed) for name, predicted in predictions.items()}
 
     def weight(row: LabeledSolution) -> float:
-        return row.stands_for * (1.0 if truth is None else truth.weight(row))
+        return row.pool_weight * (1.0 if truth is None else truth.weight(row))
 
     return GroupReport(
         num_problems=len({row.problem.id for row in rows}),
@@ -305,7 +316,7 @@ def _against_outcome(rows: Sequence[LabeledSolution]) -> list[Prediction]:
         for row in rows
         if row.solution.origin == "sampled" and not row.chosen_by_outcome
         for step in row.steps
-        if not step.is_outcome and step.value is not None
+        if not step.is_from_outcome and step.value is not None
     ]
 
 
@@ -318,7 +329,7 @@ def _values_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list
         )
         for row in rows
         for index, step in enumerate(row.steps)
-        if not step.is_outcome and step.value is not None
+        if not step.is_from_outcome and step.value is not None
     ]
 
 
@@ -342,7 +353,7 @@ def _against_reference(
         step.prefix_id: (row.problem.id, step)
         for row in rows
         for step in row.steps
-        if not step.is_outcome
+        if not step.is_from_outcome
     }
     predictions: dict[str, list[Prediction]] = {"value, reference": [], "mean, reference": []}
     for prefix, (problem, step) in steps.items():

@@ -1,4 +1,4 @@
-"""Plots of labels, and what a run holds as tables for the terminal."""
+"""Makes plots of the quality of labels, and tables of a run for the terminal."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from mclabel.show.figures import WIDTH, Grid, Plot, Series, estimate_text, share
 
 
 class SharePoint(NamedTuple):
-    """Observed share of the predictions between two values."""
+    """Observed share of the predictions in a range of probabilities."""
 
     predicted: float
-    """Their mean."""
+    """Mean predicted probability."""
     observed: float | None
+    """Share of predictions that came true; None if unknown."""
     low: float | None
     high: float | None
     num_predictions: int
 
 
 _WORDS = {"value, outcome": "solution ends right", "value, sound": "step sound in truth"}
-"""Names of predictions in the tables of calibration, as on the report's page."""
+"""Displayed names of the calibration tables, the same as on the report's page."""
 
 
 def share_points(values: NDArray[np.float64], flags: NDArray[np.float64]) -> list[SharePoint]:
     """Return one point for each part of [0, 1] with predictions, with Clopper-Pearson intervals.
 
     Args:
-        values: predicted values, NaN where there is none.
-        flags: 1 where the prediction came true, 0 where not, NaN where that is unknown.
+        values: predicted probabilities; NaN for no prediction.
+        flags: 1 if the prediction came true, 0 if not, NaN if that is unknown.
     """
     is_known = ~np.isnan(values) & ~np.isnan(flags)
     values, flags = values[is_known], flags[is_known]
@@ -57,7 +58,7 @@ def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> 
 
     Args:
         title: title of the plot.
-        curves: by what is predicted; those without a point are left out.
+        curves: points of each curve by name; curves without points are left out.
     """
     shown = {name: points for name, points in curves.items() if points}
     perfect = Series(name="perfect", x=[0, 1], y=[0, 1], dash=":", is_thin=True)
@@ -86,8 +87,9 @@ def reliability_plot(title: str, curves: Mapping[str, Sequence[SharePoint]]) -> 
 
 
 def calibration_plot(group: GroupReport) -> Plot | None:
-    """Plot predicted against observed shares of a group, with 95% intervals over problems; None if
-    it has no predictions.
+    """Plot predicted against observed shares of a group, with 95% intervals over problems.
+
+    None if the group has no predictions.
     """
     if not group.calibration:
         return None
@@ -105,7 +107,7 @@ def calibration_plot(group: GroupReport) -> Plot | None:
 
 
 def position_plot(group: GroupReport) -> Plot | None:
-    """Return the mean value by relative position, with bands; None if there are none."""
+    """Plot the mean value by relative position, with bands; None if there are no values."""
     if not group.positions:
         return None
     return Plot(
@@ -113,14 +115,15 @@ def position_plot(group: GroupReport) -> Plot | None:
         x_label="position in the solution",
         y_label="mean value of a step",
         series=[
-            _position(name, curve, hue) for hue, (name, curve) in enumerate(group.positions.items())
+            _position_series(name, curve, hue)
+            for hue, (name, curve) in enumerate(group.positions.items())
         ],
         x_range=(0, 1),
         y_range=(-0.02, 1.02),
     )
 
 
-def _position(name: str, curve: Sequence[Position], hue: int) -> Series:
+def _position_series(name: str, curve: Sequence[Position], hue: int) -> Series:
     middles = [(part.low + part.high) / 2 for part in curve]
     values, low, high = (
         [getattr(part.value, end) for part in curve] for end in ("value", "low", "high")
@@ -133,7 +136,7 @@ QUALITY_ROWS = {
     "wrong steps": "wrong_steps",
     "decided": "decided",
     "first error found": "first_error_accuracy",
-    "  where there is one": "first_error_accuracy_wrong",
+    "  if there is an error": "first_error_accuracy_wrong",
     "precision": "precision",
     "recall": "recall",
     "F1": "f1",
@@ -144,7 +147,7 @@ QUALITY_ROWS = {
 
 
 def quality_grid(groups: Mapping[str, LabelQuality]) -> Grid:
-    """Label quality against truth, a column a group of solutions."""
+    """Return a table of label quality against the truth, with one column per group of solutions."""
     counts = [
         (name, *(f"{getattr(quality, f'num_{name}'):,}" for quality in groups.values()))
         for name in ("problems", "solutions")
@@ -158,13 +161,14 @@ def quality_grid(groups: Mapping[str, LabelQuality]) -> Grid:
         header=("", *groups),
         rows=(*counts, *shares),
         conclusion=quality_words(groups["all"]),
-        note="first error found: labelled where it truly is, none for none. Precision and recall: "
-        "of wrong steps. False positives: of sound steps. Lucky: right answers by a wrong step.",
+        note="First error found: share of solutions whose labelled first error, or its absence, is "
+        "true. Precision and recall: of wrong steps. False positives: share of sound steps. Lucky "
+        "answers: share of right answers that were reached through a wrong step.",
     )
 
 
 def quality_words(quality: LabelQuality) -> str:
-    """Say which first errors the labels find, what they call wrong, and what they leave open."""
+    """Return a sentence on found first errors, falsely wrong steps and undecided solutions."""
     open_share = 1 - (1.0 if quality.decided.value is None else quality.decided.value)
     return (
         f"The labels find {share_words(quality.first_error_accuracy_wrong)} of first errors and "
@@ -197,6 +201,6 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
 
 
 def num_kept(rows: Sequence[LabeledSolution]) -> int | None:
-    """Return the number of solutions that a consensus keeps; None of a run that is not combined."""
+    """Return the number of solutions that a consensus keeps; None if the run is not combined."""
     flags = [row.consensus.kept for row in rows if row.consensus is not None]
     return sum(flags) if flags else None

@@ -1,4 +1,4 @@
-"""The tables of `mclabel eval labels`: a row a group of problems."""
+"""Makes the tables of `mclabel eval labels`, with one row per group of problems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_ERRORS = {
     "decided": "decided",
     "of these right": "first_error_accuracy_decided",
     "first error": "first_error_accuracy",
-    "where there is one": "first_error_accuracy_wrong",
+    "if there is an error": "first_error_accuracy_wrong",
     "right by a wrong step": "right_through_wrong",
 }
 WRONG_STEPS = {
@@ -37,20 +37,20 @@ STATES = {
     "sound, labelled wrong": "false_alarms",
 }
 REPEATED = {"of these right": "first error", "without sharing": "tokens"}
-"""Columns that are left out where they are the same as another."""
+"""Columns that are left out if they are equal to another column, the value of the entry."""
 FEW = "(!)"
-"""Marks a group of few problems."""
+"""Mark of a group with few problems."""
 AGAINST = {
     "exact": "exact truth",
     "processbench": "labels in ProcessBench's format",
     "prm800k": "labels in PRM800K's format",
     "run": "another run's labels",
-    "people": "what people said",
+    "people": "people's labels",
 }
 
 
 def label_grids(report: LabelReport) -> list[Grid]:
-    """Return every table of a report that has something to show."""
+    """Return the tables of a report that have rows."""
     grids = [
         *_quality(report),
         _states(report),
@@ -71,12 +71,13 @@ def _without_repeats(grid: Grid) -> Grid:
     return replace(grid, header=tuple(kept), rows=tuple(zip(*kept.values(), strict=True)))
 
 
-def _shown(report: LabelReport) -> dict[str, GroupReport]:
-    """Return the groups in the tables, by their names there: all solutions, and groups of some
-    size.
+def _shown_groups(report: LabelReport) -> dict[str, GroupReport]:
+    """Return the groups that the tables show, by displayed name.
+
+    They are the group of all solutions, and groups with enough problems.
     """
     return {
-        _named(name, group): group
+        _group_name(name, group): group
         for name, group in report.groups.items()
         if name == ALL or group.num_problems >= FEW_IN_GROUP
     }
@@ -87,18 +88,23 @@ def _quality(report: LabelReport) -> list[Grid]:
         return []
     unknown = report.groups[ALL].num_unknown
     note = (
-        "First error: labelled where it truly is, none for none; undecided is not right. Right by "
-        "a wrong step: of right answers."
+        "First error: share of solutions whose labelled first error, or its absence, is true; "
+        "undecided solutions count as not right. Right by a wrong step: share of right answers."
     )
     if unknown:
-        note += f" {unknown:,} solutions are unknown to the truth and left out."
+        note += f" {unknown:,} solutions without a known truth are left out."
     if report.describes is not None:
         note += f" {DESCRIBED[report.describes]}"
     elif report.truth == "people":
-        note += " Shares are of the whole run: weighted by 1 / probability of being drawn."
-    groups = [(name, group.quality) for name, group in _shown(report).items() if group.quality]
-    if any(group.num_problems < FEW_PROBLEMS for group in _shown(report).values()):
-        note += f" {FEW}: under {FEW_PROBLEMS} problems, where intervals are too narrow."
+        note += (
+            " Shares refer to the whole run: solutions are weighted by 1 / probability of being "
+            "drawn."
+        )
+    groups = [
+        (name, group.quality) for name, group in _shown_groups(report).items() if group.quality
+    ]
+    if any(group.num_problems < FEW_PROBLEMS for group in _shown_groups(report).values()):
+        note += f" {FEW}: fewer than {FEW_PROBLEMS} problems, so intervals are too narrow."
     return [
         Grid(
             title=f"First errors against {AGAINST[report.truth]} [95% interval]",
@@ -127,8 +133,8 @@ def _quality(report: LabelReport) -> list[Grid]:
                 (name, *(estimate_text(getattr(quality, field)) for field in WRONG_STEPS.values()))
                 for name, quality in groups
             ),
-            note="From the first error on steps are wrong. Kappa: agreement over steps, beyond "
-            "chance.",
+            note="All steps from the first error on count as wrong. Kappa: agreement over steps, "
+            "beyond chance.",
         ),
     ]
 
@@ -147,11 +153,11 @@ def _states(report: LabelReport) -> Grid:
                 f"{group.states.num_solutions:,}",
                 *(estimate_text(getattr(group.states, field)) for field in STATES.values()),
             )
-            for name, group in _shown(report).items()
+            for name, group in _shown_groups(report).items()
             if group.states is not None
         ),
-        note="Precision, recall and F1: of steps labelled recovered. Sound, labelled wrong: of "
-        "steps that are sound or recovered in truth, those that are labelled error or carried.",
+        note="Precision, recall and F1: of steps labelled recovered. Sound, labelled wrong: share "
+        "of truly sound or recovered steps that are labelled error or carried.",
     )
 
 
@@ -165,23 +171,23 @@ def _calibration(report: LabelReport) -> Grid:
             estimate_text(calibration.brier),
             estimate_text(calibration.base_brier),
         )
-        for group, figures in _shown(report).items()
+        for group, figures in _shown_groups(report).items()
         for pair, calibration in figures.calibration.items()
     ]
     overall = report.groups[ALL].calibration.values()
     return Grid(
         conclusion=" ".join(
-            f"On average, values differ from what came true by {100 * calibration.ece.value:.0f} "
-            "points."
+            "On average, values differ from observed shares by "
+            f"{100 * calibration.ece.value:.0f} points."
             for calibration in list(overall)[:1]
             if calibration.ece.value is not None
         ),
         title="Do the values hold",
         header=("", "predicted, observed", "steps", "ECE", "Brier", "Brier of the mean"),
         rows=tuple(rows),
-        note="Outcome: what became of the solution itself, an independent draw. Sound: in truth. "
-        "Reference: another run's rollouts. Brier of the mean: of predicting the overall "
-        "share every time. Noise adds to ECE, and to its interval once more.",
+        note="Outcome: the outcome of the solution itself, an independent draw. Sound: the step is "
+        "truly sound. Reference: another run's rollouts. Brier of the mean: Brier score of always "
+        "predicting the overall share. Noise makes ECE, and even more its interval, larger.",
     )
 
 
@@ -197,7 +203,7 @@ def _intervals(report: LabelReport) -> Grid:
             estimate_text(check.holds_share),
             estimate_text(check.width),
         )
-        for group, figures in _shown(report).items()
+        for group, figures in _shown_groups(report).items()
         for source, check in figures.intervals.items()
         if source != ALL or len(figures.intervals) > 2
     ]
@@ -218,10 +224,11 @@ def _intervals(report: LabelReport) -> Grid:
             "width",
         ),
         rows=tuple(rows),
-        note="Unchecked: the reference holds no rollouts of its own there; if many, the others are "
-        "a selection. Rollouts: of the reference behind an interval, none seen by the labels. "
-        "Coverage: mean posterior chance that the value lies inside, given both runs' rollouts. "
-        "Hold the share: hold the reference's own share, which is noisy, so this is too low.",
+        note="Unchecked: the reference has no independent rollouts for these intervals; if there "
+        "are many, the checked ones may be a biased selection. Rollouts: mean number of independent"
+        " rollouts of the reference. Coverage: mean posterior probability that the value is in the "
+        "interval, given both runs' rollouts. Hold the share: share of intervals that contain the "
+        "reference's share, which is noisy, so this figure is too low.",
     )
 
 
@@ -251,9 +258,9 @@ def _shape(report: LabelReport) -> Grid:
             "tokens",
             "without sharing",
         ),
-        rows=tuple(row(name, group) for name, group in _shown(report).items()),
-        note="Rising: a step labelled sound after one labelled wrong. Rollouts and their tokens: a "
-        "solution; identical prefixes of a problem are rolled out once.",
+        rows=tuple(row(name, group) for name, group in _shown_groups(report).items()),
+        note="Rising: a step labelled sound after a step labelled wrong. Rollouts, tokens: means "
+        "per solution; identical prefixes of a problem are rolled out once.",
     )
 
 
@@ -281,13 +288,13 @@ def _positions(report: LabelReport) -> Grid:
     )
 
 
-def _named(name: str, group: GroupReport) -> str:
+def _group_name(name: str, group: GroupReport) -> str:
     return f"{name} {FEW}" if group.num_problems < FEW_PROBLEMS else name
 
 
 LABELS = {
     "first error": "first_error_accuracy",
-    "where there is one": "first_error_accuracy_wrong",
+    "if there is an error": "first_error_accuracy_wrong",
     "sound, labelled wrong": "false_positive_rate",
     "right by a wrong step, found": "lucky_found",
 }
@@ -300,9 +307,7 @@ RATES = {"false alarm": "false_alarm", "detection": "detection", "later": "later
 
 
 def consensus_grids(report: ConsensusReport) -> list[Grid]:
-    """Return tables of the quality of sources, alone and together; a table without rows has nothing
-    to show.
-    """
+    """Return tables of the quality of sources, alone and combined; a table may have no rows."""
     return [_labels(report), _flags(report), _rates(report)]
 
 
@@ -320,9 +325,9 @@ def _labels(report: ConsensusReport) -> Grid:
         title="Labels by each source and by all together [95% interval]",
         header=("", "kept", *LABELS),
         rows=tuple(rows),
-        note="Kept: share of solutions on which a source says something, or which is kept; the "
-        "other figures are over these. As many: the solutions of which the posterior is surest, as "
-        f"many as {SAME_LOCATION} keeps.",
+        note="Kept: share of solutions on which a source has an opinion, or that are kept; the "
+        "other figures are over these solutions. As many: the solutions with the surest posterior, "
+        f"in the same number as {SAME_LOCATION} keeps.",
     )
 
 
@@ -347,8 +352,8 @@ def _flags(report: ConsensusReport) -> Grid:
             for name, source in report.sources.items()
             if source.flags is not None
         ),
-        note="Flagged: share of solutions. Flags that hold: the first error is at the flag or "
-        "before it.",
+        note="Flagged: share of solutions with a flag. Flags that hold: share of flagged solutions "
+        "whose first error is at the flag or before it.",
     )
 
 
@@ -371,7 +376,8 @@ def _rates(report: ConsensusReport) -> Grid:
         title="How often a judge names a step",
         header=("", *RATES, *(f"learned {name}" for name in RATES)),
         rows=tuple(rows),
-        note="A judge reads step after step, up to the one it names. False alarm: share of sound "
-        "steps; detection: of first wrong ones; later: of those after them. Learned: what the "
-        "posterior took them for, without truth.",
+        note="A judge is assumed to read the steps in order, up to the one that it names. Figures "
+        "are shares of read steps that it names. False alarm: of sound steps. Detection: of first "
+        "wrong steps. Later: of steps after the first wrong one. Learned: rates that the posterior "
+        "has learned without truth.",
     )

@@ -1,7 +1,8 @@
-"""Place where the truth about steps comes from: exact, people, or the same solution in another run.
+"""Finds the true first errors of labelled solutions, with which labels are compared.
 
-Labelled solutions are cut on token boundaries, and people's files join steps in many ways, so
-texts are compared without whitespace, and steps by the characters that they hold.
+The truth is computed exactly, judged by people, or taken from the same solutions in another run.
+Steps of labelled solutions end at token boundaries, and people's files join steps in different
+ways. So texts are compared without whitespace, and steps are matched by their characters.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ TruthKind = Literal["exact", "processbench", "prm800k", "run", "people"]
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """The true first errors of labelled solutions, as far as a source has them."""
+    """The true first errors of labelled solutions, from one source."""
 
     kind: TruthKind
     first_errors: Mapping[str, int | None]
-    """True first error by solution id; None for none. A solution that is missing here is unknown to
-    the source."""
+    """Index of the true first error by solution id, from 0; None means no error. Solutions that the
+    source does not know are missing."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Number of solutions of the run that each stands for, by solution id, where they were drawn
-    from it; a solution that is missing here stands for itself."""
+    """Number of solutions of the run that a drawn solution represents, by solution id. A missing
+    solution represents only itself."""
 
     def known_rows(self, rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
-        """Return the solutions whose truth the source holds."""
+        """Return the solutions whose truth is known."""
         return [row for row in rows if row.solution.id in self.first_errors]
 
     def first_error(self, row: LabeledSolution) -> int | None:
@@ -43,7 +44,7 @@ class Truth:
         return self.first_errors[row.solution.id]
 
     def weight(self, row: LabeledSolution) -> float:
-        """Return the number of solutions of the run that this one stands for."""
+        """Return the number of solutions of the run that a solution represents."""
         return self.weights.get(row.solution.id, 1.0)
 
 
@@ -51,12 +52,12 @@ def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
     """Return the truth of solutions of the built-in domains.
 
     Raises:
-        DataError: names a solution of another domain.
+        DataError: a solution is of another domain; the message has its id.
     """
     if other := next((row for row in rows if not has_exact_truth([row])), None):
         raise DataError(
             f"solution {other.solution.id} of problem {other.problem.id}: its problem carries no "
-            "program, so it is of no built-in domain. Give --truth processbench:FILE, "
+            "program, so it does not belong to a built-in domain. Give --truth processbench:FILE, "
             "prm800k:FILE or run:FOLDER"
         )
     first_errors = {row.solution.id: exact_first_error(row) for row in rows}
@@ -66,22 +67,27 @@ def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
 def judged_truth(
     kind: TruthKind, rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]
 ) -> Truth:
-    """Return the truth of solutions that people, or another run, have judged.
+    """Return the truth of solutions that people or another run have judged.
 
-    A solution is found by the texts of problem and solution without whitespace; failing that, a
-    given one by the id of its problem, if that has no other solution, the steps are as many and
-    the words are the same. Of several judgements of one solution the first with its own id counts,
-    then the first. Where a judgement accepts several first errors, the truth is the labelled one if
-    it is among them.
+    A solution is found by the texts of problem and solution without whitespace. If the texts are
+    not found, a given solution matches by the id of its problem, provided that the problem has no
+    other solution and the numbers of steps and the words are equal. If a solution has several
+    judgements, the first one with the solution's id counts, or else the first one. If a judgement
+    accepts several first errors, the truth is the labelled first error if it is among them.
+
+    Args:
+        kind: kind of the truth.
+        rows: labelled solutions.
+        judged: judged solutions.
 
     Raises:
-        DataError: the id of such a problem names another text there.
+        DataError: a judgement with the id of such a problem has another text.
     """
     by_key: dict[tuple[str, str], list[JudgedSolution]] = defaultdict(list)
     for judgement in judged:
         by_key[solution_key(judgement.problem, judgement.steps)].append(judgement)
     by_id = {judgement.id: judgement for judgement in judged}
-    alone = given_alone(rows)
+    alone = sole_given_solutions(rows)
     first_errors: dict[str, int | None] = {}
     weights: dict[str, float] = {}
     others: list[LabeledSolution] = []
@@ -94,34 +100,41 @@ def judged_truth(
             mine = row_steps(row)
             weights[row.solution.id] = judgement.weight
             also = {to_labelled(error, judgement.steps, mine) for error in judgement.also}
-            first_errors[row.solution.id] = _accepted(
+            first_errors[row.solution.id] = _accepted_error(
                 row, to_labelled(judgement.first_error, judgement.steps, mine), also
             )
         elif named is not None and not same_words(row, named.problem, named.steps):
             others.append(row)
         elif named is not None and len(named.steps) == len(row.steps):
-            first_errors[row.solution.id] = _accepted(row, named.first_error, named.also)
+            first_errors[row.solution.id] = _accepted_error(row, named.first_error, named.also)
     if others:
         raise DataError(
             f"--truth {kind}: has other texts for {len(others)} of the {len(rows)} solutions, the "
             f"first being {others[0].solution.id} of problem {others[0].problem.id}. An id must "
-            "name the same problem and solution in both. Give the file whose solutions were "
-            "labelled, or ids of their own to other ones"
+            "name the same problem and solution in both places. Give the file whose solutions were "
+            "labelled, or give different solutions different ids"
         )
     return Truth(kind=kind, first_errors=first_errors, weights=weights)
 
 
-def _accepted(row: LabeledSolution, error: int | None, also: Set[int | None]) -> int | None:
+def _accepted_error(row: LabeledSolution, error: int | None, also: Set[int | None]) -> int | None:
     return row.first_error if row.first_error in also else error
 
 
 def check_same_problems(
     rows: Sequence[LabeledSolution], others: Sequence[LabeledSolution], name: str
 ) -> None:
-    """Refuse a run whose problems have the ids of others here: their rollouts would be mixed up.
+    """Raise an error if problems of two runs have the same id but different texts.
+
+    The rollouts of such problems would be confused.
+
+    Args:
+        rows: labelled solutions of the run that is measured.
+        others: labelled solutions of the run that is the truth.
+        name: name of the latter run, for the message.
 
     Raises:
-        DataError: names the first solution here whose problem has another text there.
+        DataError: a problem has another text in the other run; the message has its first solution.
     """
     texts = {row.problem.id: row.problem.text for row in others}
     differ = [r for r in rows if texts.get(r.problem.id, r.problem.text) != r.problem.text]
@@ -139,9 +152,7 @@ def compact(text: str) -> str:
 
 
 def solution_key(problem: str, steps: Sequence[str]) -> tuple[str, str]:
-    """Return a key that is the same for one solution of one problem, however it is cut into
-    steps.
-    """
+    """Return a key of a solution that does not depend on its division into steps."""
     return compact(problem), compact("".join(steps))
 
 
@@ -151,18 +162,20 @@ def row_key(row: LabeledSolution) -> tuple[str, str]:
 
 
 def same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> bool:
-    """Return whether a labelled solution reads as another one, as far as a tokenizer lets texts be.
+    """Return whether a labelled solution has the same words as a given problem and solution.
 
-    Some tokenizers do not give back every character, such as marks and wide letters.
+    Texts are normalised before they are compared, since some tokenizers change characters, such as
+    marks and wide letters.
     """
     pairs = ((row.problem.text, problem), (row.solution.text, " ".join(steps)))
     return all(compact(leak_key(text)) == compact(leak_key(other)) for text, other in pairs)
 
 
-def given_alone(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
-    """Return each given solution whose problem has no other, by the id of its problem.
+def sole_given_solutions(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
+    """Return the given solutions that are the only solutions of their problems, by problem id.
 
-    An id names a solution only there: sampled ones of the same problem are other solutions.
+    For other problems the problem id does not identify a solution, since sampled solutions share
+    the id.
     """
     count = Counter(row.problem.id for row in rows)
     return {
@@ -173,26 +186,25 @@ def given_alone(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
 
 
 def to_labelled(index: int | None, given: Sequence[str], labelled: Sequence[str]) -> int | None:
-    """Return the index, in the labelled solution, of a step of the given one; the labelled steps
-    may end later.
+    """Convert the index of a given step to the index of the labelled step with the same text.
 
     Args:
-        index: index of a given step; None stays None.
+        index: index of a given step, from 0; None stays None.
         given: texts of the steps as they were given.
-        labelled: texts of the steps that were labelled, moved to token ends.
+        labelled: texts of the labelled steps, which may end later, at token boundaries.
     """
-    if index is None or (same := _ends(given)) == (ends := _ends(labelled)):
+    if index is None or (same := _step_ends(given)) == (ends := _step_ends(labelled)):
         return index
     return min(bisect_right(ends, max(same[index] - 1, 0)), len(ends) - 1)
 
 
 def to_given(index: int | None, labelled: Sequence[str], given: Sequence[str]) -> int | None:
-    """Return the index, in the given solution, of a step of the labelled one; see `to_labelled`."""
-    if index is None or (own := _ends(labelled)) == (ends := _ends(given)):
+    """Convert the index of a labelled step to the index of the given step; see `to_labelled`."""
+    if index is None or (own := _step_ends(labelled)) == (ends := _step_ends(given)):
         return index
     return min(bisect_right(ends, own[index - 1] if index else 0), len(ends) - 1)
 
 
-def _ends(steps: Sequence[str]) -> list[int]:
-    """Return the number of characters up to the end of each step, whitespace not counted."""
+def _step_ends(steps: Sequence[str]) -> list[int]:
+    """Return the number of characters up to the end of each step, without whitespace."""
     return list(accumulate(len(compact(step)) for step in steps))

@@ -1,1 +1,1 @@
-"""`mclabel eval processbench`: scorers and judges by ProcessBench's metric."""
+"""`mclabel eval processbench`: measures scorers, labels and judges by ProcessBench's metric."""

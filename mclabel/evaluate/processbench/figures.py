@@ -1,12 +1,14 @@
-"""ProcessBench: who finds the first wrong step of solutions that people have judged.
+"""Computes ProcessBench's metric: how well the first wrong step of human-judged solutions is found.
 
-The metric of arXiv 2412.06559: accuracy over solutions with an error (the exact index) and over
-those without one (none predicted); their harmonic mean is a split's F1; the mean of the splits
-is the score. A scorer's prediction is its first step under a threshold, which is the one with the
-highest F1 on GSM8K. Intervals are by bootstrap over problems at that threshold, so they leave out
-the noise of choosing it, and GSM8K's own F1 is the highest of many. A judge's prediction is the
-first error of its opinion; that of several judges is what a rule makes of their opinions, on the
-solutions that the rule keeps.
+The metric is that of arXiv 2412.06559. It has two accuracies: over solutions with an error (the
+exact index must be predicted) and over solutions without one (no error must be predicted). Their
+harmonic mean is the F1 of a split. The mean F1 of the splits is the score.
+
+A scorer predicts the first step with a score below a threshold, which is chosen as the one with the
+highest F1 on GSM8K. Intervals are bootstraps over problems at this fixed threshold. So they do not
+include the noise of choosing the threshold, and GSM8K's own F1 is the maximum of many. A judge
+predicts the first error of its opinion. Several judges together predict the first error on which
+they agree, and only solutions on which they agree are counted.
 """
 
 from __future__ import annotations
@@ -37,45 +39,48 @@ from mclabel.evaluate.labels.truth import compact
 from mclabel.show.figures import Grid, estimate_text
 
 THRESHOLD_SPLIT = "gsm8k"
+"""Name of the split on which the threshold of a scorer is chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitResult:
-    """One split."""
+    """Result on one split."""
 
     num_wrong: int
-    """Solutions with a wrong step, among those that were predicted."""
+    """Number of counted solutions with a wrong step."""
     num_right: int
+    """Number of counted solutions without a wrong step."""
     wrong_accuracy: Estimate
-    """Share of the solutions with a wrong step whose index is predicted."""
+    """Share of the solutions with a wrong step whose first wrong step is predicted exactly."""
     right_accuracy: Estimate
-    """Share of the solutions without a wrong step for which none is predicted."""
+    """Share of the solutions without a wrong step for which no error is predicted."""
     f1: Estimate
-    """Harmonic mean of the two; None where either kind is missing."""
+    """Harmonic mean of the two accuracies; None if either kind of solutions is missing."""
     missing: tuple[str, ...]
     """Ids of solutions without a prediction, which are left out."""
     reasons: Mapping[str, int]
     """Number of missing solutions by reason, the most frequent first."""
     num_unknown: int
-    """Solutions on which a scorer gives no verdict: they count as predicted wrongly."""
+    """Number of solutions without a verdict of the scorer, which count as predicted wrongly."""
     kept: Estimate | None
     """Share of all solutions of the split on which several judges agree; None for one judge."""
     ece: Estimate | None = None
-    """Expected calibration error of a scorer's scores, as chances that a step is sound, over the
-    steps that people judged: up to the first error."""
+    """Expected calibration error of a scorer's scores, read as probabilities that a step is sound.
+    It is computed over the steps that people judged, which are those up to the first error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """Why a solution has no prediction."""
+    """Reason why a solution has no prediction."""
 
     reason: str
-    """A short code; docs/evaluation.md has all."""
+    """Short code of the reason; docs/evaluation.md lists all codes."""
     detail: str
+    """Explanation for the user."""
 
 
 Reasons = Mapping[str, Mapping[str, LeftOut]]
-"""Reasons why solutions have no prediction, by split and id."""
+"""Reasons why solutions have no prediction, by split and solution id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +97,7 @@ class Panel:
     """The judges whose opinions are measured."""
 
     judges: Mapping[str, tuple[MeasuredJudge, ...]]
-    """Judges by split; the first one's location is the prediction."""
+    """Judges by split. The prediction is the first error that the first judge names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +106,13 @@ class ProcessBenchResult:
 
     splits: dict[str, SplitResult]
     mean_f1: Estimate
-    """Mean of the splits' F1; None if a split has none."""
+    """Mean F1 of the splits; None if a split has no F1."""
     threshold: float | None
-    """Score of a scorer under which a step is wrong."""
+    """Threshold of a scorer: a step with a lower score is wrong. None without a scorer."""
     panel: Panel | None
-    """Judges of opinions; None for anything else."""
+    """Judges whose opinions are measured; None for a PRM or a run's labels."""
     num_rejected: Mapping[str, int] = field(default_factory=dict)
-    """Rows of the files that cannot be used, by split; they are in no other figure."""
+    """Number of unusable rows of the files, by split. No other figure includes these rows."""
 
 
 def processbench(
@@ -125,14 +130,15 @@ def processbench(
 
     Args:
         splits: solutions by the name of their split.
-        predictions: by split and id, the first wrong step or None for none.
-        reasons: why others have none.
-        scores: by split and id, one a step, of a scorer; its calibration is measured.
-        threshold: threshold with which the predictions were made, for the record.
-        unknown: by split, ids of solutions on which a scorer gives no verdict, and which count as
-            predicted wrongly. They have no prediction.
-        panel: whose opinions they are. Of a split with several judges, the solutions with a
-            prediction are those on which they agree.
+        predictions: index of the first wrong step, or None for no error, by split and solution id.
+        reasons: reasons why other solutions have no prediction.
+        scores: a scorer's scores of the steps, by split and solution id. If given, the calibration
+            of the scorer is measured.
+        threshold: threshold with which the predictions were made; it is only recorded.
+        unknown: ids of solutions without a verdict of the scorer, by split. They have no prediction
+            and count as predicted wrongly.
+        panel: judges whose opinions are measured. In a split with several judges, only solutions on
+            which the judges agree have a prediction.
         seed: seed of the bootstrap.
     """
     tables = {
@@ -151,7 +157,9 @@ def processbench(
             (reasons or {}).get(name, {}),
             tables[name],
             weights[name],
-            _kept(splits[name], predictions[name], seed + i) if name in several else None,
+            _predicted_share(splits[name], predictions[name], seed + i)
+            if name in several
+            else None,
         )
         for i, name in enumerate(splits)
     }
@@ -187,8 +195,10 @@ def _table(
     predictions: Mapping[str, int | None],
     unknown: Collection[str],
 ) -> NDArray[np.float64]:
-    """Return wrong solutions, those found, right ones, those found, of each problem, [problems,
-    4].
+    """Return counts of solutions per problem, [problems, 4].
+
+    The columns are: solutions with an error, those of them that are predicted rightly, solutions
+    without an error, and those of them that are predicted rightly.
     """
     rows = [row for row in rows if row.id in predictions or row.id in unknown]
     is_hit = {row.id: predictions.get(row.id, -1) == row.first_error for row in rows}
@@ -230,7 +240,7 @@ def _split(
     )
 
 
-def _kept(
+def _predicted_share(
     rows: Sequence[JudgedSolution], predictions: Mapping[str, int | None], seed: int
 ) -> Estimate:
     """Return the share of the solutions that have a prediction."""
@@ -251,15 +261,16 @@ def _mean_f1(
 
 
 def split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return F1 of first errors [...]; NaN where solutions with, or without, an error are missing.
+    """Return the F1 of first errors, [...]; NaN if either kind of solutions is missing.
 
     Args:
-        sums: [..., 4]: solutions with an error, those found, solutions without one, those passed.
+        sums: counts of solutions with the columns of `_table`, [..., 4].
     """
     return harmonic_mean(shares(sums[..., 1], sums[..., 0]), shares(sums[..., 3], sums[..., 2]))
 
 
 MAX_NAMED = 5
+"""Maximum number of missing solutions that a note names."""
 WHY = {
     "too_long": "longer than the PRM reads (its max_tokens)",
     "unreadable": "not to be read by the PRM's tokenizer",
@@ -273,11 +284,11 @@ WHY = {
     "not_kept": "without agreement of the judges",
     "unknown": "for no known reason",
 }
-"""Descriptions of what is left out, by reason."""
+"""Descriptions of solutions that are left out, by the code of the reason."""
 
 
 def processbench_grid(result: ProcessBenchResult) -> Grid:
-    """Return a table with a row for each split, and their mean."""
+    """Return a table with a row for each split, and a row for the mean."""
     panel = result.panel
     has_kept = any(split.kept is not None for split in result.splits.values())
     has_scores = any(split.ece is not None for split in result.splits.values())
@@ -298,7 +309,7 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
     missing = [identity for split in result.splits.values() for identity in split.missing]
     notes = ["F1: harmonic mean of the accuracies on wrong (exact step) and on right solutions."]
     if result.threshold is not None:
-        notes.append(f"A step is wrong under {result.threshold:.6g}.")
+        notes.append(f"A step is wrong if its score is below {result.threshold:.6g}.")
     if has_scores:
         notes.append("ECE: calibration error of the steps' scores, up to the first error.")
     if panel is not None:
@@ -311,15 +322,15 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
     if num_unknown := sum(split.num_unknown for split in result.splits.values()):
         num = sum(split.num_wrong + split.num_right for split in result.splits.values())
         notes.append(
-            f"Unknown to the scorer, and counted as predicted wrongly: {num_unknown:,} of {num:,} "
-            f"({num_unknown / num:.1%})."
+            f"Without a verdict of the scorer, and counted as predicted wrongly: {num_unknown:,} "
+            f"of {num:,} ({num_unknown / num:.1%})."
         )
     if missing:
         named = ", ".join(missing[:MAX_NAMED]) + (", …" if len(missing) > MAX_NAMED else "")
-        notes.append(f"Left out for want of a prediction: {len(missing):,} ({named}).")
+        notes.append(f"Left out because they have no prediction: {len(missing):,} ({named}).")
         reasons = sum((Counter(split.reasons) for split in result.splits.values()), Counter())
         why = "; ".join(f"{n:,} {WHY.get(code, code)}" for code, n in reasons.most_common())
-        notes.append(f"Why: {why}. With -o each has its reason in left_out.jsonl.")
+        notes.append(f"Reasons: {why}. With -o, left_out.jsonl has the reason of each.")
     counted = ("split", "wrong", "right", "left out", *(("kept",) if has_kept else ()))
     more, blank = (("ECE",), ("",)) if has_scores else ((), ())
     return Grid(
@@ -343,12 +354,12 @@ def _panel_notes(panel: Panel) -> Iterator[str]:
     if any(len(judges) > 1 for judges in panel.judges.values()):
         yield (
             "Kept: share of the split's solutions on which all judges agree. The accuracies are "
-            "over those."
+            "over these solutions."
         )
     alone = [judges[0] for judges in panel.judges.values() if len(judges) == 1]
     claims = {judge.name: judge.claim for judge in alone}
     if flagging := sorted(name for name, claim in claims.items() if claim == "at_or_before"):
         yield (
-            f"{', '.join(flagging)} claims only that an error is at a step or before it: that "
-            "step is the prediction, and no error where it says nothing."
+            f"{', '.join(flagging)} claims only that an error is at a step or before it. This "
+            "step is the prediction. Without such a claim, the prediction is no error."
         )

@@ -1,4 +1,4 @@
-"""ProcessBench for a PRM or for a run's labels, and its solutions as problems to label.
+"""Measures a PRM or a run's labels on ProcessBench, and prepares its solutions for labelling.
 
 `join_golds` adds the gold answers that labelling needs.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mclabel.answers import answer_key, extract_answer
-from mclabel.core.errors import ConfigError, DataError, bounded
-from mclabel.core.plain_files import write_whole
+from mclabel.core.errors import ConfigError, DataError, bound_detail
+from mclabel.core.plain_files import write_atomically
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.judged import JudgedSolution, read_processbench, row_steps
 from mclabel.data.readers.problems import read_problems
@@ -24,9 +24,9 @@ from mclabel.data.readers.solutions import RowRejects, solution_of
 from mclabel.evaluate.labels.job import check_out_folder, out_folder
 from mclabel.evaluate.labels.truth import (
     compact,
-    given_alone,
     row_key,
     same_words,
+    sole_given_solutions,
     solution_key,
     to_given,
 )
@@ -52,9 +52,12 @@ if TYPE_CHECKING:
 
 
 LEFT_OUT = "left_out.jsonl"
+"""Name of the file of solutions without a prediction."""
 logger = logging.getLogger(__name__)
 Splits = Mapping[str, Sequence[JudgedSolution]]
+"""Solutions by name of the split."""
 Predictions = Mapping[str, Mapping[str, int | None]]
+"""Predicted first errors by split and solution id; None is no error."""
 
 
 def processbench_of_prm(
@@ -69,23 +72,26 @@ def processbench_of_prm(
     trust_remote_code: bool = False,
     strict: bool = False,
 ) -> ProcessBenchResult:
-    """Measure a PRM; solutions that it cannot read are left out, and named.
+    """Measure a PRM. Solutions that it cannot read are left out and listed.
 
     Args:
-        files: files of the splits, named by the split or `processbench_` and the split.
+        files: files of the splits. A file's name is the name of the split, with or without the
+            prefix `processbench_`.
         model: folder of a PRM.
-        threshold: a step scored under it is wrong; None chooses it on GSM8K.
+        threshold: threshold of the scores: a step with a lower score is wrong. None chooses the
+            threshold on GSM8K.
         device: torch device.
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
             provenance.json.
         seed: seed of the bootstrap.
-        on_score: called with the number of solutions scored, and their total.
-        trust_remote_code: run Python code that comes with the PRM.
-        strict: whether a row that cannot be used is an error; else it is left out.
+        on_score: function that is called with the number of scored solutions and of all solutions.
+        trust_remote_code: whether Python code that comes with the PRM may run.
+        strict: whether an unusable row is an error; otherwise it is left out.
 
     Raises:
-        ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
-        DataError: a file cannot be used, or the PRM reads none of its solutions.
+        ConfigError: the model is an ORM, the PRM lacks its step token, or there is no split on
+            which a threshold can be chosen.
+        DataError: a file cannot be used, or the PRM can read no solution.
     """
     from mclabel.prm.scoring.aggregate import check_scores
     from mclabel.prm.scoring.score import PRM
@@ -95,7 +101,7 @@ def processbench_of_prm(
     splits = read.solutions
     if threshold is None:
         _check_threshold_split(splits)
-    say_missing_kinds(splits)
+    warn_missing_kinds(splits)
     prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
     if prm.manifest.kind == "orm":
         raise ConfigError(f"{model}: is an ORM, which does not score single steps. Give a PRM")
@@ -139,7 +145,7 @@ def _check_threshold_split(splits: Mapping[str, Sequence[JudgedSolution]]) -> No
     if THRESHOLD_SPLIT not in splits:
         raise ConfigError(
             f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
-            f"{', '.join(splits)}. Give its file, too, or --threshold"
+            f"{', '.join(splits)}. Give the file of this split, too, or --threshold"
         )
     if (missing := missing_kind(splits[THRESHOLD_SPLIT])) is not None:
         raise DataError(
@@ -151,8 +157,11 @@ def _check_threshold_split(splits: Mapping[str, Sequence[JudgedSolution]]) -> No
 def _encode_solutions(
     prm: PRM, splits: Splits
 ) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOut]]]:
-    """Return the solutions as the PRM reads them, with split and id, and why it cannot read
-    others.
+    """Encode the solutions for the PRM.
+
+    Returns:
+        Encoded solutions, each with its split and id. Reasons why the PRM cannot read the other
+        solutions, by split and id.
     """
     from mclabel.prm.examples.encode import TooLongError
 
@@ -174,25 +183,34 @@ def _encode_solutions(
 def processbench_of_labels(
     files: Sequence[str], labels: str, *, out: str | None, seed: int, strict: bool = False
 ) -> ProcessBenchResult:
-    """Measure the labels of a run on ProcessBench's solutions; those it lacks are left out, named.
+    """Measure the labels of a run on ProcessBench's solutions.
 
-    A solution is found by its text; failing that, a given one by the id of its problem, if that
-    has no other solution and the steps are as many. One that could not be graded, or of which only
-    the answer was graded, has no label.
+    A solution of ProcessBench is found in the run by its text. If the text is not found, a given
+    solution matches by the id of its problem, provided that the problem has no other solution in
+    the run and the numbers of steps and the words are equal. A solution has no label if it could
+    not be graded, or if only its answer was graded. Solutions that are not found or have no label
+    are left out and listed.
+
+    Args:
+        files: files of the splits; see `processbench_of_prm`.
+        labels: folder or URL of the labelling run.
+        out: folder for the results; None writes no files.
+        seed: seed of the bootstrap.
+        strict: whether an unusable row is an error; otherwise it is left out.
 
     Raises:
-        DataError: a file cannot be used, or the run holds none of the solutions.
+        DataError: a file cannot be used, or the run contains none of the solutions.
     """
     check_out_folder(out)
     read = read_splits(files, strict=strict)
     splits = read.solutions
-    say_missing_kinds(splits)
+    warn_missing_kinds(splits)
     rows: list[LabeledSolution] = []
     undecided: list[LabeledSolution] = []
     for row in read_labels(Store(labels)):
         (rows if row.is_decided else undecided).append(row)
     by_key = {row_key(row): row for row in reversed(rows)}
-    alone = given_alone(rows)
+    alone = sole_given_solutions(rows)
     left_out = _Unlocated(undecided, alone)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
     reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
@@ -210,8 +228,9 @@ def processbench_of_labels(
     if not any(predictions.values()):
         first = next(iter(splits.values()))[0].id
         raise DataError(
-            f"{labels}: none of its {len(rows)} solutions with a verdict is in {', '.join(files)}; "
-            f"looked for {first!r} first. Label them: configs/label/processbench.yaml is the job"
+            f"{labels}: none of its {len(rows)} solutions with a verdict is in {', '.join(files)}, "
+            f"whose first solution is {first!r}. Label these files with "
+            "configs/label/processbench.yaml"
         )
     result = processbench(splits, predictions, reasons=reasons, seed=seed)
     result = replace(result, num_rejected=read.num_rejected)
@@ -220,26 +239,26 @@ def processbench_of_labels(
 
 
 def _is_same_solution(row: LabeledSolution, solution: JudgedSolution) -> bool:
-    """Return whether a solution that has the id of a judged one can be taken for it."""
+    """Return whether a labelled solution with the id of a judged solution is the same solution."""
     return len(row.steps) == len(solution.steps) and same_words(
         row, solution.problem, solution.steps
     )
 
 
 class _Unlocated:
-    """Solutions of a run whose labels do not locate an error."""
+    """Explains why solutions of ProcessBench have no label in a run."""
 
     def __init__(
         self, rows: Sequence[LabeledSolution], alone: Mapping[str, LabeledSolution]
     ) -> None:
-        """Index these solutions by text and by id.
+        """Index solutions by text and by id.
 
         Args:
-            rows: these solutions.
-            alone: alone of the other ones, the only solutions of their problems, by problem id.
+            rows: solutions of the run whose labels do not decide on a first error.
+            alone: decided solutions that are the only solutions of their problems, by problem id.
         """
         self._by_key = {row_key(row): row for row in reversed(rows)}
-        self._by_id, self._alone = given_alone(rows), alone
+        self._by_id, self._alone = sole_given_solutions(rows), alone
 
     def explain(self, solution: JudgedSolution) -> LeftOut:
         """Return the reason why a judged solution has no prediction."""
@@ -256,14 +275,14 @@ class _Unlocated:
         if row is None:
             return LeftOut(
                 reason="not_in_run",
-                detail="not labelled: without a gold (eval processbench-golds names those), or in "
-                "the run's rejects.jsonl",
+                detail="not labelled: the problem has no gold answer (eval processbench-golds "
+                "lists such problems), or the solution is in the run's rejects.jsonl",
             )
         if row.solution.outcome not in (Outcome.RIGHT, Outcome.WRONG):
             return LeftOut(
                 reason="no_verdict",
-                detail=f"its answer, {row.solution.prediction!r}, "
-                f"is {row.solution.outcome} against {row.problem.answer!r}",
+                detail=f"its answer {row.solution.prediction!r} is {row.solution.outcome} compared "
+                f"with the gold answer {row.problem.answer!r}",
             )
         return LeftOut(
             reason="outcome_only", detail=f"only the last of {len(row.steps)} steps has a label"
@@ -272,28 +291,29 @@ class _Unlocated:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSplits:
-    """Splits of ProcessBench, and the rows of their files that cannot be used."""
+    """Solutions of ProcessBench's splits, and the unusable rows of their files."""
 
     solutions: dict[str, list[JudgedSolution]]
-    """Solutions by the name of the split: that of the file, without `processbench_`."""
+    """Solutions by name of the split, which is the file's name without `processbench_`."""
     rejects: dict[str, tuple[Reject, ...]]
+    """Unusable rows by name of the split."""
 
     @property
     def num_rejected(self) -> dict[str, int]:
-        """Rows that cannot be used, by split; splits without any are not named."""
+        """Number of unusable rows by split, only for splits that have unusable rows."""
         return {name: len(rejects) for name, rejects in self.rejects.items() if rejects}
 
 
 def read_splits(files: Sequence[str], *, strict: bool = False) -> ReadSplits:
-    """Read the splits.
+    """Read the splits of ProcessBench.
 
     Args:
-        files: files of the splits, one each.
-        strict: whether a row that cannot be used is an error; else it is left out.
+        files: files of the splits, one file per split.
+        strict: whether an unusable row is an error; otherwise it is left out.
 
     Raises:
-        ConfigError: two files are the same split.
-        DataError: no row of a file can be used; if strict, one cannot.
+        ConfigError: two files belong to the same split.
+        DataError: no row of a file can be used. With `strict`, also if a single row is unusable.
     """
     splits: dict[str, list[JudgedSolution]] = {}
     rejects: dict[str, tuple[Reject, ...]] = {}
@@ -307,8 +327,8 @@ def read_splits(files: Sequence[str], *, strict: bool = False) -> ReadSplits:
     return ReadSplits(solutions=splits, rejects=rejects)
 
 
-def say_missing_kinds(splits: Splits) -> None:
-    """Warn of splits that have no F1, as all of their solutions are of one kind."""
+def warn_missing_kinds(splits: Splits) -> None:
+    """Log a warning for each split without F1, in which all or no solutions have an error."""
     for name, rows in splits.items():
         if (missing := missing_kind(rows)) is not None:
             logger.warning(
@@ -334,7 +354,16 @@ def write_figures(
     rejects: Mapping[str, Sequence[Reject]],
     out: str | None,
 ) -> None:
-    """Write figures, predictions and what was left out to a folder; to None, nothing."""
+    """Write the figures, the predictions and the solutions that were left out to a folder.
+
+    Args:
+        result: figures.
+        splits: solutions by name of the split.
+        predictions: predicted first errors.
+        reasons: reasons why solutions have no prediction.
+        rejects: unusable rows by name of the split.
+        out: folder; None writes nothing.
+    """
     if out is None:
         return
     folder = out_folder(out)
@@ -347,7 +376,7 @@ def write_figures(
         for name, by_solution in reasons.items():
             for identity, left_out in by_solution.items():
                 content = {"split": name, "id": identity, "reason": left_out.reason}
-                content["detail"] = bounded(left_out.detail)
+                content["detail"] = bound_detail(left_out.detail)
                 file.write(json.dumps(content, ensure_ascii=False) + "\n")
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
         for name, rows in splits.items():
@@ -368,34 +397,35 @@ def _exported_label(index: int | None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class GoldReport:
-    """Solutions that were given the gold answer of their problem."""
+    """Counts of solutions that were written with the gold answer of their problem."""
 
     num_from_files: int
+    """Number of solutions whose gold answer comes from the files of golds."""
     num_from_solutions: int
-    """Whose gold is the boxed answer of a solution marked as right."""
+    """Number of solutions whose gold answer is the boxed answer of a solution marked as right."""
     without: tuple[str, ...]
-    """Ids of solutions whose gold is not known, left out."""
+    """Ids of solutions that were left out because no gold answer is known."""
     rejects: tuple[Reject, ...]
-    """Rows of the files that cannot be used."""
+    """Unusable rows of the files."""
 
 
 def join_golds(
     files: Sequence[str], golds: Sequence[str], out: str, *, strict: bool = False
 ) -> GoldReport:
-    r"""Write ProcessBench's solutions as problems and solutions that a labelling job reads.
+    r"""Write ProcessBench's solutions with gold answers, as input of a labelling job.
 
-    A row has `problem`, `answer` and `steps`. The gold answer of a problem is that of the same text
-    in a file of golds; failing that, what a solution of it boxes whose final answer is marked as
-    right, if all of them agree.
+    A row of the output has `problem`, `answer` and `steps`. The gold answer of a problem is the
+    answer of the same problem text in a file of golds. If there is none, it is the boxed answer of
+    the solutions whose final answer is marked as right, if all these answers agree.
 
     Args:
-        files: splits of ProcessBench.
+        files: files of ProcessBench's splits.
         golds: files of problems with answers, or `hf:NAME`.
-        out: JSON Lines file, written whole.
-        strict: whether a row that cannot be used is an error; else it is left out.
+        out: JSON Lines file, which is written in one piece.
+        strict: whether an unusable row is an error; otherwise it is left out.
 
     Raises:
-        DataError: a file cannot be used, or no gold is known.
+        DataError: a file cannot be used, or no gold answer is known.
     """
     output_file(out, "-o ")
     gold_by_text = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
@@ -426,9 +456,9 @@ def join_golds(
     if not lines:
         raise DataError(
             f"{', '.join(files)}: no problem has a gold answer. Pass files of problems with "
-            "answers by --golds"
+            "answers as --golds"
         )
-    write_whole(Path(out), "".join(line + "\n" for line in lines).encode())
+    write_atomically(Path(out), "".join(line + "\n" for line in lines).encode())
     return GoldReport(
         num_from_files=num_from_files,
         num_from_solutions=len(lines) - num_from_files,

@@ -1,4 +1,4 @@
-"""ProcessBench for the opinions of judges, alone or where several agree."""
+"""Measures the opinions of judges on ProcessBench: of one judge, or of several that agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mclabel.evaluate.processbench.figures import (
     ProcessBenchResult,
     processbench,
 )
-from mclabel.evaluate.processbench.job import Splits, read_splits, say_missing_kinds, write_figures
+from mclabel.evaluate.processbench.job import Splits, read_splits, warn_missing_kinds, write_figures
 from mclabel.judge.base import Opinion
 from mclabel.judge.consensus.rules import same_location
 from mclabel.judge.opinions import OpinionRun, judged_rows
@@ -28,7 +28,7 @@ from mclabel.run.shards.manifest import run_id
 from mclabel.run.shards.store import Store
 
 NO_VERDICT = "unscored"
-"""Reason of a solution on which a scorer gives no verdict."""
+"""Code of the reason that a scorer gives no verdict on a solution."""
 
 
 def processbench_of_opinions(
@@ -39,29 +39,32 @@ def processbench_of_opinions(
     seed: int,
     strict: bool = False,
 ) -> ProcessBenchResult:
-    """Measure judges like a PRM; several on one file where they agree (`same_location`).
+    """Measure judges like a PRM.
 
-    A judge predicts the first error of its opinion, none where it has none. A scorer that gives no
-    verdict on a solution counts as predicting wrongly. One that claims an
-    error at a step or before it predicts that step, and no error where it says nothing.
+    A judge predicts the first error of its opinion, or no error. If several judges have judged one
+    file, only solutions on which they agree have a prediction (`same_location`). A scorer without a
+    verdict on a solution counts as predicting wrongly. A judge that claims an error at a step or
+    before it predicts this step, or no error if it claims none.
 
     Args:
-        files: files of the splits, named by the split or `processbench_` and the split.
-        opinions: runs of `mclabel judge` over these files, matched by the ids in their rows.
+        files: files of the splits. A file's name is the name of the split, with or without the
+            prefix `processbench_`.
+        opinions: runs of `mclabel judge` over these files. Solutions are matched by the ids in the
+            rows of the files.
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
             provenance.json.
         seed: seed of the bootstrap.
-        strict: whether a row that cannot be used is an error; else it is left out.
+        strict: whether an unusable row is an error; otherwise it is left out.
 
     Raises:
-        ConfigError: a run fits two files, a file has no run, or no judge names first errors.
-        DataError: a file cannot be used, or none of its solutions is in a run.
-        ShardError: a run holds no opinions, or its shards are damaged.
+        ConfigError: a run matches two files, a file has no run, or no judge names first errors.
+        DataError: a file cannot be used, or a run has no solution of the files.
+        ShardError: a run has no opinions, or its shards are damaged.
     """
     check_out_folder(out)
     read = read_splits(files, strict=strict)
     splits = read.solutions
-    say_missing_kinds(splits)
+    warn_missing_kinds(splits)
     judges = _by_split(dict(zip(splits, files, strict=True)), splits, opinions)
     for name, of_split in judges.items():
         _check_judges(name, of_split)
@@ -96,7 +99,7 @@ def processbench_of_opinions(
 @dataclass(frozen=True, kw_only=True)
 class _Prediction:
     first_error: int | None
-    """Index of a step, None for no error."""
+    """Index of the predicted first wrong step, from 0; None for no error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,20 +108,20 @@ class _SplitJudge:
 
     run: OpinionRun
     identity: str | None
-    """The `id` of the run's manifest."""
+    """The `id` in the run's manifest."""
     solutions: Mapping[str, str]
-    """Ids of solutions in the run, by the ids of their rows."""
+    """Ids of solutions in the run, by the ids in the rows of the file."""
     keys: Mapping[str, tuple[str, str]]
-    """Their texts (`solution_key`), by the ids of their rows."""
+    """Texts of the solutions (`solution_key`), by the ids in the rows of the file."""
 
     @property
     def names_steps(self) -> bool:
-        """Return whether its opinions name the first error itself."""
+        """True if the judge's opinions name the first error exactly."""
         return self.run.claim != "at_or_before"
 
     @property
     def named(self) -> MeasuredJudge:
-        """Return the judge as the figures name it."""
+        """Name and claim of the judge for the figures."""
         return MeasuredJudge(name=self.run.judge, claim=self.run.claim)
 
     def provenance(self) -> dict[str, Any]:
@@ -129,7 +132,7 @@ class _SplitJudge:
         """Return the opinion on a solution, or the reason why there is none."""
         name = self.solutions.get(row.id)
         if name is None:
-            detail = "not judged: in the run's rejects.jsonl, or the job has not ended"
+            detail = "not judged: it is in the run's rejects.jsonl, or the job has not ended"
             return LeftOut(reason="not_in_run", detail=detail)
         if (num_steps := self.run.num_steps[name]) != len(row.steps):
             steps = f"{num_steps} steps in the run, {len(row.steps)} in the file"
@@ -145,11 +148,11 @@ class _SplitJudge:
 def _by_split(
     files: Mapping[str, str], splits: Splits, opinions: Sequence[str]
 ) -> dict[str, list[_SplitJudge]]:
-    """Return the judges of each split, those that name steps first.
+    """Return the judges of each split. Judges that name first errors exactly come first.
 
     Args:
-        files: by split.
-        splits: their solutions.
+        files: files by split.
+        splits: solutions by split.
         opinions: locations of the runs.
     """
     ids = {name: {row.id for row in rows} for name, rows in splits.items()}
@@ -168,15 +171,15 @@ def _by_split(
         if len(fitting) > 1:
             raise ConfigError(
                 f"--opinions {location}: the ids of its rows are in {files[fitting[0]]} and in "
-                f"{files[fitting[1]]}, and opinions are on one file. Give one of the files, or "
-                "the solutions ids of their own"
+                f"{files[fitting[1]]}, but a run of opinions belongs to one file. Give only one of "
+                "the files, or make the ids of the solutions unique"
             )
         by_split[fitting[0]].append(judge)
     for name, judges in by_split.items():
         if not judges:
             raise ConfigError(
-                f"{files[name]}: none of the --opinions is on it. Judge it (mclabel judge "
-                f"{files[name]} -o OUT) and give --opinions OUT, too, or leave the file out"
+                f"{files[name]}: none of the --opinions has judged it. Run mclabel judge "
+                f"{files[name]} -o OUT and give --opinions OUT, too, or leave the file out"
             )
     return {
         name: sorted(judges, key=lambda judge: not judge.names_steps)
@@ -198,30 +201,30 @@ def _read_judge(location: str) -> _SplitJudge:
 
 
 def _no_match(judge: _SplitJudge, files: Sequence[str], splits: Splits) -> str:
-    """Return the message that opinions are on none of the files."""
+    """Return the message that a run of opinions matches none of the files."""
     location, count = judge.run.location, len(judge.run.opinions)
     theirs = next(iter(splits.values()))[0].id
     own = next(iter(judge.solutions), None)
     ids = "its rows have no id" if own is None else f"its rows have ids such as {own!r}"
     return (
         f"--opinions {location}: none of its {count:,} solutions is in {', '.join(files)}: {ids}, "
-        f"those of the file such as {theirs!r}. Give a run over the file: mclabel judge "
+        f"the file has ids such as {theirs!r}. Give a run over the file: mclabel judge "
         f"{files[0]} -o OUT"
     )
 
 
 def _check_judges(split: str, judges: Sequence[_SplitJudge]) -> None:
-    """Refuse several judges none of which names first errors.
+    """Raise an error if a split has several judges, but none of them names first errors exactly.
 
     Raises:
-        ConfigError: names the split and its runs.
+        ConfigError: no judge names first errors; the message has the split and its runs.
     """
     if len(judges) > 1 and not any(judge.names_steps for judge in judges):
         runs = ", ".join(judge.run.location for judge in judges)
         raise ConfigError(
-            f"--opinions: no judge of the split {split} names first errors, all claim only that "
-            f"one is at a step or before it: {runs}. Give --opinions of one that does, such as "
-            "judge=critic, too"
+            f"--opinions: no judge of the split {split} names first errors. All judges claim only "
+            f"that an error is at a step or before it: {runs}. Also give --opinions of a judge "
+            "that names first errors, such as judge=critic"
         )
 
 
@@ -229,9 +232,9 @@ def _predict(judges: Sequence[_SplitJudge], row: JudgedSolution) -> _Prediction 
     """Return the prediction for a solution, or the reason why there is none.
 
     Args:
-        judges: one, or several, with one that names steps first. Of several, an opinion that is
-            missing is unknown.
-        row: the solution.
+        judges: judges of the split. If there are several, the first one names first errors, and a
+            missing opinion counts as unknown.
+        row: solution of ProcessBench.
     """
     opinions = [judge.opinion(row) for judge in judges]
     if len(opinions) == 1:

@@ -1,1 +1,1 @@
-"""The combined evidence of several judges and of rollouts on a solution."""
+"""Combines the evidence of several judges and of rollouts on the solutions of a run."""

@@ -1,13 +1,15 @@
-"""Models of a judge's opinion given the first error, with error rates that are learned without
-truth.
+"""Models of a judge's opinion given the first error, with error rates learned without truth.
 
-A judge that names a step is taken to read step after step until it finds fault: with one chance at
-each sound step, with another at the first wrong one, with a third at each step after it. A scorer
-gives a number to each step; how often each size of number follows the one before is learned apart
-for sound steps, first wrong ones and later ones, so that scores that hang together are not counted
-as so many witnesses. Either model gives the likelihood of an opinion under each first error, and
-learns its rates from how likely each first error is (one round of expectation maximisation; Dawid
-and Skene 1979). A judge that knows nothing has the same rates everywhere, and weighs nothing.
+A judge that names a step is modelled as reading the steps in order until it finds a fault. It finds
+a fault with one probability at each sound step, with another at the first wrong step, and with a
+third at each later step. A scorer gives a number to each step, which is reduced to a level. The
+probability of each level given the previous level is learned separately for sound steps, first
+wrong steps and later steps. So correlated scores of neighbouring steps do not count as independent
+evidence.
+
+Both models give the likelihood of an opinion under each first error. They fit their rates to
+probabilities of first errors (one round of expectation maximisation; Dawid and Skene 1979). An
+uninformative judge has the same rates at all kinds of steps, so its opinions have no effect.
 """
 
 from __future__ import annotations
@@ -26,18 +28,19 @@ Ints = NDArray[np.int64]
 SURENESS = 4
 """Number of classes of a judge's confidence in the step that it names."""
 LEVELS = 8
-"""Classes of a scorer's numbers, each with as many of a run's steps."""
+"""Number of levels of a scorer's numbers, each with equally many of a run's steps."""
 STRENGTH = 4.0
-"""Weight of the prior on a judge's rates, in observations."""
+"""Weight of the prior on a judge's rates, as a number of observations."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Steps:
-    """A category per step."""
+    """Categories of the steps of all solutions, one per step."""
 
     values: Ints
-    """[solution, T], in [0, count); -1 where there is none."""
+    """Categories [solution, T], in [0, count); -1 for steps without a category."""
     count: int
+    """Number of categories."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,17 +49,18 @@ class SourceOpinions:
 
     NOT_YET: ClassVar[int] = 0
     HERE: ClassVar[int] = 1
-    BEFORE: ClassVar[int] = 2
+    PASSED: ClassVar[int] = 2
     UNKNOWN: ClassVar[int] = 3
 
     seen: Steps
-    """For each step that the source has read: 1 if it finds a fault and 0 if not, or its level; -1
-    for other steps."""
-    heard: Steps
-    """The opinion in the form on which the models of other sources condition; never -1.
+    """Opinion on each step that the source has read: 1 for a fault and 0 for none, or the level of
+    a scorer. It is -1 for other steps."""
+    contexts: Steps
+    """Category of each step, on which the models of other sources condition; never -1.
 
-    One source may repeat another. For a source that names a step, the value is one of the four
-    constants above. For a scorer it is the level, or `count - 1` where there is no level.
+    For a source that names a step, the category is `NOT_YET` before that step, `HERE` at it,
+    `PASSED` after it, and `UNKNOWN` without an opinion. For a scorer it is the step's level, or the
+    last category (`count - 1`) without a level.
     """
     names: bool
     """True if the source names a step; False if it gives levels."""
@@ -64,27 +68,28 @@ class SourceOpinions:
     """[solution]: whether the source has an opinion on the solution."""
 
     @classmethod
-    def of_named(cls, named: Ints, num_steps: Ints) -> SourceOpinions:
+    def from_first_errors(cls, named: Ints, num_steps: Ints) -> SourceOpinions:
         """Return the opinions of a source that names the first error, as in `Locations`."""
         step, there = np.arange(int(num_steps.max())), num_steps[:, None]
         at, is_known = named[:, None], named[:, None] >= 0
         is_here = is_known & (step == at) & (at < there)
         is_passed = is_known & (step < at) & (step < there)
         seen = np.where(is_here, 1, np.where(is_passed, 0, -1))
-        heard = np.where(step < at, cls.NOT_YET, np.where(step == at, cls.HERE, cls.BEFORE))
-        heard = np.where(is_known, heard, cls.UNKNOWN)
+        contexts = np.where(step < at, cls.NOT_YET, np.where(step == at, cls.HERE, cls.PASSED))
+        contexts = np.where(is_known, contexts, cls.UNKNOWN)
         return cls(
             seen=Steps(values=seen, count=2),
-            heard=Steps(values=heard, count=4),
+            contexts=Steps(values=contexts, count=4),
             names=True,
             is_known=named >= 0,
         )
 
 
 class JudgeModel(Protocol):
-    """A judge's opinions on a run's solutions, and what is known of its rates.
+    """Model of a judge's opinions on a run's solutions, with its current error rates.
 
-    First errors are counted by step from 0; that there is none is the index behind the last step.
+    A first error is given by the index of its step, from 0. The index after the last step means
+    that there is no error.
     """
 
     @abstractmethod
@@ -105,7 +110,7 @@ class JudgeModel(Protocol):
         ...
 
     @abstractmethod
-    def said(self) -> SourceOpinions:
+    def step_opinions(self) -> SourceOpinions:
         """Return the judge's opinions, step by step."""
         ...
 
@@ -114,10 +119,11 @@ def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
     """Return the log-likelihood of a judge's step opinions, [solution, T + 1] by first error.
 
     Args:
-        table: [kind, context, value], chances at a sound step, the first wrong one, a later one;
-            None says nothing.
-        contexts: [solution, T], what the chances depend on.
-        seen: [solution, T], the value; -1 for none.
+        table: probabilities of the judge's opinion on a step given a context, [kind, context,
+            opinion]. The kinds are a sound step, the first wrong step, and a later step. None gives
+            a log-likelihood of 0.
+        contexts: contexts of the steps, [solution, T].
+        seen: opinions on the steps, [solution, T]; -1 for steps without one.
     """
     if table is None:
         return np.zeros((len(seen), seen.shape[1] + 1))
@@ -132,14 +138,14 @@ def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
 def fitted_table(
     chances: Floats, contexts: Ints, seen: Ints, shape: tuple[int, int], usual: Floats
 ) -> Floats:
-    """Return the table of `step_likelihood` fitted to these probabilities of first errors.
+    """Return the table of `step_likelihood`, fitted to probabilities of first errors.
 
     Args:
-        chances: [solution, T + 1]
+        chances: probabilities of first errors, [solution, T + 1].
         contexts: see `step_likelihood`.
         seen: see `step_likelihood`.
-        shape: numbers of contexts and of values.
-        usual: [value], observations that every context has before any.
+        shape: number of contexts, and number of different opinions.
+        usual: prior counts of the opinions, which are added to every context, [opinion].
     """
     there = seen >= 0
     is_first = chances[:, : seen.shape[1]]
@@ -158,20 +164,22 @@ class Locations:
     """Model of a judge that names the first error."""
 
     num_steps: Ints
-    """[solution]"""
+    """Numbers of steps, [solution]."""
     named: Ints
-    """[solution]: the step it names, the number of steps for none, -1 where it is not known."""
+    """Index of the step that the judge names, [solution]. The number of steps means no error, -1
+    means no opinion."""
     sureness: Ints
-    """[solution]: class of how sure it is, in [0, SURENESS)."""
+    """Class of the judge's confidence, [solution], in [0, SURENESS)."""
     false_alarm: float = 0.05
-    """Chance that it finds fault with a sound step."""
+    """Probability that the judge finds a fault at a sound step."""
     detection: float = 0.5
-    """Chance that it finds fault with the first wrong one."""
+    """Probability that the judge finds a fault at the first wrong step."""
     later: float = 0.3
-    """Chance that it finds fault with a step after that."""
+    """Probability that the judge finds a fault at a step after the first wrong step."""
     sure: Floats | None = None
-    """[relation, SURENESS]: shares of sureness where it names the first error, one before it, one
-    after it or none, and where there is none and it names none; None is the same everywhere."""
+    """Probabilities of the classes of confidence, [relation, SURENESS]. The relations are: the
+    judge names the first error; it names an earlier step; it names a later step, or none although
+    there is an error; there is no error and it names none. None means equal probabilities."""
 
     def log_likelihood(self) -> Floats:
         """See `JudgeModel`."""
@@ -181,7 +189,7 @@ class Locations:
         likely += self._counts(2) * table[1] + self._counts(3) * passed[1]
         likely += self._counts(4) * table[2] + self._counts(5) * passed[2]
         if self.sure is not None:
-            likely += np.log(self.sure)[self._relation(), self.sureness[:, None]]
+            likely += np.log(self.sure)[self._relation_to_error(), self.sureness[:, None]]
         return np.asarray(np.where(self._known, likely, 0.0))
 
     def fitted(self, chances: Floats) -> Self:
@@ -191,7 +199,7 @@ class Locations:
             [float((weights * self._counts(kind + other)).sum()) for kind in (0, 2, 4)]
             for other in (0, 1)
         )
-        relation, sure = self._relation(), np.zeros((4, SURENESS))
+        relation, sure = self._relation_to_error(), np.zeros((4, SURENESS))
         np.add.at(sure, (relation, np.broadcast_to(self.sureness[:, None], weights.shape)), weights)
         towards = (sure.sum(0) + 1) / (sure.sum() + SURENESS)
         sure = sure + STRENGTH * towards
@@ -218,9 +226,9 @@ class Locations:
             "later": self.later,
         }
 
-    def said(self) -> SourceOpinions:
+    def step_opinions(self) -> SourceOpinions:
         """See `JudgeModel`."""
-        return SourceOpinions.of_named(self.named, self.num_steps)
+        return SourceOpinions.from_first_errors(self.named, self.num_steps)
 
     @property
     def _known(self) -> NDArray[np.bool_]:
@@ -228,8 +236,12 @@ class Locations:
         return (self.named[:, None] >= 0) & (errors <= self.num_steps[:, None])
 
     def _counts(self, kind: int) -> Floats:
-        """[solution, T + 1]: sound steps called wrong, and passed; the first wrong one, and later
-        ones likewise.
+        """Return counts of one kind, [solution, T + 1], by solution and assumed first error.
+
+        Args:
+            kind: 0: sound steps with a fault; 1: sound steps without one; 2: first wrong steps with
+                a fault; 3: first wrong steps without one; 4: later steps with a fault; 5: later
+                steps without one.
         """
         named, steps = self.named[:, None], self.num_steps[:, None]
         error = np.arange(int(self.num_steps.max()) + 1)[None]
@@ -246,7 +258,8 @@ class Locations:
             return np.asarray(is_named & (named > error), dtype=np.float64)
         return np.asarray(np.maximum(named - error - 1, 0) * is_error, dtype=np.float64)
 
-    def _relation(self) -> Ints:
+    def _relation_to_error(self) -> Ints:
+        """Return the relation of the named step to each assumed first error, [solution, T + 1]."""
         named, steps = self.named[:, None], self.num_steps[:, None]
         error = np.arange(int(self.num_steps.max()) + 1)[None]
         relation = np.where(named < error, 1, np.where(named > error, 2, 0))
@@ -258,17 +271,23 @@ class Scores:
     """Model of a scorer, which gives a number in [0, 1] to each step."""
 
     num_steps: Ints
-    """[solution]"""
+    """Numbers of steps, [solution]."""
     levels: Ints
-    """[solution, T]: class of each step's number; -1 beyond a solution's length, and where its
-    scores are not known."""
+    """Level of each step's score, [solution, T]; -1 beyond a solution's length, and for solutions
+    without scores."""
     moves: Floats | None = None
-    """[kind, LEVELS + 1, LEVELS]: chance of a level after the one before it, or as the first one
-    (the last row), at a sound step, the first wrong one and a later one; None is even."""
+    """Probability of a level given the level of the previous step, [kind, LEVELS + 1, LEVELS]. The
+    kinds are a sound step, the first wrong step, and a later step. The previous level `LEVELS`
+    stands for the beginning of a solution. None means equal probabilities."""
 
     @classmethod
     def of(cls, scores: Sequence[Sequence[float] | None], num_steps: Ints) -> Scores:
-        """Cut the numbers into levels that contain equally many steps."""
+        """Return a model in which scores are reduced to levels that contain equally many steps.
+
+        Args:
+            scores: scores of the steps of each solution; None for a solution without scores.
+            num_steps: numbers of steps, [solution].
+        """
         everything = np.array(
             [s for own_scores in scores if own_scores is not None for s in own_scores]
         )
@@ -281,31 +300,31 @@ class Scores:
 
     def log_likelihood(self) -> Floats:
         """See `JudgeModel`."""
-        return step_likelihood(self.moves, self._before, self.levels)
+        return step_likelihood(self.moves, self._levels_before, self.levels)
 
     def fitted(self, chances: Floats) -> Self:
         """See `JudgeModel`."""
         levels = np.bincount(self.levels[self.levels >= 0], minlength=LEVELS) + 1.0
         usual = STRENGTH * levels / levels.sum()
         shape = (LEVELS + 1, LEVELS)
-        moves = fitted_table(chances, self._before, self.levels, shape, usual)
+        moves = fitted_table(chances, self._levels_before, self.levels, shape, usual)
         return type(self)(num_steps=self.num_steps, levels=self.levels, moves=moves)
 
     def rates(self) -> Mapping[str, float]:
         """See `JudgeModel`."""
         return {}
 
-    def said(self) -> SourceOpinions:
+    def step_opinions(self) -> SourceOpinions:
         """See `JudgeModel`."""
-        heard = np.where(self.levels < 0, LEVELS, self.levels)
+        contexts = np.where(self.levels < 0, LEVELS, self.levels)
         return SourceOpinions(
             seen=Steps(values=self.levels, count=LEVELS),
-            heard=Steps(values=heard, count=LEVELS + 1),
+            contexts=Steps(values=contexts, count=LEVELS + 1),
             names=False,
             is_known=np.asarray((self.levels >= 0).any(1)),
         )
 
     @property
-    def _before(self) -> Ints:
+    def _levels_before(self) -> Ints:
         start = np.full((len(self.levels), 1), LEVELS)
         return np.concatenate([start, np.maximum(self.levels[:, :-1], 0)], axis=1)

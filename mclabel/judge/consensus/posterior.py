@@ -1,39 +1,39 @@
-"""One posterior of the first error over rollouts and judges, whose error rates it learns.
+"""Computes the posterior of the first error from rollouts and judges, and learns error rates.
 
-What rollouts show of the first error e is what the posterior estimator makes of them, with priors
-that are fitted to the whole run (`mclabel.labeling.estimators.posterior`). Each opinion multiplies
-the chance of every e by how likely it is under e. How likely that is, the judge's own rates say,
-which are learned by expectation maximisation on the run itself, without truth: a judge that knows
-nothing gets the same rates for every e and weighs nothing (Dawid and Skene 1979; for step labels
-arXiv 2512.03244 votes instead).
+For each first error e of a solution, the rollouts give a probability. The posterior estimator
+computes it, with priors fitted to the whole run (`mclabel.labeling.estimators.posterior`). Each
+judge's opinion multiplies the probability of e by the opinion's likelihood under e. The likelihood
+follows from the judge's error rates. Expectation maximisation learns these rates from the run
+itself, without truth. One round fits each judge's rates to the current probabilities of first
+errors, and then updates the probabilities with the new likelihoods (Dawid and Skene 1979; for step
+labels arXiv 2512.03244 votes instead). An uninformative judge gets the same rates for every e, so
+its opinions have no effect.
 
-That multiplies independent witnesses only. Judges that repeat each other's errors, or those of the
-rollouts, are found first, and count for what they add.
+Multiplying likelihoods is valid only for independent sources. Judges that repeat errors of each
+other, or of the rollouts, are therefore found first, and only their additional evidence counts.
 
-Two things keep one source from outvoting all others. Rollouts of one model go wrong together, so
-what they show weighs `_ROLLOUT_WEIGHT` of what it would if they did not. And no source is trusted
-without end: with the chance `DOUBT` what it says of a solution has nothing to do with it. So a
-step from which rollouts recover by luck can still be wrong if a judge is sure of it. Both numbers
-were chosen on arith's validation problems, where they made labels 2 points more accurate on
-solutions with an error, and found a quarter more of the right answers through wrong steps.
+Two constants keep one source from overruling all others. Rollouts of one model make correlated
+errors, so their likelihood is raised to the power `_ROLLOUT_WEIGHT`. And every source is doubted:
+with the probability `DOUBT` its opinion on a solution is unrelated to the solution's first error.
+A step from which rollouts recover by luck can thus still be labelled wrong if a judge is confident.
+Both constants were chosen on arith's validation problems. There they made labels 2 points more
+accurate on solutions with an error, and found a quarter more of the right answers that were reached
+through wrong steps.
 
-Rates of judges and chances of first errors are learned from each other. One round fits every
-judge's rates to how likely each first error is, and then multiplies what rollouts show by how
-likely each opinion is (expectation maximisation; Dawid and Skene 1979).
+Two judges may agree more often than the first error explains, such as one PRM at two thresholds, or
+a critic that is asked twice. Such dependence is learned on the run itself, pair by pair. Each pair
+is fitted with two models, both of which include the evidence of rollouts. In the first model the
+two opinions are independent given the first error. In the second model the second judge's opinion
+on a step also depends on the first judge's opinion on this step. If the second model raises the
+log-likelihood by more than `LEAST_GAIN` per solution, the two judges are put into one group. A
+judge can depend on the rollouts in the same way.
 
-Two judges that agree more than the first error explains are not two witnesses: one PRM at two
-thresholds, a critic asked twice. Who repeats whom is learned on the run itself, pair by pair. A
-pair is fitted twice, each time beside what rollouts show: as if their opinions did not depend on
-each other once the first error is given, and as if what the second says of a step depended on what
-the first says there, too. If the latter makes the opinions likelier by more than `LEAST_GAIN` for a
-solution, the pair belongs to one group. Rollouts count as a source of a judge's errors likewise.
-
-In a group the judge that finds most faults speaks for itself. What each other one says of a step is
-learned given what those before it say there: apart for sound steps, the first wrong one and later
-ones, as are a judge's other rates. (So do trees of features that depend on each other, Friedman,
-Geiger and Goldszmidt 1997; here a count of all that came before stands in place of one parent.) An
-exact copy, which says nothing new at any step, weighs nothing, and what a stricter threshold adds
-weighs what it is worth.
+In a group, the opinions of the judge that finds most faults count in full. The opinions of each
+further judge are modelled given the opinions of the earlier judges on the same step, with separate
+probabilities for sound steps, the first wrong step, and later steps. (Trees of dependent features
+do the same, Friedman, Geiger and Goldszmidt 1997. Here a summary of all earlier judges replaces the
+single parent.) An exact copy of a judge adds no evidence and has no effect. A stricter threshold of
+the same PRM has the effect of the evidence that it adds.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ROUNDS = 10
-"""Rounds of expectation maximisation over all judges."""
+"""Number of rounds of expectation maximisation over all judges."""
 _ROLLOUT_WEIGHT = 0.5
-"""Weight of what rollouts show, as a power of its likelihood."""
+"""Exponent of the likelihood of the rollouts, in [0, 1]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,9 @@ class Fused:
     """The posterior of a run's solutions."""
 
     chances: Floats
-    """[solution, T + 1]: of each first error, last of none; zero beyond a solution's length."""
+    """Posterior probabilities of first errors, [solution, T + 1]. Index t < T is the first error at
+    step t. The index equal to a solution's number of steps means no error; beyond it entries are
+    zero."""
     models: Mapping[str, JudgeModel]
     """Models of the judges, with their fitted rates."""
     groups: Sequence[Sequence[str]]
@@ -83,51 +85,54 @@ def fuse(
     *,
     labels: Ints | None = None,
 ) -> Fused:
-    """Learn the rates of judges, and combine their opinions with what rollouts show.
+    """Learn the rates of judges, and combine their opinions with the evidence of rollouts.
 
     Args:
-        rollouts: [solution, T + 1], chances of each first error by rollouts, that of none at the
-            index of a solution's number of steps; zero beyond it.
-        num_steps: [solution]
+        rollouts: probabilities of first errors by rollouts, [solution, T + 1], laid out as
+            `Fused.chances`.
+        num_steps: numbers of steps, [solution].
         models: models of the judges, by name.
-        labels: [solution], first errors that the run's own labels name, the number of steps for
-            none, -1 where they do not say; a judge may repeat them.
+        labels: first errors by the run's own labels, [solution]: the number of steps means no
+            error, -1 means undecided. They are used to find judges that repeat the labels. None if
+            there are no labels.
     """
     shown = RolloutEvidence(chances=rollouts, num_steps=num_steps)
     apart = find_repeating_sources(shown, models, labels)
-    learned = multiplied(shown, apart.models)
+    learned = multiply_opinions(shown, apart.models)
     return Fused(chances=learned.chances, models=learned.models, groups=apart.groups)
 
 
-def multiplied(shown: RolloutEvidence, models: Mapping[str, JudgeModel]) -> LearnedRates:
-    """The posterior as it is if no two of these models depend on each other.
+def multiply_opinions(shown: RolloutEvidence, models: Mapping[str, JudgeModel]) -> LearnedRates:
+    """Return the posterior under the assumption that the models are independent of each other.
 
     Args:
-        shown: what rollouts show.
+        shown: evidence of rollouts.
         models: models of the judges, by name.
     """
-    # Rates are learned against what is usual, as weakened beliefs would find errors everywhere.
+    # Learn rates from rollouts that are weakened towards the mean of the run. Rollouts that are
+    # weakened towards equal probabilities would show errors everywhere.
     learned = learn(shown.weighted(_ROLLOUT_WEIGHT), shown.num_steps, models, rounds=_ROUNDS)
-    # Where judges say nothing, the likeliest first error is that of the rollouts.
-    weakened = exp(_ROLLOUT_WEIGHT * log(np.where(shown.there, shown.least, 1.0)))
-    own = doubted(np.where(shown.there, weakened, 0.0), shown.by_length())
+    # The final posterior weakens rollouts towards equal probabilities. So the likeliest first error
+    # of a solution on which judges have no opinion is still the one by rollouts.
+    weakened = exp(_ROLLOUT_WEIGHT * log(np.where(shown.is_possible, shown.floored, 1.0)))
+    own = mix_with_expected(np.where(shown.is_possible, weakened, 0.0), shown.by_length())
     fitted = list(learned.models.values())
-    chances, _ = combined(own, learned.chances, shown.num_steps, fitted)
+    chances, _ = multiply_likelihoods(own, learned.chances, shown.num_steps, fitted)
     return replace(learned, chances=chances)
 
 
 DOUBT = 0.02
-"""Chance that what a source says of a solution has nothing to do with it."""
+"""Probability that a source's opinion on a solution is unrelated to its first error."""
 LEAST = 1e-9
-"""Chance of a first error by rollouts, at the least."""
+"""Lower bound of the probability of a first error by rollouts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedRates:
-    """Result of some rounds of learning."""
+    """Result of expectation maximisation."""
 
     chances: Floats
-    """[solution, T + 1]: of each first error, last of none."""
+    """Probabilities of first errors, [solution, T + 1], laid out as `Fused.chances`."""
     models: Mapping[str, JudgeModel]
     """Models of the judges, with their fitted rates."""
     log_likelihood: float
@@ -139,64 +144,74 @@ class RolloutEvidence:
     """Evidence of rollouts on first errors."""
 
     chances: Floats
-    """[solution, T + 1]: of each first error, last of none; zero beyond a solution's length."""
+    """Probabilities of first errors, [solution, T + 1], laid out as `Fused.chances`."""
     num_steps: Ints
-    """[solution]"""
+    """Numbers of steps, [solution]."""
 
     @property
-    def there(self) -> NDArray[np.bool_]:
-        """[solution, T + 1]: whether a solution can have this first error."""
+    def is_possible(self) -> NDArray[np.bool_]:
+        """Mask of the entries within a solution's length, [solution, T + 1]."""
         return np.asarray(np.arange(self.chances.shape[1]) <= self.num_steps[:, None])
 
     @property
-    def least(self) -> Floats:
-        """The chances, none of them zero within a solution's length."""
-        return np.where(self.there, np.maximum(self.chances, LEAST), 0.0)
+    def floored(self) -> Floats:
+        """Probabilities raised to at least `LEAST` within a solution's length, zero beyond it."""
+        return np.where(self.is_possible, np.maximum(self.chances, LEAST), 0.0)
 
     def by_length(self) -> Floats:
-        """Their usual value in solutions of the same length, [solution, T + 1]."""
-        return mean_by_length(self.least / self.least.sum(1, keepdims=True), self.num_steps)
+        """Return the mean probabilities over solutions of the same length, [solution, T + 1]."""
+        return mean_by_length(self.floored / self.floored.sum(1, keepdims=True), self.num_steps)
 
     def weighted(self, power: float) -> Floats:
-        """With their likelihood raised to a power, against what is usual; see `doubted`."""
+        """Return the probabilities with weakened evidence; see also `mix_with_expected`.
+
+        The ratio to the mean of solutions of the same length is raised to a power.
+
+        Args:
+            power: exponent of the ratio: 1 keeps the evidence, 0 removes it.
+        """
         expected = self.by_length()
-        ratio = log(np.where(self.there, self.least, 1.0)) - log(
-            np.where(self.there, expected, 1.0)
+        ratio = log(np.where(self.is_possible, self.floored, 1.0)) - log(
+            np.where(self.is_possible, expected, 1.0)
         )
-        return doubted(np.where(self.there, expected * exp(power * ratio), 0.0), expected)
+        return mix_with_expected(
+            np.where(self.is_possible, expected * exp(power * ratio), 0.0), expected
+        )
 
 
 def learn(
     begun: Floats, num_steps: Ints, models: Mapping[str, JudgeModel], *, rounds: int
 ) -> LearnedRates:
-    """Fit rates to chances and chances to rates, by turns.
+    """Fit rates to probabilities of first errors, and these to the rates, in alternation.
 
     Args:
-        begun: [solution, T + 1], chances of each first error by rollouts.
-        num_steps: [solution]
+        begun: probabilities of first errors by rollouts, [solution, T + 1].
+        num_steps: numbers of steps, [solution].
         models: models of the judges, by name.
-        rounds: at least one.
+        rounds: number of rounds, at least 1.
     """
     chances, current, likelihood = begun, dict(models), 0.0
     for _ in range(rounds):
         current = {name: model.fitted(chances) for name, model in current.items()}
-        chances, likelihood = combined(begun, chances, num_steps, list(current.values()))
+        chances, likelihood = multiply_likelihoods(
+            begun, chances, num_steps, list(current.values())
+        )
     return LearnedRates(chances=chances, models=current, log_likelihood=likelihood)
 
 
-def combined(
+def multiply_likelihoods(
     begun: Floats, chances: Floats, num_steps: Ints, models: Sequence[JudgeModel]
 ) -> tuple[Floats, float]:
-    """Multiply what rollouts show by how likely each opinion is.
+    """Multiply the probabilities by rollouts by the likelihoods of all opinions.
 
     Args:
-        begun: [solution, T + 1], by rollouts.
-        chances: [solution, T + 1], by everything, as it was a round before.
-        num_steps: [solution]
+        begun: probabilities of first errors by rollouts, [solution, T + 1].
+        chances: posterior probabilities of the round before, [solution, T + 1].
+        num_steps: numbers of steps, [solution].
         models: models of the judges.
 
     Returns:
-        Chances by everything; the logarithm of how likely all opinions are.
+        Posterior probabilities, and the log-likelihood of all opinions.
     """
     there = np.arange(begun.shape[1]) <= num_steps[:, None]
     expected, product, likelihood = mean_by_length(chances, num_steps), begun, 0.0
@@ -211,13 +226,18 @@ def combined(
     return np.asarray(product / whole), likelihood + float(log(whole).sum())
 
 
-def doubted(likely: Floats, expected: Floats) -> Floats:
-    """Chances in proportion to these, and with some chance what is usual."""
+def mix_with_expected(likely: Floats, expected: Floats) -> Floats:
+    """Return a mixture of normalised likelihoods and of expected probabilities.
+
+    Args:
+        likely: likelihoods of first errors, [solution, T + 1], with the weight 1 - `DOUBT`.
+        expected: expected probabilities, [solution, T + 1], with the weight `DOUBT`.
+    """
     return np.asarray((1 - DOUBT) * likely / likely.sum(1, keepdims=True) + DOUBT * expected)
 
 
 def mean_by_length(chances: Floats, num_steps: Ints) -> Floats:
-    """[solution, T + 1]: the mean over the solutions of the same length."""
+    """Return the mean over the solutions of the same length, [solution, T + 1]."""
     means = np.zeros_like(chances)
     for steps in np.unique(num_steps):
         same = num_steps == steps
@@ -226,86 +246,95 @@ def mean_by_length(chances: Floats, num_steps: Ints) -> Floats:
 
 
 ROLLOUTS = "rollouts"
-"""Name of what the run itself says."""
+"""Name of the run's own labels as a source."""
 LEAST_GAIN = 0.02
-"""Rise of the log-likelihood, for a solution on which both have an opinion, from which on a pair of
-judges is taken to depend on each other. In simulated runs of 2,000 solutions pairs of independent
-judges had at most .013, thresholds of one PRM at least .08, and copies .22."""
+"""Gain in log-likelihood above which two judges are treated as dependent. It is a gain per solution
+on which both have an opinion. In simulated runs of 2,000 solutions the gain was at most .013 for
+independent judges, at least .08 for two thresholds of one PRM, and .22 for copies."""
 LEAST_GAIN_OF_ROLLOUTS = 0.08
-"""The same of a judge and the rollouts, whose beliefs are less well calibrated: independent judges
-had at most .067, one that repeats nine in ten of the rollouts' labels .096, and copies .13."""
+"""Gain in log-likelihood above which a judge is treated as dependent on the rollouts. It is higher
+than `LEAST_GAIN`, since probabilities by rollouts are less well calibrated. In simulated runs the
+gain was at most .067 for independent judges, .096 for a judge that repeats nine in ten of the
+rollouts' labels, and .13 for copies."""
 CHANCE = 5.0
-"""Gain of a whole run that may arise by chance; its solutions share it."""
+"""Gain in log-likelihood of a whole run that may arise by chance. It is subtracted before the gain
+is divided by the number of solutions."""
 _PAIR_ROUNDS = 5
-"""Rounds of expectation maximisation over a pair."""
+"""Number of rounds of expectation maximisation over a pair."""
 MOST_COUNTED = 3
-"""Judges who find fault with the same step are counted up to here."""
+"""Upper limit of the number of judges that find a fault at the same step, as it is counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Apart:
-    """The models of all judges, those in a group given the ones before them."""
+class SourceModels:
+    """Statistical models of all judges, and the groups of judges that repeat each other."""
 
     models: Mapping[str, JudgeModel]
+    """Models by name of the judge. The model of a judge in a group depends on the opinions of the
+    earlier members of the group."""
     groups: Sequence[Sequence[str]]
-    """Names of sources that depend on each other, `ROLLOUTS` or the first judge first."""
+    """Names of the sources that depend on each other, in groups of two or more. The first name of a
+    group is `ROLLOUTS` or the judge whose opinions count in full."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Repeating:
-    """Model of a judge whose errors may repeat those of other sources. A `JudgeModel`."""
+    """Model of a judge whose errors may repeat errors of other sources; implements `JudgeModel`."""
 
     alone: JudgeModel
-    """Model of the judge alone, which has its rates."""
+    """Model of the judge alone, which holds its error rates."""
     others: Steps
-    """Opinions of the other sources at each step."""
+    """Combined opinions of the other sources at each step."""
     table: Floats | None = None
-    """[kind, what others say, what it says]: chances at a sound step, at the first wrong one and at
-    a later one; None is even."""
+    """Probabilities of the judge's opinion at a step, given the opinions of the others, [kind,
+    opinion of the others, own opinion]. The kinds are a sound step, the first wrong step, and a
+    later step. None means equal probabilities."""
 
     def log_likelihood(self) -> Floats:
         """See `JudgeModel`."""
-        return step_likelihood(self.table, self.others.values, self._own.values)
+        return step_likelihood(self.table, self.others.values, self._own_steps.values)
 
     def fitted(self, chances: Floats) -> Self:
         """See `JudgeModel`."""
-        own = self._own
+        own = self._own_steps
         shape = (self.others.count, own.count)
-        table = fitted_table(chances, self.others.values, own.values, shape, self._usual(own))
+        table = fitted_table(
+            chances, self.others.values, own.values, shape, self._prior_counts(own)
+        )
         return replace(self, alone=self.alone.fitted(chances), table=table)
 
     def rates(self) -> Mapping[str, float]:
         """See `JudgeModel`."""
         return self.alone.rates()
 
-    def said(self) -> SourceOpinions:
+    def step_opinions(self) -> SourceOpinions:
         """See `JudgeModel`."""
-        return self.alone.said()
+        return self.alone.step_opinions()
 
     @property
-    def _own(self) -> Steps:
-        return self.alone.said().seen
+    def _own_steps(self) -> Steps:
+        return self.alone.step_opinions().seen
 
-    def _usual(self, own: Steps) -> Floats:
-        """Half an observation of each kind, which a combination that was never seen gets."""
-        counts = np.bincount(own.values[own.values >= 0], minlength=own.count) + 1.0
+    def _prior_counts(self, steps: Steps) -> Floats:
+        """Return the prior counts of the judge's opinions, which sum to half an observation."""
+        counts = np.bincount(steps.values[steps.values >= 0], minlength=steps.count) + 1.0
         return np.asarray(0.5 * counts / counts.sum())
 
 
 def find_repeating_sources(
     shown: RolloutEvidence, models: Mapping[str, JudgeModel], labels: Ints | None = None
-) -> Apart:
-    """Find the sources that depend on each other.
+) -> SourceModels:
+    """Find the sources that depend on each other, and model their dependence.
 
     Args:
-        shown: what rollouts show.
+        shown: evidence of rollouts.
         models: models of the judges, by name.
         labels: first errors by the run's own labels; see `fuse`.
     """
     if not models:
-        return Apart(models=models, groups=())
+        return SourceModels(models=models, groups=())
     pairs = _Pairs(shown, models)
-    own, gains = _own_words(pairs, shown, labels)
+    own, gains = _repeated_run_opinions(pairs, shown, labels)
     gains += [(pairs.gain(a, b), a, b) for a, b in combinations(models, 2)]
     links = [
         (gain, a, b)
@@ -313,76 +342,84 @@ def find_repeating_sources(
         if gain > (LEAST_GAIN_OF_ROLLOUTS if a == ROLLOUTS else LEAST_GAIN)
     ]
     repeating, groups, seen = dict(models), [], set[str]()
-    opinions = {ROLLOUTS: own, **{name: model.said() for name, model in models.items()}}
-    for name in (ROLLOUTS, *sorted(models, key=lambda name: (_reach(opinions[name]), name))):
+    opinions = {ROLLOUTS: own, **{name: model.step_opinions() for name, model in models.items()}}
+    for name in (
+        ROLLOUTS,
+        *sorted(models, key=lambda name: (_evidence_rank(opinions[name]), name)),
+    ):
         if name not in seen:
-            group = _group(name, links)
+            group = _linked_sources(name, links)
             seen.update(group)
             if len(group) > 1:
                 groups.append(group)
             for place, member in enumerate(group[1:], 1):
                 others = _combined_steps([opinions[earlier] for earlier in group[:place]])
                 repeating[member] = Repeating(alone=models[member], others=others)
-    return Apart(models=repeating, groups=groups)
+    return SourceModels(models=repeating, groups=groups)
 
 
-def _reach(source: SourceOpinions) -> tuple[bool, int]:
-    """Sorts judges by how much there is to learn from them alone: first those that score steps,
-    then those that find most faults.
-    """
+def _evidence_rank(source: SourceOpinions) -> tuple[bool, int]:
+    """Return a sort key by which scorers come first, then judges that find more faults."""
     return source.names, -int((source.seen.values == 1).sum())
 
 
 @dataclass
 class _Pairs:
-    """Gains in likelihood of the opinions if two sources depend on each other."""
+    """Computes the gain in log-likelihood if two sources are modelled as dependent."""
 
     shown: RolloutEvidence
     models: Mapping[str, JudgeModel]
     begun: Floats = field(init=False)
+    """Probabilities of first errors by rollouts at their full weight, [solution, T + 1]."""
     alone: dict[str, float] = field(init=False)
-    """Log-likelihood of each judge's opinions beside the rollouts alone."""
+    """Log-likelihood of each judge's opinions when only rollouts and this judge are modelled."""
 
     def __post_init__(self) -> None:
-        # By the rollouts at their full weight: weakened ones would let judges that are merely good
-        # seem to agree beyond what the first error explains.
+        # Use rollouts at their full weight. With weakened rollouts, independent accurate judges
+        # would seem to agree more often than the first error explains.
         self.begun = self.shown.weighted(1.0)
         self.alone = {name: self._likelihood({name: model}) for name, model in self.models.items()}
 
     def gain(self, first: str, second: str) -> float:
-        """For a solution on which both have an opinion, less what chance may bring."""
+        """Return the gain for two judges, per solution on which both have an opinion.
+
+        The gain that may arise by chance (`CHANCE`) is subtracted.
+        """
         model, other = self.models[first], self.models[second]
         free = self._likelihood({first: model, second: other})
-        given = Repeating(alone=other, others=model.said().heard)
-        return self._shared(
-            self._likelihood({first: model, second: given}) - free, model.said(), other
+        given = Repeating(alone=other, others=model.step_opinions().contexts)
+        return self._gain_per_shared_solution(
+            self._likelihood({first: model, second: given}) - free, model.step_opinions(), other
         )
 
     def gain_of(self, source: SourceOpinions, name: str) -> float:
-        """Likewise, of a judge that repeats what rollouts say."""
+        """Return the gain, per solution, if a judge repeats the run's own opinions (`source`)."""
         model = self.models[name]
-        given = Repeating(alone=model, others=source.heard)
+        given = Repeating(alone=model, others=source.contexts)
         gain = self._likelihood({name: given}) - self.alone[name]
-        return self._shared(gain, source, model)
+        return self._gain_per_shared_solution(gain, source, model)
 
-    def _shared(self, gain: float, opinions: SourceOpinions, other: JudgeModel) -> float:
-        both = int((opinions.is_known & other.said().is_known).sum())
+    def _gain_per_shared_solution(
+        self, gain: float, opinions: SourceOpinions, other: JudgeModel
+    ) -> float:
+        both = int((opinions.is_known & other.step_opinions().is_known).sum())
         return (gain - CHANCE) / both if both else 0.0
 
     def _likelihood(self, models: Mapping[str, JudgeModel]) -> float:
         return learn(self.begun, self.shown.num_steps, models, rounds=_PAIR_ROUNDS).log_likelihood
 
 
-def _own_words(
+def _repeated_run_opinions(
     pairs: _Pairs, shown: RolloutEvidence, labels: Ints | None
 ) -> tuple[SourceOpinions, list[tuple[float, str, str]]]:
-    """Return what judges may repeat of the run, its labels or what is likeliest, and who does how
-    much.
+    """Return the run's own opinions that judges repeat most, and each judge's gain.
+
+    The candidates are the likeliest first errors by rollouts and the run's labels.
     """
     likeliest = shown.chances.argmax(1).astype(np.int64)
-    candidates = [SourceOpinions.of_named(likeliest, shown.num_steps)]
+    candidates = [SourceOpinions.from_first_errors(likeliest, shown.num_steps)]
     if labels is not None:
-        candidates.append(SourceOpinions.of_named(labels, shown.num_steps))
+        candidates.append(SourceOpinions.from_first_errors(labels, shown.num_steps))
     gains = [
         (candidate, [(pairs.gain_of(candidate, name), ROLLOUTS, name) for name in pairs.models])
         for candidate in candidates
@@ -390,8 +427,8 @@ def _own_words(
     return max(gains, key=lambda entry: max(entry[1]))
 
 
-def _group(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
-    """A source and all that depend on it, each after the one that it depends on most."""
+def _linked_sources(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
+    """Return a source and all sources that are linked to it, the closest links first."""
     group = [name]
     while True:
         near = [
@@ -403,21 +440,22 @@ def _group(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
 
 
 def _combined_steps(sources: Sequence[SourceOpinions]) -> Steps:
-    """Return what several sources say at each step.
+    """Return a summary of the opinions of several sources at each step, as one category.
 
-    Of those that name a step: how many name this one, and whether none, some or all have named one
-    before. Of scorers: the level by the last one, of which the others are nearly copies.
+    For sources that name a step, the category contains how many name this step, and whether none,
+    some or all of them have named an earlier step. For scorers, it contains the level of the last
+    scorer, since the others are nearly copies of it.
     """
-    naming = [source.heard.values for source in sources if source.names]
-    scoring = [source.heard for source in sources if not source.names]
-    values, count = np.zeros_like(sources[0].heard.values), 1
+    naming = [source.contexts.values for source in sources if source.names]
+    scoring = [source.contexts for source in sources if not source.names]
+    values, count = np.zeros_like(sources[0].contexts.values), 1
     if naming:
-        heard = np.stack(naming)
+        contexts = np.stack(naming)
         here, before = (
-            (heard == SourceOpinions.HERE).sum(0),
-            (heard == SourceOpinions.BEFORE).sum(0),
+            (contexts == SourceOpinions.HERE).sum(0),
+            (contexts == SourceOpinions.PASSED).sum(0),
         )
-        num_known = (heard != SourceOpinions.UNKNOWN).sum(0)
+        num_known = (contexts != SourceOpinions.UNKNOWN).sum(0)
         share = np.where(before == 0, 0, np.where(before == num_known, 2, 1))
         values = np.minimum(here, MOST_COUNTED) + (MOST_COUNTED + 1) * share
         count = 3 * (MOST_COUNTED + 1)

@@ -1,7 +1,8 @@
-"""Rules that make one label of several opinions.
+"""Rules that derive one label from several opinions.
 
-`posterior` learns whom to believe (`mclabel.judge.consensus.posterior`), and `same_location` is the
-consensus filter of arXiv 2501.07301.
+The rule `posterior` learns the error rates of the sources (`mclabel.judge.consensus.posterior`).
+The rule `same_location` is the consensus filter of arXiv 2501.07301. The rule `judge` takes the
+labels of a single judge.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from mclabel.core.records import SourceOpinion
 POSTERIOR = "posterior"
 SAME_LOCATION = "same_location"
 JUDGE = "judge"
-"""Takes the labels of one judge, such as a large PRM that labels for small ones, as they are: what
-rollouts say does not count (Let's Verify Step by Step, arXiv 2305.20050, appendix H)."""
+"""Rule that takes the labels of one judge unchanged and ignores rollouts. The judge may be a large
+PRM that labels training data for small PRMs (Let's Verify Step by Step, arXiv 2305.20050,
+appendix H)."""
 RULES = (POSTERIOR, SAME_LOCATION, JUDGE)
 
 
 def same_location(opinions: Sequence[SourceOpinion]) -> bool:
-    """Return whether all sources know, and name the same first error or none.
+    """Return whether all sources have an opinion and name the same first error, or no error.
 
-    A judge that only claims that an error is at a step or before it contradicts later locations and
-    the absence of errors, and says nothing for any.
+    A judge with the claim `at_or_before` agrees if the named error is at its step or before it. If
+    it names no step, it agrees with every opinion.
 
     Args:
-        opinions: opinions of all sources; the first one, that of rollouts, names the location.
+        opinions: opinions of all sources. The first opinion, that of the rollouts, names the first
+            error with which the others are compared.
     """
     named = opinions[0].first_error
     return all(

@@ -1,10 +1,10 @@
-"""Opinions of judges and people on the solutions of one run, side by side with its rollouts.
+"""Reads the opinions of judges and people on a run, and collects the evidence of its rollouts.
 
-`RunEvidence` is what the rollouts of a whole run show of first errors, whatever estimator asked for
-them. The evidence of every problem is that of the posterior estimator
+`RunEvidence` computes probabilities of first errors from the rollouts of a whole run. The run may
+have used any estimator. The evidence of a problem is that of the posterior estimator
 (`mclabel.labeling.estimators.posterior`): rollouts by all completers, the solution's own outcome,
-and the agreement of other samples. Its priors are fitted to the run as a whole, which a run that is
-under way cannot do.
+and the agreement of other samples. The priors are fitted to the whole run. A run in progress cannot
+do this, since it has not sampled all rollouts yet.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mclabel.judge.consensus.models import SURENESS, JudgeModel, Locations, Scor
 from mclabel.judge.consensus.posterior import ROLLOUTS
 from mclabel.judge.opinions import OpinionRun, text_digest
 from mclabel.labeling.estimators import ProblemPaths, answer_class
-from mclabel.labeling.estimators.posterior.chain import Evidence
+from mclabel.labeling.estimators.posterior.chain import Evidence, first_errors_by_luck
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.evidence import bare_errors, elsewhere
+from mclabel.labeling.estimators.posterior.evidence import external_likelihoods, prior_error_chances
 from mclabel.labeling.estimators.posterior.fit import ByCompleter, Readings, fit_readings
-from mclabel.labeling.estimators.posterior.judging import pooled
+from mclabel.labeling.estimators.posterior.judging import pool_posteriors
 from mclabel.labeling.estimators.posterior.plan import PlanRequest, error_beliefs
 from mclabel.labeling.estimators.posterior.priors import Priors
-from mclabel.labeling.labeled import completers_of
+from mclabel.labeling.labeled import row_completers
 from mclabel.labeling.prefixes import PrefixTable
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -42,22 +42,24 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A judge whose opinions are combined."""
+    """A judge or a person whose opinions are combined."""
 
     name: str
+    """Unique name of the source."""
     run: OpinionRun
 
 
 def named_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[Source]:
-    """Read runs of judges, each under a name.
+    """Read runs of judges, and return them as sources with unique names.
 
     Args:
-        places: folders or URLs, or `NAME=PLACE`; a name is that of the judge by default.
-        people: further sources, which have names.
+        places: folders or URLs of runs, each as `PLACE` or `NAME=PLACE`. The default name is the
+            name of the judge.
+        people: further sources, which already have names.
 
     Raises:
-        ConfigError: two have one name, or none is given.
-        ShardError: one holds no opinions.
+        ConfigError: two sources have the same name, or there is no source.
+        ShardError: a place is not a run of a judge.
     """
     sources = [*people]
     for place in places:
@@ -76,10 +78,10 @@ def named_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[
             fault = (
                 "the run's own labels have this name"
                 if name == ROLLOUTS
-                else f"{count} of the runs of opinions have this name, that of their judge"
+                else f"{count} runs of opinions have this name, which is the name of their judge"
             )
             raise ConfigError(
-                f"{name}: {fault}. Give names that differ, as in first={sources[0].run.location}"
+                f"{name}: {fault}. Give different names, as in first={sources[0].run.location}"
             )
     if not sources:
         raise ConfigError("no opinions are given. Give the `out` of one or more `mclabel judge`")
@@ -87,45 +89,48 @@ def named_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[
 
 
 def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[Source]) -> None:
-    """Refuse opinions on other solutions than the run's.
+    """Raise an error if opinions are not on the solutions of a run.
 
     Args:
-        run: its name.
-        rows: by id of its solutions, digests of their texts (`text_digest`).
-        sources: the judges.
+        run: name of the run, for messages.
+        rows: digest of each solution's texts (`text_digest`), by solution id.
+        sources: sources of opinions.
 
     Raises:
-        DataError: a judge knows none of them, or has judged another text of one.
+        DataError: a judge has judged no solution of the run, or another text of one.
     """
     for source in sources:
         if not source.run.num_steps:
             raise DataError(
-                f"{source.run.location}: holds an opinion on no solution: its judge set all aside, "
-                f"or shards are missing (mclabel verify {source.run.location})"
+                f"{source.run.location}: contains no opinions, because its judge set all solutions "
+                f"aside or shards are missing. Check it with mclabel verify {source.run.location}"
             )
         shared = source.run.num_steps.keys() & rows.keys()
         if not shared:
             raise DataError(
-                f"{source.run.location}: has opinions on other solutions (of "
-                f"{source.run.solutions!r}), none on those of {run}. Judge that run"
+                f"{source.run.location}: has no opinion on the solutions of {run}, only on those "
+                f"of {source.run.solutions!r}. Run mclabel judge on {run}"
             )
         if differ := sorted(name for name in shared if source.run.texts[name] != rows[name]):
             raise DataError(
-                f"{source.run.location}: judged other texts than {run} has now of {len(differ):,} "
-                f"of its solutions, the first being {differ[0]}. Judge the run again, into a new "
-                "folder"
+                f"{source.run.location}: {len(differ):,} solutions of {run} have other texts than "
+                f"those that were judged, the first being {differ[0]}. Judge the run again, into a "
+                "new folder"
             )
 
 
 def opinions_on(row: LabeledSolution, sources: Sequence[Source]) -> tuple[SourceOpinion, ...]:
-    """Return what the run's labels and each judge say of a solution, the labels first."""
+    """Return the opinion of the run's labels on a solution, then those of all sources."""
     own = SourceOpinion(
         source=ROLLOUTS, claim="where", is_known=row.is_decided, first_error=row.first_error
     )
-    return (own, *(_of(source, source.run.opinions.get(row.solution.id)) for source in sources))
+    return (
+        own,
+        *(_source_opinion(source, source.run.opinions.get(row.solution.id)) for source in sources),
+    )
 
 
-def _of(source: Source, opinion: Opinion | None) -> SourceOpinion:
+def _source_opinion(source: Source, opinion: Opinion | None) -> SourceOpinion:
     is_known = opinion is not None and opinion.is_known
     return SourceOpinion(
         source=source.name,
@@ -139,12 +144,12 @@ def _of(source: Source, opinion: Opinion | None) -> SourceOpinion:
 def judge_model(
     source: Source, solutions: Sequence[str], num_steps: NDArray[np.int64]
 ) -> JudgeModel:
-    """Return how a judge's opinions on solutions depend on their first errors, before it is known.
+    """Return a model of a judge's opinions on solutions, whose error rates are not fitted yet.
 
     Args:
-        source: the judge.
-        solutions: ids.
-        num_steps: number of steps of each solution.
+        source: source of the opinions.
+        solutions: ids of the solutions.
+        num_steps: numbers of steps, [solution].
     """
     opinions = [source.run.opinions.get(name) for name in solutions]
     known_opinions = [
@@ -177,18 +182,19 @@ def judge_model(
 
 
 PERSON = "person:"
-"""Beginning of the name of a person as a source."""
+"""Prefix of a person's name as a source."""
 
 
 def people_sources(folder: str) -> list[Source]:
-    """Each person who has submitted something, as a source `person:NAME`.
+    """Return each person who has submitted solutions, as a source `person:NAME`.
 
-    Ratings after the first bad step are none; a person who was unsure before it, gave up or called
-    the problem bad knows nothing. Where the overseer has settled a solution, the others' opinions
-    stay, or they would seem to err less than they do.
+    Ratings after the first bad step are ignored. A person's opinion is unknown if the person was
+    unsure before the first bad step, gave up, or called the problem bad. When the overseer has
+    settled a solution, the opinions of the others are kept. Without these opinions the others would
+    seem to make fewer errors than they do.
 
     Raises:
-        DataError: nobody has submitted anything, or a file is damaged.
+        DataError: nobody has submitted a solution, or a file is damaged.
     """
     annotated = Annotated.read(folder)
     items = {item.id: item for item in annotated.items if is_of_run(item)}
@@ -225,25 +231,25 @@ def people_sources(folder: str) -> list[Source]:
 
 Floats = NDArray[np.float64]
 MAX_FITTED = 2000
-"""Problems of an answer class, evenly chosen, that priors are fitted to."""
+"""Maximum number of problems per answer class to which priors are fitted, chosen evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Problem:
     answer_class: str
     solutions: tuple[str, ...]
-    """Ids of those with steps."""
+    """Ids of the solutions with steps."""
     evidence: Readings
 
 
 class RunEvidence:
-    """Collects the evidence of a run's problems, a few numbers a step."""
+    """Collects the evidence of a run's problems in memory, with a few numbers per step."""
 
     def __init__(self, settings: PosteriorEstimator.Settings) -> None:
-        """Begin with nothing.
+        """Begin without problems.
 
         Args:
-            settings: settings of the estimator whose evidence it is.
+            settings: settings of the posterior estimator.
         """
         self._settings = settings
         self._problems: list[_Problem] = []
@@ -252,15 +258,16 @@ class RunEvidence:
         """Add one problem.
 
         Args:
-            rows: its labelled solutions.
-            rollouts: from their prefixes. Where their steps are not on record (estimators that
-                do not follow them) their outcomes count, and their agreement does not.
+            rows: labelled solutions of the problem.
+            rollouts: rollouts from prefixes of these solutions. If the steps of a rollout are not
+                recorded, as with some estimators, only its outcome is used as evidence, not whether
+                its steps agree with those of the solutions.
         """
         rows = [row for row in rows if row.steps]
         if not rows:
             return
         first = rows[0]
-        completers = completers_of(first)
+        completers = row_completers(first)
         table = PrefixTable(
             first.problem,
             [row.solution for row in rows],
@@ -273,20 +280,20 @@ class RunEvidence:
         estimator = PosteriorEstimator(self._settings, paths)
         for rollout in rollouts:
             if rollout.prefix_id in numbers:
-                received = table.received(numbers[rollout.prefix_id], rollout)
+                received = table.to_recorded(numbers[rollout.prefix_id], rollout)
                 estimator.record(replace(received, asked=False))
         names = tuple(row.solution.id for row in rows)
         evidence = estimator.evidence()
         self._problems.append(_Problem(answer_class=kind, solutions=names, evidence=evidence))
 
     def chances(self) -> tuple[list[str], NDArray[np.int64], Floats]:
-        """Return what the evidence shows.
+        """Return the probabilities of first errors by the evidence of all added problems.
 
         Returns:
-            Ids of the solutions; their numbers of steps [solution]; chances of each first error
-            [solution, T + 1], that of none at the index of the number of steps.
+            Ids of the solutions; their numbers of steps, [solution]; probabilities of first errors,
+            [solution, T + 1], with that of no error at the index of the number of steps.
         """
-        priors = self._fitted()
+        priors = self._fitted_priors()
         first_errors: list[Floats] = []
         for problem in self._problems:
             first_errors += _first_errors(problem, priors)
@@ -297,54 +304,63 @@ class RunEvidence:
             chances[row, : len(own)] = own
         return ids, num_steps, chances
 
-    def _fitted(self) -> Priors:
+    def _fitted_priors(self) -> Priors:
         by_class: dict[str, list[Readings]] = defaultdict(list)
         for problem in self._problems:
             by_class[problem.answer_class].append(problem.evidence)
         chosen = {
-            name: [all_of[i] for i in _evenly(len(all_of), MAX_FITTED)]
+            name: [all_of[i] for i in _spread_indices(len(all_of), MAX_FITTED)]
             for name, all_of in sorted(by_class.items())
         }
         return fit_readings(chosen).as_written
 
 
-def _evenly(count: int, most: int) -> list[int]:
-    """So many of the indices, evenly spread."""
+def _spread_indices(count: int, most: int) -> list[int]:
+    """Return at most `most` evenly spread indices in [0, count)."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
 def _first_errors(problem: _Problem, priors: Priors) -> list[Floats]:
-    """Chances of each first error of each solution [T + 1], the last being that of none."""
+    """Return the probabilities of first errors of each solution, [T + 1], no error last."""
     readings, kind = problem.evidence, problem.answer_class
-    by_reading = [_of_reading(readings.outcomes, priors, kind, rare_luck=False)]
+    by_reading = [_chances_by_reading(readings.outcomes, priors, kind, rare_luck=False)]
     if readings.agreement is not None and priors.agreement is not None:
-        by_reading.append(_of_reading(readings.agreement, priors.agreement, kind, rare_luck=True))
-    return [pooled(of_solution) for of_solution in zip(*by_reading, strict=True)]
+        by_reading.append(
+            _chances_by_reading(readings.agreement, priors.agreement, kind, rare_luck=True)
+        )
+    return [pool_posteriors(of_solution) for of_solution in zip(*by_reading, strict=True)]
 
 
-def _of_reading(
+def _chances_by_reading(
     reading: ByCompleter, priors: Priors, answer_class: str, *, rare_luck: bool
 ) -> list[Floats]:
     own, bare = [], []
+    if len(reading) == 1:
+        by_luck = priors.by_luck(answer_class, rare=rare_luck)
+        return _chances_by_step(reading[AUTHOR], first_errors_by_luck(reading[AUTHOR], by_luck))
     for name, evidence in reading.items():
-        mine = priors.by(name).of(answer_class)
-        if rare_luck and name == AUTHOR and len(reading) == 1:
-            mine = mine.with_rare_luck
+        mine = priors.for_completer(name).for_class(answer_class)
         counts = np.stack([evidence.right, evidence.wrong, evidence.same, evidence.others])
         request = PlanRequest(
             num_steps=evidence.num_steps,
             counts=counts,
             outcome=evidence.outcome,
-            elsewhere=np.ones_like(evidence.elsewhere),
+            external_likelihood=np.ones_like(evidence.external_likelihood),
             priors=mine,
             previous=None,
             changed=range(len(evidence.num_steps)),
         )
         own += error_beliefs([request])
         if name != AUTHOR:
-            bare.append(bare_errors(evidence.num_steps, mine, counts.shape[2]))
-    author: Evidence = reading[AUTHOR]
-    chances = own[0] * elsewhere(own, bare)[0] if bare else own[0]
+            bare.append(prior_error_chances(evidence.num_steps, mine, counts.shape[2]))
+    return _chances_by_step(reading[AUTHOR], own[0] * external_likelihoods(own, bare)[0])
+
+
+def _chances_by_step(author: Evidence, chances: Floats) -> list[Floats]:
+    """Reorder probabilities by remaining steps, [solution, R + 1], into probabilities by step.
+
+    The probability that there is no error comes last.
+    """
     by_solution = []
     for row, steps in zip(chances, author.num_steps.tolist(), strict=True):
         ordered = np.append(row[steps:0:-1], row[0])

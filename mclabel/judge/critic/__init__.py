@@ -1,7 +1,7 @@
 """A critic: a language model that is asked for the first wrong step of a solution.
 
-`prompts` writes the question, `parse` reads the answer as a vote, `votes` decides how many to ask
-for. `judge` declares what can be set, and asks.
+`prompts` builds the prompt. `parse` reads an answer as a vote, and decides how many votes to
+request. `judge` declares the settings and samples the answers.
 """
 
 from __future__ import annotations

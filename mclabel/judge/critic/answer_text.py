@@ -1,7 +1,7 @@
-r"""Parts of a critic's answer: what stands outside its thoughts, its boxes, and its words.
+r"""Finds parts of a critic's answer: text outside of thoughts, boxes, and verdict words.
 
-Everything reads in time linear in the text: patterns have bounded repetitions, and a box or a
-conclusion is read only as far as one could reasonably go.
+All functions run in time linear in the length of the text. Patterns have bounded repetitions, and
+the content of a box or a conclusion is limited to `MAX_CONTENT` characters.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import unicodedata
 from dataclasses import dataclass
 
 MAX_CONTENT = 200
-"""Characters in a box or a conclusion; a longer one counts as never closed."""
+"""Maximum number of characters in a box or a conclusion. A longer one counts as never closed."""
 _THINK = re.compile(r"<\s{0,3}(/?)\s{0,3}think(?:ing)?\s{0,3}>|◁(/?)think▷", re.IGNORECASE)
 _BRACE = re.compile(r"\\{1,2}(?:boxed|fbox)\s{0,3}(?:\{|(\d{1,9}))|\\.|[{}]", re.DOTALL)
-"""A box that opens, another command or escaped brace, or a brace."""
+"""Pattern of an opening box, of another command or escaped brace, or of a brace."""
 _WRAPPERS = re.compile(
     r"\\(?:boxed|fbox|mbox|emph|underline|bf|rm|sf|large|Large|(?:text|math)(?:bf|it|rm|tt|sf|sc)"
     r"|text|(?:text)?color\s?\{[A-Za-z!0-9]{1,30}\}|operatorname\*?)(?![A-Za-z])"
@@ -23,7 +23,7 @@ _SPACING = re.compile(r"\\(?:quad|qquad|[,;:! ])|~")
 _MINUS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2011": "-"})
 _QUOTES = " \t\r\n.,;:!?*$`'\"()[]{}#\u3002\u201c\u201d\u2018\u2019"
 _SIGNS = " \ufe0f✓✔✅✗✘❌"
-"""Beside words they say nothing more."""
+"""Signs that are removed from content that also contains words."""
 _CORRECT = frozenset(
     (
         *("correct", "right", "正确", "對", "对", "正確", "correcto", "correcta", "richtig"),
@@ -46,7 +46,7 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _MAX_REFUSAL = 600
-"""Characters at the start of an answer in which a refusal would stand."""
+"""Number of characters at the start of an answer that are searched for a refusal."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ class Box:
     end: int
     """Index after the closing brace."""
     content: str
-    """Cleaned by `plain`."""
+    """Content of the box, normalised by `plain`."""
     is_negated: bool
-    r"""True if a minus sign stands right before it, as in $-\boxed{1}$."""
+    r"""True if there is a minus sign right before the box, as in $-\boxed{1}$."""
 
 
 def split_thoughts(text: str) -> tuple[str, str, bool]:
-    """An answer and the thoughts that come with it.
+    """Split an answer into the text outside of thoughts and the text inside of thoughts.
 
-    A closing tag without an opening one ends a thought that began in the prompt.
+    A closing tag without an opening tag ends a thought that began in the prompt.
 
     Returns:
-        What stands outside of thoughts, what stands inside, and whether the last thought was never
+        Text outside of thoughts, text inside of thoughts, and whether the last thought was never
         closed.
     """
     outside: list[str] = []
@@ -88,7 +88,7 @@ def split_thoughts(text: str) -> tuple[str, str, bool]:
 
 
 def boxes(text: str) -> list[Box]:
-    """The closed boxes of a text that are not empty, in order; none that stand in another one."""
+    """Return the closed, non-empty boxes of a text, in order. Of nested boxes the outer counts."""
     closed: list[Box] = []
     openings: list[tuple[int, int] | None] = []
     for match in _BRACE.finditer(text):
@@ -112,13 +112,13 @@ def boxes(text: str) -> list[Box]:
 
 
 def _is_negated(text: str, start: int) -> bool:
-    """Return whether a minus sign stands right before a box, and is no hyphen and no bullet."""
+    """Return whether a minus sign precedes a box. A hyphen or a bullet is not a minus sign."""
     before = text[max(0, start - 4) : start].replace("\u2212", "-")
     return before.endswith("-") and not before[:-1].endswith("-") and not before[-2:-1].isalnum()
 
 
 def plain(content: str) -> str:
-    """Return what a box or a conclusion says, without dress: lower case, ASCII digits, no LaTeX."""
+    """Return the normalised content of a box: lower case, ASCII digits, no LaTeX or quotes."""
     text = unicodedata.normalize("NFKC", content[:MAX_CONTENT]).translate(_MINUS)
     text = _SPACING.sub(" ", _WRAPPERS.sub("", text))
     text = text.replace("\\_", "_").replace("{", "").replace("}", "").replace("\\", "")
@@ -127,12 +127,16 @@ def plain(content: str) -> str:
 
 
 def says_correct(content: str) -> bool | None:
-    """Return whether a plain content says correct (True) or incorrect (False); None if neither."""
+    """Return True for content that means correct, False for incorrect, None for other content.
+
+    Args:
+        content: content that `plain` has normalised.
+    """
     if content in _CORRECT:
         return True
     return False if content in _INCORRECT else None
 
 
 def is_refusal(text: str) -> bool:
-    """Return whether a text that holds no verdict begins as a refusal does."""
+    """Return whether a text without a verdict begins like a refusal."""
     return bool(_REFUSAL.search(text[:_MAX_REFUSAL].replace("\u2019", "'")))

@@ -1,7 +1,8 @@
-"""A critic's answer as a verifier's chain of thought: what it says of each step.
+"""Reads a critic's answer as a verifier's chain of thought, with a verdict on each step.
 
-A vote asks only where the first error is (`parse`). A chain that a model is to learn from must be
-complete beside: every step up to the first incorrect one has one verdict, and the text has ended.
+For a vote, only the first error matters (`parse`). A chain that is training data for a verifier
+must also be complete: every step up to the first incorrect step has a consistent verdict, and the
+text is not truncated.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ _ANALYSIS = re.compile(r"<\s{0,3}analysis[_\s]{0,3}(\d{1,9})\s{0,3}>", re.IGNORE
 def step_verdicts(
     text: str, num_steps: int, parser: str = "step_verdicts", *, truncated: bool = False
 ) -> StepVerdicts:
-    """The verdicts of a chain on the steps of a solution, and why it is incomplete if it is.
+    """Return the verdicts of a chain on the steps of a solution.
+
+    If the chain is incomplete, the result has a `fault`.
 
     Args:
         text: text of the answer, thoughts included.
         num_steps: number of steps of the solution, at least 1.
-        parser: name of the form that was asked for, one of `FIRST_INDEX`.
-        truncated: the answer was cut by its length.
+        parser: name of the requested answer format, one of `FIRST_INDEX`.
+        truncated: whether the answer was cut at its maximum number of tokens.
 
     Raises:
         ConfigError: there is no such parser.
@@ -39,16 +42,16 @@ def step_verdicts(
         fault = Fault.TRUNCATED if truncated else Fault.OPEN_THOUGHT
         return StepVerdicts(nothing, fault, "unclosed think block")
     if parser == "step_verdicts":
-        verdicts = _of_steps(outside, inside, num_steps)
+        verdicts = _verdicts_on_steps(outside, inside, num_steps)
     else:
-        verdicts = _of_first_error(text, outside, num_steps, parser)
+        verdicts = _verdicts_from_first_error(text, outside, num_steps, parser)
     if truncated:
         return StepVerdicts(verdicts.verdicts, Fault.TRUNCATED, "truncated")
     return verdicts
 
 
-def _of_steps(outside: str, inside: str, num_steps: int) -> StepVerdicts:
-    """The verdicts outside of thoughts, or with them if those are not enough."""
+def _verdicts_on_steps(outside: str, inside: str, num_steps: int) -> StepVerdicts:
+    """Return the verdicts outside of thoughts; if they are incomplete, also read the thoughts."""
     verdicts = read_verdicts(outside, num_steps)
     if inside and (verdicts is None or verdicts.fault is not None):
         whole = read_verdicts(f"{inside}\n{outside}", num_steps)
@@ -57,15 +60,17 @@ def _of_steps(outside: str, inside: str, num_steps: int) -> StepVerdicts:
     return verdicts or StepVerdicts((None,) * num_steps, Fault.NO_VERDICTS, "no verdicts")
 
 
-def _of_first_error(text: str, outside: str, num_steps: int, parser: str) -> StepVerdicts:
-    """The verdicts that a first error implies, of a form that names it once."""
+def _verdicts_from_first_error(
+    text: str, outside: str, num_steps: int, parser: str
+) -> StepVerdicts:
+    """Return the verdicts on all steps that follow from the first error that an answer names."""
     vote = parse_output(text, parser, num_steps, truncated=False)
     if not vote.is_known:
         return StepVerdicts((None,) * num_steps, Fault.NO_VERDICTS, vote.reason)
     error = num_steps if vote.first_error is None else vote.first_error
     verdicts: list[bool | None] = [True] * error
     verdicts += [False] * (error < num_steps)
-    if parser == "lessons":  # a step that it passed over has no verdict
+    if parser == "lessons":  # a step without an analysis has no verdict
         first = FIRST_INDEX[parser]
         analysed = {int(match[1]) - first for match in _ANALYSIS.finditer(outside)}
         verdicts = [says if i in analysed else None for i, says in enumerate(verdicts)]

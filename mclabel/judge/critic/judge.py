@@ -1,4 +1,4 @@
-"""A language model as a judge: it is asked for the first error, by several votes."""
+"""A language model as a judge, whose votes decide on the first error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mclabel.core.errors import ConfigError, EngineDied, RequestFailed
 from mclabel.core.seeds import sampling_seed
 from mclabel.core.settings import MAX_TOKENS, OneOf, Settings, at_most, rule
 from mclabel.engines import Engine, make_engine, runs_model
-from mclabel.engines.base import never_fits
+from mclabel.engines.base import describe_oversize
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.settings import PolicySettings, in_section, settings_of
 from mclabel.judge.base import (
@@ -38,11 +38,11 @@ from mclabel.judge.critic.prompts import (
 from mclabel.run.task import RunnerState
 
 MAX_VOTES = 1_024
-"""On one solution."""
+"""Maximum number of votes on one solution."""
 
 
 class CriticPolicySettings(PolicySettings):
-    """A critic's model: the keys of `policy`, sampled as ProcessBench's votes are by default."""
+    """Settings of a critic's model: those of `policy`, with ProcessBench's sampling as default."""
 
     temperature: float = Field(1.0, ge=0, le=2)
     """Sampling temperature. 0 makes all votes the same."""
@@ -61,14 +61,14 @@ class CriticSettings(Settings):
     use_reference: bool = False
     """True if the critic sees the problem's reference solution or answer."""
     least_votes: int = Field(3, ge=1, le=MAX_VOTES)
-    """Minimum number of readable answers; if they agree, no more are sampled."""
+    """Minimum number of readable answers. If they agree, no further answers are sampled."""
     most_votes: Annotated[
         int, at_most(MAX_VOTES, "all of a solution's votes are sampled on one engine")
     ] = Field(8, ge=1)
     """Maximum number of readable answers."""
     max_tokens: int = Field(8_192, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in an answer; a truncated one is sampled again with twice as
-    many."""
+    """Maximum number of tokens in an answer. A truncated answer is sampled again with twice this
+    number."""
 
     @property
     def template(self) -> Template:
@@ -111,20 +111,20 @@ class CriticSettings(Settings):
             return None
         if self.use_reference:
             return (
-                "use_reference=true: the template of your own has no {reference}. Add it where "
-                "the reference should stand"
+                "use_reference=true: your own template has no {reference}. Add {reference} to the "
+                "template"
             )
         return (
-            "use_reference=false: the template of your own contains {reference}. Set "
-            "use_reference=true, or remove it"
+            "use_reference=false: your own template contains {reference}. Set use_reference=true, "
+            "or remove {reference}"
         )
 
     @rule
-    def _least_is_at_most_most(self) -> str | None:
+    def _check_least_votes(self) -> str | None:
         if self.least_votes > self.most_votes:
             return (
                 f"least_votes={self.least_votes}: must be at most most_votes={self.most_votes}. "
-                "Lower it, or raise most_votes"
+                "Lower least_votes, or raise most_votes"
             )
         return None
 
@@ -132,16 +132,17 @@ class CriticSettings(Settings):
 POLICY = "judge.policy"
 """Key of the model's settings."""
 MAX_REASON = 300
+"""Maximum number of characters of a failed answer's reason."""
 
 
 class CriticJudge(Judge):
-    """Asks a language model for the first error until its votes have decided."""
+    """Judge that samples votes of a language model until they decide on the first error."""
 
     class Settings(JudgeSettings, CriticSettings):
         """A language model that is asked for the first wrong step."""
 
         policy: CriticPolicySettings = CriticPolicySettings()
-        """The model that is asked, with its engine, prompt and sampling."""
+        """The critic's model, with its engine, prompt and sampling."""
 
     claim: ClassVar = "where"
     version: ClassVar[str] = "3"
@@ -155,10 +156,10 @@ class CriticJudge(Judge):
 
     @classmethod
     def settled(cls, settings: Settings, recorded: Mapping[str, Any]) -> Settings:
-        """The settings as they are, if they name a model; see `Judge`.
+        """Return the settings unchanged, after checking that they name a model; see `Judge`.
 
         Raises:
-            ConfigError: the engine runs a model, and none is named: the default cannot judge.
+            ConfigError: the engine runs a model, but none is named. The default model cannot judge.
         """
         policy = settings.policy
         if "model" not in policy.model_fields_set and runs_model(policy):
@@ -170,7 +171,7 @@ class CriticJudge(Judge):
         return settings
 
     def known(self) -> dict[str, Any]:
-        """The model by its content, and what it is asked; see `Judge`."""
+        """Return the hash of the model's content, and that of the template; see `Judge`."""
         with settings_of(POLICY):
             model = self._engine.model_identity()
         return {
@@ -179,20 +180,20 @@ class CriticJudge(Judge):
         }
 
     def asked(self) -> dict[str, Any]:
-        """The template, and whether it was filled with references; see `Judge`."""
+        """Return the template, and whether prompts contain references; see `Judge`."""
         return {
             "template": asdict(self.settings.template),
             "use_reference": self.settings.use_reference,
         }
 
     def check(self) -> None:
-        """See that the model can be loaded."""
+        """Check that the model can be loaded."""
         with settings_of(POLICY):
             self._engine.check_environment()
             self._engine.check_model()
 
     def resources(self) -> EngineResources:
-        """Those of the engine."""
+        """Return the CPUs and GPUs that the engine needs."""
         return self._engine.resources()
 
     async def start(self) -> None:
@@ -201,17 +202,19 @@ class CriticJudge(Judge):
             await self._engine.start()
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
-        """Ask until the votes have decided, several at a time."""
+        """Sample votes in rounds until they have decided."""
         settings = self.settings
         reference = item.reference if settings.use_reference else None
         if settings.use_reference and reference is None:
-            return Opinion(is_known=False, reason="it has no reference (use_reference=true)")
+            return Opinion(
+                is_known=False, reason="the problem has no reference (use_reference=true)"
+            )
         prompt = critic_prompt(settings.template, item.problem, item.steps, reference)
         votes = Votes(settings.least_votes, settings.most_votes)
         answers: list[Answer] = []
         seen: list[Vote] = []
         unanswered: list[int] = []
-        """Numbers of the votes of the last round that are to be asked for once more."""
+        """Numbers of the unknown votes of the last round, which are requested once more."""
         while count := votes.wanted():
             is_retry = votes.retry
             numbers = unanswered if is_retry else range(len(seen), len(seen) + count)
@@ -235,14 +238,17 @@ class CriticJudge(Judge):
         return _opinion(votes.result(), seen, answers, len(item.steps))
 
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
-        """One answer of the model; see `Judge`."""
+        """Sample an answer of the model; see `Judge`."""
         name = prompt_hash(prompt)
-        if (size := never_fits(len(prompt), self._engine)) is not None:
-            why = f"the prompt has {size}, which the model takes"
+        if (size := describe_oversize(len(prompt), self._engine)) is not None:
+            why = f"the prompt has {size}, the most that the model accepts"
             return _failed(name, number, max_tokens, why)
         ids = self._engine.prompt_ids(prompt)
         if len(ids) >= self._engine.max_context:
-            why = f"the prompt has {len(ids)} tokens, the model takes {self._engine.max_context:g}"
+            why = (
+                f"the prompt has {len(ids)} tokens, but the model's context has only "
+                f"{self._engine.max_context:g}"
+            )
             return _failed(name, number, max_tokens, why)
         seed = sampling_seed(self.seed, name, str(max_tokens), number)
         try:
@@ -264,7 +270,7 @@ class CriticJudge(Judge):
         )
 
     def state(self) -> RunnerState:
-        """The state of the engine."""
+        """Return the state of the engine."""
         stats = self._engine.stats()
         return RunnerState(
             num_live=stats.num_live,
@@ -299,7 +305,7 @@ def _failed(prompt: str, number: int, max_tokens: int, why: str) -> Answer:
 
 
 def _opinion(result: Result, seen: list[Vote], answers: list[Answer], num_steps: int) -> Opinion:
-    """Return what the votes say together."""
+    """Return the opinion that results from all votes."""
     lead = result.counts.get(result.first_error, 0) if result.is_decided else 0
     reasons = [vote.reason for vote in seen if not vote.is_known]
     counts = [answer.num_tokens for answer in answers]
@@ -309,13 +315,13 @@ def _opinion(result: Result, seen: list[Vote], answers: list[Answer], num_steps:
         first_error=result.first_error,
         sureness=lead / sum(result.counts.values()) if lead else None,
         reason="" if result.is_decided else undecided or (reasons[0] if reasons else ""),
-        votes=tuple(_place(vote, num_steps) for vote in seen),
+        votes=tuple(_vote_location(vote, num_steps) for vote in seen),
         answers=tuple(answers),
         num_tokens=None if None in counts else sum(count or 0 for count in counts),
     )
 
 
-def _place(vote: Vote, num_steps: int) -> int:
+def _vote_location(vote: Vote, num_steps: int) -> int:
     if not vote.is_known:
         return UNKNOWN_VOTE
     return num_steps if vote.first_error is None else vote.first_error

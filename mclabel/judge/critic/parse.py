@@ -1,25 +1,25 @@
-"""From a critic's answers to votes on where the first error is, and how many votes to ask for.
+"""Reads a critic's answers as votes on the first error, and decides how many votes to request.
 
-A vote is known only if the answer gives a verdict in the asked form. Everything else is unknown
-with a reason, never "no error": an outage or a cut must not look like a sound solution.
+A vote is known only if the answer gives a verdict in the requested format. Any other answer is an
+unknown vote with a reason, never "no error", so that an outage or a truncated answer does not look
+like a sound solution.
 
-Thoughts between `<think>` tags are no verdict. The one exception is `step_verdicts`, whose models
-are trained to write the verdicts into the thought: if those outside are not enough, a closed
-thought is read, too.
+Text between `<think>` tags is not searched for a verdict. The one exception is the parser
+`step_verdicts`, whose models are trained to write verdicts into the thought. If the text outside of
+thoughts has no complete verdict, this parser also reads a closed thought.
 
-An answer that was truncated counts only if its verdict is complete already, outside of thoughts:
-a box after which no more words came; a conclusion Incorrect, or Correct after an analysis of the
-last step; a first step found incorrect after verdicts on all steps before it, or verdicts on all
-steps.
+A truncated answer counts only if its verdict, outside of thoughts, is already complete. That is a
+box without further words after it; a conclusion Incorrect, or Correct after an analysis of the last
+step; an incorrect step after verdicts on all earlier steps, or verdicts on all steps.
 
-`Votes` asks for few votes where they agree and for more where they do not. It is a pure state
-machine. Votes are asked for in rounds, and a decision is made only when all votes of a round have
-arrived, so that their order within it does not matter. A round asks for the fewest votes after
-which a decision is possible, so that each of them matters. Unknown ones are therefore asked for
-once more in a round of their own, with twice the budget of tokens, before any others.
+`Votes` requests few votes if they agree and more if they disagree. It is a pure state machine.
+Votes are requested in rounds, and a decision is made only after all votes of a round have arrived.
+So the order within a round has no effect. A round requests the fewest votes after which a decision
+is possible. Unknown votes are requested once more, with twice the token budget, in a round of their
+own before any new votes.
 
-Asking eight times always is the majority vote of ProcessBench (arXiv 2412.06559); this one stops
-where the majority is certain, or likely enough because the first votes agree.
+ProcessBench (arXiv 2412.06559) always takes the majority of eight votes. `Votes` stops earlier, if
+the majority is certain, or likely because the first votes agree.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from mclabel.judge.critic.answer_text import (
 from mclabel.judge.critic.verdicts import Fault, read_verdicts
 
 MAX_CHARACTERS = 1_000_000
-"""In an answer; a longer one is unknown."""
+"""Maximum number of characters in an answer; the vote of a longer answer is unknown."""
 FIRST_INDEX: Mapping[str, int] = {"processbench": 0, "lessons": 1, "step_verdicts": 1}
-"""The index of the first step in prompts and answers, by parser."""
+"""Number that the first step has in prompts and answers, by parser."""
 _MAX_REASON = 40
-"""Characters of an answer that a reason repeats."""
+"""Maximum number of characters of an answer that a reason quotes."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,14 @@ class Vote:
     """One answer of a critic about a solution."""
 
     first_error: int | None
-    """Index of the first wrong step from 0. None: no error if the vote is known, else nothing."""
+    """Index of the first wrong step, from 0. None means no error if the vote is known."""
     is_known: bool
     """True if the answer gives a verdict."""
     reason: str = ""
-    """Why a vote is unknown; empty if it is known."""
+    """Reason why the vote is unknown; empty if it is known."""
     is_final: bool = False
-    """True if an unknown vote stays unknown: its answer failed, which more tokens do not mend."""
+    """True if an unknown vote is not requested again, since its request failed and more tokens
+    would not help."""
 
 
 def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vote:
@@ -67,19 +68,19 @@ def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vot
 
     Args:
         text: text of the answer, thoughts included.
-        parser: name of the form that was asked for, one of `FIRST_INDEX`.
+        parser: name of the requested answer format, one of `FIRST_INDEX`.
         num_steps: number of steps of the solution, at least 1.
-        truncated: the answer was cut by its length.
+        truncated: whether the answer was cut at its maximum number of tokens.
 
     Raises:
         ConfigError: there is no such parser.
     """
     check_parser(parser)
     if len(text) > MAX_CHARACTERS:
-        return _unknown(f"longer than {MAX_CHARACTERS:,} characters")
+        return _unknown_vote(f"longer than {MAX_CHARACTERS:,} characters")
     outside, inside, is_open = split_thoughts(text)
     if truncated and is_open:
-        return _unknown("truncated")
+        return _unknown_vote("truncated")
     read, nothing = _PARSERS[parser]
     vote = read(outside, num_steps, truncated)
     may_think = parser == "step_verdicts" and inside and not is_open and not truncated
@@ -89,19 +90,19 @@ def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vot
     if vote is not None:
         return vote
     if truncated:
-        return _unknown("truncated")
+        return _unknown_vote("truncated")
     if is_open:
-        return _unknown("unclosed think block")
+        return _unknown_vote("unclosed think block")
     if not outside.strip():
-        return _unknown("nothing after the think block" if inside.strip() else "empty")
-    return _unknown("refusal" if is_refusal(outside) else nothing)
+        return _unknown_vote("nothing after the think block" if inside.strip() else "empty")
+    return _unknown_vote("refusal" if is_refusal(outside) else nothing)
 
 
 def check_parser(name: str) -> None:
-    """Refuse a name that no parser has.
+    """Raise an error if there is no parser of this name.
 
     Raises:
-        ConfigError: with the names of all.
+        ConfigError: there is no such parser; the message lists all parsers.
     """
     if name not in FIRST_INDEX:
         raise ConfigError(
@@ -109,18 +110,18 @@ def check_parser(name: str) -> None:
         )
 
 
-def _unknown(reason: str) -> Vote:
+def _unknown_vote(reason: str) -> Vote:
     return Vote(None, is_known=False, reason=reason)
 
 
 _NO_ERROR = Vote(None, is_known=True)
 
 
-def _located(index: int, parser: str, num_steps: int) -> Vote:
-    """Return a vote for a step. Only this function turns indices of answers into indices from 0."""
+def _vote_for_step(index: int, parser: str, num_steps: int) -> Vote:
+    """Return a vote for a step. Only this function converts step numbers to indices from 0."""
     first_error = index - FIRST_INDEX[parser]
     if not 0 <= first_error < num_steps:
-        return _unknown(f"index {index} of {num_steps} steps")
+        return _unknown_vote(f"index {index} of {num_steps} steps")
     return Vote(first_error, is_known=True)
 
 
@@ -134,26 +135,29 @@ _NONE = frozenset(
         *("无", "无错误", "没有错误"),
     )
 )
-"""Words that some critics write into the box in place of -1."""
+"""Words that some critics write into the box instead of -1."""
 
 
 def _parse_index(text: str, num_steps: int, truncated: bool) -> Vote | None:
-    """Return the index in the last box, as earlier boxes may quote the solution; None if no box."""
+    """Return the vote in the last box; None if there is no box.
+
+    Earlier boxes may quote the solution, so they are ignored.
+    """
     answer_boxes = boxes(text)
     if not answer_boxes:
         return None
     last = answer_boxes[-1]
     if truncated and any(character.isalnum() for character in text[last.end :]):
-        return _unknown("truncated")
+        return _unknown_vote("truncated")
     if last.content in _NONE and not last.is_negated:
         return _NO_ERROR
     match = _INDEX.fullmatch(last.content)
     if match is None:
         kind = "several indices" if _SEVERAL.match(last.content) else "not an index"
-        return _unknown(f"{kind}: {last.content[:_MAX_REASON]}")
+        return _unknown_vote(f"{kind}: {last.content[:_MAX_REASON]}")
     index = int(match[1].replace(" ", ""))
     index = -index if last.is_negated else index
-    return _NO_ERROR if index == -1 else _located(index, "processbench", num_steps)
+    return _NO_ERROR if index == -1 else _vote_for_step(index, "processbench", num_steps)
 
 
 _LESSON_TAG = re.compile(
@@ -163,11 +167,12 @@ _NEXT_TAG = re.compile(r"</?\s{0,3}[A-Za-z]")
 
 
 def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
-    """Parse the conclusion and, if it is Incorrect, the last analysis that opens before it.
+    """Return the vote of the conclusion; None if there is no conclusion.
 
-    Closing tags of analyses are not read: the published example has a wrong one itself. A critic
-    that concludes after each analysis means its first Incorrect, or its last Correct; one that
-    begins anew is read from there. None: there is no conclusion.
+    If the conclusion is Incorrect, the first error is the step of the last analysis that opens
+    before it. Closing tags of analyses are ignored, since even the published example has a wrong
+    one. If a critic writes a conclusion after each analysis, its first Incorrect counts, or else
+    its last Correct. If a critic starts again from an earlier step, only the new start counts.
     """
     analyses: list[int] = []
     verdict: bool | None = None
@@ -184,27 +189,27 @@ def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
             continue
         says, fault = _conclusion(text, match.end(), truncated)
         if verdict is False and says:
-            return _unknown("contradictory conclusions")
+            return _unknown_vote("contradictory conclusions")
         verdict = verdict if says is None else says
     if fault and not (truncated and verdict is not None):
-        return _unknown(fault)
+        return _unknown_vote(fault)
     first = FIRST_INDEX["lessons"]
     if verdict is None:
         return None
     if verdict:
         is_complete = not truncated or analyses[-1:] == [first + num_steps - 1]
-        return _NO_ERROR if is_complete else _unknown("truncated")
+        return _NO_ERROR if is_complete else _unknown_vote("truncated")
     if not analyses:
-        return _unknown("incorrect, but no analysis names the step")
+        return _unknown_vote("incorrect, but no analysis names the step")
     if analyses[0] < first:
-        return _unknown(f"analyses count from {analyses[0]}, not from {first}")
-    return _located(analyses[-1], "lessons", num_steps)
+        return _unknown_vote(f"analyses count from {analyses[0]}, not from {first}")
+    return _vote_for_step(analyses[-1], "lessons", num_steps)
 
 
 def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, str]:
-    """Return the result of the conclusion that opens at `start`, or its fault.
+    """Return the verdict of the conclusion that opens at `start`, or its fault.
 
-    An empty one is neither: it is a closing tag that lacks its slash.
+    An empty conclusion has neither, since it is a closing tag without its slash.
     """
     window = text[start : start + MAX_CONTENT]
     closing = _NEXT_TAG.search(window)
@@ -218,17 +223,17 @@ def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, st
 
 
 def _parse_verdicts(text: str, num_steps: int, truncated: bool) -> Vote | None:
-    """Return the first step with the verdict incorrect, if all earlier steps have a verdict.
+    """Return the vote for the first incorrect step; None if there are no verdicts.
 
-    None: there are no verdicts.
+    The vote is unknown if an earlier step has no verdict.
     """
     chain = read_verdicts(text, num_steps)
     if chain is None:
         return None
     if chain.fault is Fault.MISSING and truncated:
-        return _unknown("truncated")
+        return _unknown_vote("truncated")
     if chain.fault is not None:
-        return _unknown(chain.reason)
+        return _unknown_vote(chain.reason)
     return Vote(chain.first_error, is_known=True)
 
 
@@ -238,40 +243,42 @@ _PARSERS: Mapping[str, tuple[_Reader, str]] = {
     "lessons": (_parse_lessons, "no conclusion"),
     "step_verdicts": (_parse_verdicts, "no verdicts"),
 }
-"""Each parser, and the reason if it finds no verdict at all."""
+"""Function of each parser, and the reason of an unknown vote if it finds no verdict at all."""
 
 
 RETRY_BUDGET = 2
-"""Factor on the budget of tokens when an unknown vote is asked for once more."""
+"""Factor of the token budget when an unknown vote is requested once more."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Common result of a critic's votes."""
+    """Result of the votes on a solution."""
 
     counts: Mapping[int | None, int]
-    """Known votes by their first error from 0; None stands for no error, and comes first."""
+    """Number of known votes by first error, from 0. The key None means no error and comes first."""
     num_unknown: int
-    """Votes that stayed unknown when they were asked for once more."""
+    """Number of votes that are unknown and are not requested again."""
     is_decided: bool
-    """True if the voting has ended with one location ahead, of `least` known votes or more."""
+    """True if voting has ended, at least `least` votes are known, and one location has most."""
     first_error: int | None
-    """Step that most votes name. None: no error if decided, else nothing."""
+    """Index of the step that most votes name. None means no error if the votes are decided."""
 
 
 class Votes:
     """The votes on one solution.
 
-    They are decided when `least` known votes or more all agree, or when nobody can catch up with
-    the leader of `least` known votes or more. When `most` are asked for without that, a single
-    leader of `least` known votes or more decides, too.
+    With at least `least` known votes, the solution is decided as soon as all known votes agree, or
+    as soon as the remaining votes cannot change the leading location. After `most` requested votes,
+    the leading location also decides, unless there is a tie.
     """
 
     def __init__(self, least: int = 3, most: int = 8) -> None:
-        """Args:
-        least: known votes without which nothing is decided, at least 1.
-        most: votes to ask for at most, those asked for once more not counted again; at least
-            `least`.
+        """Begin the voting on a solution.
+
+        Args:
+            least: minimum number of known votes for a decision, at least 1.
+            most: maximum number of requested votes, at least `least`. Repeated requests of unknown
+                votes do not count.
 
         Raises:
             ValueError: the numbers are out of range.
@@ -289,9 +296,7 @@ class Votes:
 
     @property
     def retry(self) -> bool:
-        """Return whether this round asks once more for unknown votes, with twice the token
-        budget.
-        """
+        """True if this round requests unknown votes once more, with twice the token budget."""
         return self._is_retry
 
     def wanted(self) -> int:
@@ -299,13 +304,13 @@ class Votes:
         return self._due
 
     def record(self, vote: Vote) -> None:
-        """Count a vote of this round, in whatever order they arrive.
+        """Count a vote of this round. The order of the votes has no effect.
 
         Raises:
-            ValueError: none was asked for.
+            ValueError: no vote was requested.
         """
         if self._due == 0:
-            raise ValueError("no vote was asked for: wanted() is 0")
+            raise ValueError("no vote was requested: wanted() is 0")
         if vote.is_known:
             self._counts[vote.first_error] += 1
         elif self._is_retry or vote.is_final:
@@ -317,7 +322,7 @@ class Votes:
             self._begin_round()
 
     def result(self) -> Result:
-        """Return what the votes of all rounds so far say."""
+        """Return the result of the votes of all rounds so far."""
         leader, lead = self._leader()
         is_decided = self._due == 0 and lead > 0 and self._num_known >= self._least
         return Result(

@@ -1,6 +1,6 @@
-r"""Prompts of critics: templates, and how the texts of a solution are put into them.
+r"""Templates of critics' prompts, and functions that fill them with the texts of a solution.
 
-Each built-in template but the last follows a published way of asking in words of its own:
+Each built-in template except the last follows a published prompt, but in different words:
 
 - `processbench`: paragraphs are tagged from `<paragraph_0>`, and the answer is an index in
   `\boxed{}`, -1 for none (ProcessBench, arXiv 2412.06559, QwenLM/ProcessBench).
@@ -8,14 +8,14 @@ Each built-in template but the last follows a published way of asking in words o
   wrong, and a conclusion ends the answer (arXiv 2501.07301; sail-sg/ActivePRM has it in code).
 - `step_verdicts`: steps are headed from `Step 1:`, and each gets `\boxed{correct}` or
   `\boxed{incorrect}` (ThinkPRM, arXiv 2504.16828, mukhal/ThinkPRM).
-- `thinkprm`: the prompt that ThinkPRM's models were trained with, to the letter. It does not say
-  how verdicts are written: for models that were trained to write them.
+- `thinkprm`: the prompt with which ThinkPRM's models were trained, word for word. It does not
+  specify the form of the verdicts, so it suits only models that were trained to write them.
 
-The wording alone moves a critic's F1 by several points. Who needs a published wording to the
-letter gives its text as a template with the placeholders used here and names its parser.
+The wording alone changes a critic's F1 by several points. To use the exact wording of a paper, give
+its text as your own template with the placeholders of this module, and name its parser.
 
-The texts come from models and data sets. What in them looks like a tag or a heading of a prompt is
-disarmed, so that a step can neither end early nor pretend to be another one.
+The texts of problems and steps come from models and data sets. Parts of them that look like a tag
+or a heading of a prompt are escaped, so that no text can end a step early or imitate another step.
 """
 
 from __future__ import annotations
@@ -30,39 +30,40 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.judge.critic.parse import FIRST_INDEX, check_parser
 
 HASH_LENGTH = 16
-"""Hexadecimal digits in the hash of a template."""
+"""Number of hexadecimal digits in the hash of a template."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """A prompt with placeholders, and how answers to it are read."""
+    """A prompt with placeholders, and the parser of the answers to it."""
 
     text: str
-    """Contains {problem} and {steps}, and {reference} where a reference may stand."""
+    """Text of the prompt. It contains {problem} and {steps}, and may contain {reference}."""
     parser: str
-    """Name of the parser, which also decides how the steps are marked in the prompt."""
+    """Name of the parser of answers. It also decides how the steps are numbered in the prompt."""
     reference_section: str | None = None
-    """Contains {reference}, and takes the place of {reference} in `text` when there is one; without
-    a reference nothing stands there. None: the reference itself stands there and must be given."""
+    """Section that replaces {reference} in `text` if there is a reference. It contains {reference}
+    itself. Without a reference, {reference} is replaced by nothing. None means that the bare
+    reference replaces {reference}, and that a reference must be given."""
 
 
 def critic_prompt(
     template: Template, problem: str, steps: Sequence[str], reference: str | None = None
 ) -> str:
-    """The text of the user message that asks a critic about a solution.
+    """Return the text of the user message that asks a critic about a solution.
 
     Args:
-        template: a built-in one, or one made by `own_template`.
+        template: built-in template, or a template made by `own_template`.
         problem: statement of the problem.
         steps: texts of the solution's steps, in order.
-        reference: a right solution or answer to show to the critic, or None.
+        reference: right solution or answer that is shown to the critic; None shows none.
 
     Raises:
-        ConfigError: the template has no place for the reference.
-        DataError: there are no steps, or the template cannot do without a reference.
+        ConfigError: the template has no placeholder for the reference.
+        DataError: there are no steps, or the template needs a reference and there is none.
     """
     if not steps:
-        raise DataError("a solution without steps: a critic needs at least 1. Leave it out")
+        raise DataError("the solution has no steps, but a critic needs at least 1. Leave it out")
     has_place = "{reference}" in template.text
     if reference is not None and not has_place:
         raise ConfigError(
@@ -74,24 +75,25 @@ def critic_prompt(
             "the template contains {reference}, but the problem has no reference. Give one, or "
             "remove {reference} from the template"
         )
-    section = "" if reference is None else _disarmed(reference.strip())
+    section = "" if reference is None else _escape_tags(reference.strip())
     if reference is not None and template.reference_section is not None:
-        section = _filled(template.reference_section, {"{reference}": section})
-    return _filled(
+        section = _fill_placeholders(template.reference_section, {"{reference}": section})
+    return _fill_placeholders(
         template.text,
         {
-            "{problem}": _disarmed(problem.strip()),
-            "{steps}": _marked(steps, template.parser),
+            "{problem}": _escape_tags(problem.strip()),
+            "{steps}": _write_numbered_steps(steps, template.parser),
             "{reference}": section,
         },
     )
 
 
 def own_template(text: str, parser: str) -> Template:
-    """A template of the user's own.
+    """Return a template with the user's own text.
 
     Args:
-        text: contains {problem} and {steps}, and optionally {reference}; other braces stay.
+        text: text of the prompt, which contains {problem} and {steps}, and optionally {reference}.
+            Other braces are kept.
         parser: name of the parser that reads the answers.
 
     Raises:
@@ -104,23 +106,23 @@ def own_template(text: str, parser: str) -> Template:
 
 
 def missing_placeholders(text: str) -> str | None:
-    """Return what a template's text lacks, as a message; None if it lacks nothing."""
+    """Return a message about placeholders that a template lacks; None if it lacks none."""
     missing = [placeholder for placeholder in ("{problem}", "{steps}") if placeholder not in text]
     if not missing:
         return None
     return (
         f"the template lacks {' and '.join(missing)}: it must contain {{problem}} and {{steps}}, "
-        "which are replaced by the problem and the marked steps. Add what is missing"
+        "which are replaced by the problem and the numbered steps. Add the missing placeholder"
     )
 
 
 def template_hash(template: Template) -> str:
-    """Identifies what a critic is asked, apart from the problem: 16 hexadecimal digits.
+    """Return 16 hexadecimal digits that identify a template.
 
-    It changes with the wording, the section of the reference, the parser, and the way in which
-    steps are marked.
+    The hash changes with the wording, the section of the reference, the parser, and the form in
+    which steps are numbered.
     """
-    sample = _marked(("a", "b"), template.parser)
+    sample = _write_numbered_steps(("a", "b"), template.parser)
     parts = [template.text, template.reference_section, template.parser, sample]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:HASH_LENGTH]
 
@@ -128,21 +130,21 @@ def template_hash(template: Template) -> str:
 _PLACEHOLDER = re.compile(r"\{(?:problem|steps|reference)\}")
 
 
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with its placeholders replaced once: what was put in is not looked at again."""
+def _fill_placeholders(text: str, values: Mapping[str, str]) -> str:
+    """Return the text with its placeholders replaced; inserted texts are not searched again."""
     return _PLACEHOLDER.sub(lambda match: values.get(match[0], match[0]), text)
 
 
-def _marked(steps: Sequence[str], parser: str) -> str:
-    """The steps with their indices, as the parser expects the critic to count them."""
+def _write_numbered_steps(steps: Sequence[str], parser: str) -> str:
+    """Return the steps with their numbers, in the form that the parser expects."""
     first = FIRST_INDEX[parser]
     if parser == "step_verdicts":
         return "\n".join(
-            f"Step {index}: {_without_headings(_disarmed(step.strip()))}"
+            f"Step {index}: {_without_headings(_escape_tags(step.strip()))}"
             for index, step in enumerate(steps, first)
         )
     return "\n\n".join(
-        f"<paragraph_{index}>\n{_disarmed(step.strip())}\n</paragraph_{index}>"
+        f"<paragraph_{index}>\n{_escape_tags(step.strip())}\n</paragraph_{index}>"
         for index, step in enumerate(steps, first)
     )
 
@@ -152,17 +154,17 @@ _TAG = re.compile(
     r"reference|think|thinking)(?![A-Za-z])[^<>]{0,20}>)|<(?=\|[A-Za-z_]{2,40}\|>)",
     re.IGNORECASE,
 )
-"""The bracket that opens a tag of a prompt, or a control token of a chat."""
+"""Pattern of the bracket that opens a tag of a prompt or a control token of a chat."""
 _HEADING = re.compile(r"^[ \t#*>-]{0,8}step[ \t_]{0,3}(\d{1,6})[ \t*]{0,4}[:.)]\**", re.I | re.M)
 
 
-def _disarmed(text: str) -> str:
-    """The text with the brackets of tags that a prompt uses written as `&lt;`."""
+def _escape_tags(text: str) -> str:
+    """Return the text with the opening brackets of prompt tags replaced by `&lt;`."""
     return _TAG.sub("&lt;", text)
 
 
 def _without_headings(text: str) -> str:
-    """The text without a heading at its start, and with headings of later lines in brackets."""
+    """Return the text without a heading at its start, and with later headings in brackets."""
     first = _HEADING.match(text)
     rest = text[first.end() :].lstrip() if first else text
     return _HEADING.sub(r"[step \1]", rest)

@@ -1,13 +1,15 @@
-r"""Verdicts on single steps in a critic's text, each on the step that a person would give it to.
+r"""Reads the verdicts on single steps in a critic's text, and assigns each verdict to its step.
 
-Read are ThinkPRM's `\boxed{correct}` (arXiv 2504.16828), GenPRM's `**Judgement**: $\boxed{Yes}$`
-(2504.00891), R-PRM's `Is the step correct (Yes/No)? No` (2503.21295), and their like in other words
-and languages. Numbers of steps are compared as numbers: "Step 10" comes after "Step 9".
+The supported forms are ThinkPRM's `\boxed{correct}` (arXiv 2504.16828), GenPRM's `**Judgement**:
+$\boxed{Yes}$` (2504.00891), R-PRM's `Is the step correct (Yes/No)? No` (2503.21295), and similar
+forms in other words and languages. Step numbers are compared as numbers: "Step 10" comes after
+"Step 9".
 
 A verdict belongs to the step that its own sentence names ("Step 2 is \boxed{incorrect}"), else to
-the last heading. A line that merely begins with a step's name, such as "Step 3 gave us x", is a
-heading only where the next step is due. Code and its output are skipped. A text without headings
-gives its verdicts in the order of the steps. Everything reads in time linear in the text.
+the step of the last heading. A line that merely begins with a step's name, such as "Step 3 gave us
+x", is a heading only if this step is the next one. Code and its output are skipped. In a text
+without headings, the verdicts are in the order of the steps. All functions run in time linear in
+the length of the text.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from enum import StrEnum
 from mclabel.judge.critic.answer_text import boxes, says_correct
 
 FIRST_STEP = 1
-"""Number of the first step in these texts."""
+"""Number of the first step in critics' texts."""
 
 
 class Fault(StrEnum):
-    """Why the verdicts of a text cannot be used."""
+    """Reasons why the verdicts of a text cannot be used."""
 
     TRUNCATED = "truncated"
     OPEN_THOUGHT = "a thought that never ends"
@@ -41,12 +43,13 @@ class StepVerdicts:
     """Verdicts of a text on each step of a solution."""
 
     verdicts: tuple[bool | None, ...]
-    """One a step: True for correct, False for incorrect, None where it says nothing, or both."""
+    """Verdict on each step: True for correct, False for incorrect, None for no verdict or
+    contradictory verdicts."""
     fault: Fault | None = None
-    """Why the text is no complete verification; None if it is one: it has a verdict on every step,
-    or on every step up to the first incorrect one."""
+    """Reason why the text is not a complete verification; None if it is complete. A complete text
+    has a verdict on every step, or on every step up to the first incorrect step."""
     reason: str = ""
-    """The fault with the step's number."""
+    """Description of the fault with the step's number; empty without a fault."""
 
     @property
     def first_error(self) -> int | None:
@@ -58,13 +61,12 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
     """Return the verdicts on the steps of a solution; None if the text contains no verdict.
 
     Args:
-        text: the judge's response, from which the caller has removed thoughts that are to be
-            ignored.
+        text: text of the critic's answer, without thoughts that should be ignored.
         num_steps: number of steps of the solution, at least 1.
     """
     text = _CODE.sub(_without_code, text)
     marks = _marks(text)
-    assigned = list(_assigned(text, [mark for mark in marks if not mark.is_on_whole]))
+    assigned = list(_verdicts_with_steps(text, [mark for mark in marks if not mark.is_on_whole]))
     if not assigned:
         return None
     by_number: dict[int, set[bool]] = {}
@@ -72,9 +74,9 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
         for number in numbers:
             by_number.setdefault(number, set()).add(says)
     numbers_of_steps = range(FIRST_STEP, FIRST_STEP + num_steps)
-    verdicts = tuple(_agreed(by_number.get(number, set())) for number in numbers_of_steps)
+    verdicts = tuple(_only_verdict(by_number.get(number, set())) for number in numbers_of_steps)
     whole = [mark.says for mark in marks if mark.is_on_whole]
-    return StepVerdicts(verdicts, *_fault(verdicts, by_number, whole))
+    return StepVerdicts(verdicts, *_verdicts_fault(verdicts, by_number, whole))
 
 
 def judges_whole(text: str) -> bool:
@@ -82,14 +84,20 @@ def judges_whole(text: str) -> bool:
     return _WHOLE.search(text) is not None
 
 
-def _agreed(verdicts: set[bool]) -> bool | None:
+def _only_verdict(verdicts: set[bool]) -> bool | None:
     return next(iter(verdicts)) if len(verdicts) == 1 else None
 
 
-def _fault(
+def _verdicts_fault(
     verdicts: tuple[bool | None, ...], by_number: dict[int, set[bool]], whole: list[bool]
 ) -> tuple[Fault | None, str]:
-    """Return what is wrong with verdicts, and where."""
+    """Return the fault of verdicts and its description with the step's number.
+
+    Args:
+        verdicts: verdict on each step.
+        by_number: verdicts by the step numbers that the text names.
+        whole: verdicts on the whole solution, in order.
+    """
     if _NOWHERE in by_number:
         return Fault.BEFORE_FIRST, "verdict before the first step"
     for number, says in by_number.items():
@@ -111,14 +119,14 @@ def _fault(
 
 
 _NOWHERE = -1
-"""The step of a verdict that stands before the first heading."""
+"""Step number of a verdict before the first heading."""
 
 
-def _assigned(text: str, marks: list[_Mark]) -> Iterator[tuple[range, bool]]:
-    """Numbers of steps, and the verdict on them."""
+def _verdicts_with_steps(text: str, marks: list[_Mark]) -> Iterator[tuple[range, bool]]:
+    """Yield each verdict of a text with the numbers of the steps to which it belongs."""
     headings = list(_headings(text))
     asked = [mark for mark in marks if mark.is_asked]
-    if asked and _NOW_STEP.search(text):  # its headings are those of the steps before
+    if asked and _NOW_STEP.search(text):  # the headings of such a text repeat earlier steps
         marks, headings = asked, []
     if not headings and all(mark.numbers is None for mark in marks):
         in_order = [mark for mark in marks if not mark.is_final] or marks
@@ -150,7 +158,7 @@ _NUMBERED = (
     rf"|{_WORD}[ \t_#]{{0,3}}{_NUMERAL}(?!\d)|第[ \t]{{0,3}}{_NUMERAL}[ \t]{{0,3}}步"
     r"|(\d{1,9})[ \t]?단계)"
 )
-"""A step's name: ends of a range in two groups, or its number in one of three."""
+"""Pattern of a step's name. A range fills the first two groups, a single step one of the others."""
 _LEAD = (
     r"(?:(?:(?:critique|analysis|verification|evaluation|review|assessment)(?: of| for| on)?"
     r"|checking|verifying|evaluating|reviewing|moving on to|moving to|now|next|for|regarding)"
@@ -173,9 +181,9 @@ _NAMED = re.compile(
     r"[ \t]{0,2}[$*(\[\\]{0,4}$",
     re.IGNORECASE,
 )
-"""A step's name right before a verdict, which is on that step."""
+"""Pattern of a step's name right before a verdict. The verdict belongs to this step."""
 _BEFORE = 60
-"""Characters before a verdict in which it can be said what it is on."""
+"""Number of characters before a verdict that are searched for the step to which it belongs."""
 _OVERALL = re.compile(
     r"(?:(?P<whole>\boverall|\b(?:solution|answer) is|\b(?:solution|answer) correct ?\?"
     r"|correctness of the solution|整体|总体|解答)"
@@ -183,7 +191,8 @@ _OVERALL = re.compile(
     r"[ \t*:：,]{0,4}(?:is)?[ \t:]{0,3}[$*(\[\\]{0,4}$",
     re.IGNORECASE,
 )
-"""Words before a verdict on the whole solution; a final verdict may be on its last step."""
+"""Pattern of words before a verdict on the whole solution. A "final verdict" may also be the
+verdict on the last step."""
 _ASKED = re.compile(
     rf"\bis (?:the |this |now ){{0,3}}(?:step|paragraph)(?: {_NUMERAL})? correct[ \t]{{0,2}}"
     r"(?:\(yes/no\))?[ \t]{0,2}[?:：][ \t*:$]{0,6}(yes|no)\b",
@@ -204,35 +213,41 @@ _CODE = re.compile(r"```[ \t]*+[a-z]{0,12}+[ \t]*+\r?\n(.*?)```", re.IGNORECASE 
 _EITHER = re.compile(
     r"[\s`'\"$,*\\()]{0,6}(?:or|and|/|\||ou|o|или|或|和)[\s`'\"$*\\()]{0,6}", re.IGNORECASE
 )
-"""Between two boxes that only say which verdicts there are."""
+"""Pattern of the text between two boxes that only list the possible verdicts."""
 _YES = frozenset(("yes", "是", "sí", "si", "ja", "oui", "sim", "да", "はい"))
 _NO = frozenset(("no", "否", "nein", "non", "não", "нет", "いいえ"))
 _ABOUT = re.compile(r"^(?:the |this )?(?:step|paragraph)(?: \d{1,9})?(?: is|:)? ", re.IGNORECASE)
 
 _REASON = re.compile(r"[,;:.，。；：(]| [-–—]")
-"""Behind a verdict: what follows in the same box says why."""
+"""Pattern of the end of a verdict in a box; a reason follows it."""
 
 
 @dataclass(frozen=True)
 class _Heading:
+    """Heading of one or several steps in a text."""
+
     start: int
     numbers: range
+    """Numbers of the steps."""
     is_clear: bool
-    """True if it cannot be the beginning of a sentence."""
+    """True if the heading cannot be the beginning of a sentence."""
 
 
 @dataclass(frozen=True)
 class _Mark:
+    """Verdict in a text, before it is assigned to a step."""
+
     start: int
     says: bool
+    """True for correct, False for incorrect."""
     numbers: range | None
-    """Numbers of the steps that its sentence names; None if it names none."""
+    """Numbers of the steps that the verdict's sentence names; None if it names none."""
     is_asked: bool = False
-    """True if it answers the question if the step is correct."""
+    """True if the verdict answers the question whether the step is correct."""
     is_final: bool = False
-    """True if it may repeat the verdict on the last step."""
+    """True if the verdict may repeat the verdict on the last step."""
     is_on_whole: bool = False
-    """True if it is on the whole solution."""
+    """True if the verdict is on the whole solution."""
 
 
 def _headings(text: str) -> Iterator[_Heading]:
@@ -256,7 +271,7 @@ def _marks(text: str) -> list[_Mark]:
         _Mark(match.start(), match[1].lower() in _YES, None, is_on_whole=True)
         for match in _WHOLE.finditer(text)
     ]
-    spoken = [(box, _says(box.content)) for box in boxes(text)]
+    spoken = [(box, _boxed_verdict(box.content)) for box in boxes(text)]
     verdict_boxes = [(box, says) for box, says in spoken if says is not None]
     ends = [box.end for box, _ in verdict_boxes]
     starts = [box.start for box, _ in verdict_boxes]
@@ -281,13 +296,13 @@ def _marks(text: str) -> list[_Mark]:
         numbers = None if match[1] is None else _numbers(match[1])
         marks.append(_Mark(match.start(), match[2].lower() in _YES, numbers, is_asked=True))
     for match in _STATED.finditer(text):
-        if (stated := _says(match[1].lower())) is not None:
+        if (stated := _boxed_verdict(match[1].lower())) is not None:
             marks.append(_Mark(match.start(), stated, None))
     return sorted(marks, key=lambda mark: mark.start)
 
 
-def _says(content: str) -> bool | None:
-    """Return what the plain content of a box says of a step."""
+def _boxed_verdict(content: str) -> bool | None:
+    """Return True if the content of a box means correct, False if incorrect, else None."""
     word = _REASON.split(_ABOUT.sub("", content), maxsplit=1)[0].strip()
     if word in _YES or word in _NO:
         return word in _YES
@@ -295,14 +310,14 @@ def _says(content: str) -> bool | None:
 
 
 def _numbers(first: str | None, last: str | None = None, *others: str | None) -> range:
-    """Return the steps that a name stands for: one for "Step 2", three for "Steps 2-4"."""
+    """Return the numbers in a step's name: one for "Step 2", three for "Steps 2-4"."""
     number = _number(next(name for name in (first, *others) if name is not None))
     end = number if last is None else int(last)
     return range(number, end + 1 if number < end <= number + _LONGEST else number + 1)
 
 
 _LONGEST = 100
-"""Steps that are named together."""
+"""Maximum distance between the first and the last step of a named range."""
 _DIGITS = "零一二三四五六七八九"
 
 
@@ -316,6 +331,6 @@ def _number(numeral: str) -> int:
 
 
 def _without_code(match: re.Match[str]) -> str:
-    """Nothing in place of a block of code; a block that holds verdicts stays."""
+    """Return the replacement of a code block: a line break, or the block if it has verdicts."""
     content = match[1]
     return match[0] if "\\boxed" in content and "print(" not in content else "\n"

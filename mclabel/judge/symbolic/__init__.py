@@ -1,7 +1,7 @@
-"""Finds numeric equalities in solution steps that are false, without any model.
+"""Finds false numeric equalities in solution steps, without any model.
 
-Every chain of equalities in plain text or LaTeX is read and decided by the exact arithmetic of the
-answer checker. Pure functions: no files, no engines.
+The checks read every chain of equalities in plain text or LaTeX, and decide it with the exact
+arithmetic of the answer checker. All functions are pure: they use neither files nor engines.
 """
 
 from mclabel.judge.symbolic.checking import Flag, check_steps

@@ -1,7 +1,8 @@
 """Finds false equalities in the steps of a solution.
 
-A flag says that the first error lies at its step or before it: a slip of calculation, or numbers
-that were forced to fit after one. That an equality holds says nothing about its step.
+A flag shows that the first error is at its step or before it. The false equality is a calculation
+error itself, or its numbers were forced to fit after an earlier error. An equality that holds does
+not show that its step is right.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from itertools import pairwise, product
 from typing import TypeVar
 
 from mclabel.judge.symbolic.deciding import decide
-from mclabel.judge.symbolic.lexing import Kind, Side, Sign, signs_of
+from mclabel.judge.symbolic.lexing import Kind, Side, Token, tokenize
 from mclabel.judge.symbolic.solving import (
     MAX_EQUATIONS,
     Equation,
     are_branches,
     equations_of,
-    follows,
+    find_contradiction,
     left_side,
     right_side,
     stand_together,
@@ -31,16 +32,16 @@ from mclabel.judge.symbolic.vocabulary import (
     REMAINDERS,
     ROUNDED,
     TESTED,
-    has_other_operations,
+    redefines_notation,
 )
 
-# Results that are said twice: `Total = 52 + 24`, then `Total = 78`.
+# Results that are stated twice: `Total = 52 + 24`, then `Total = 78`.
 #
-# Two values of one name that follow each other with nothing but words of solving between them are
-# two sides of an equality, as if they stood in one chain.
+# Two values of the same name, with only words of solving between them, are compared like the two
+# sides of an equality.
 
 _MAX_NAME = 10
-"""Signs of a name."""
+"""Maximum number of tokens in the name of a quantity, such as `total cost`."""
 _OF_NAMES = (Kind.WORD, Kind.LETTER)
 _ENDS = (Kind.STOP, Kind.DELIMITER, Kind.RELATION)
 _CALCULATES = re.compile(r"[-+*/]")
@@ -48,41 +49,55 @@ _CALCULATES = re.compile(r"[-+*/]")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A name and what it is said to be."""
+    """A quantity that a step names in words, such as "total cost", and its value in that step."""
 
     name: tuple[str, ...]
+    """Words of the name, in lower case."""
     side: Side
+    """The value."""
     about: bool
+    """True if the relation is "about equal" instead of "equal"."""
     first: int
-    """Index of the first of its signs."""
+    """Index of the first token of the name."""
     last: int
-    """Behind its signs."""
+    """Index after the last token of the value."""
     is_continued: bool
-    """Another relation follows."""
+    """True if another relation follows the value."""
 
 
-def results_of(signs: Sequence[Sign], relations: Sequence[int]) -> Iterator[Result]:
-    """The results with a name in words among the relations of a step, in order."""
+def results_of(tokens: Sequence[Token], relations: Sequence[int]) -> Iterator[Result]:
+    """Yield the results that have a name in words, among the relations of a step, in order.
+
+    Args:
+        tokens: tokens of the step.
+        relations: indices of the relations among the tokens.
+    """
     for at in relations[:MAX_EQUATIONS]:
         first = at
-        while first > 0 and signs[first - 1].kind not in _ENDS and at - first <= _MAX_NAME:
+        while first > 0 and tokens[first - 1].kind not in _ENDS and at - first <= _MAX_NAME:
             first -= 1
-        name = signs[first:at]
-        if not 0 < len(name) <= _MAX_NAME or any(sign.kind not in _OF_NAMES for sign in name):
+        name = tokens[first:at]
+        if not 0 < len(name) <= _MAX_NAME or any(token.kind not in _OF_NAMES for token in name):
             continue
-        if not any(sign.kind is Kind.WORD for sign in name):
+        if not any(token.kind is Kind.WORD for token in name):
             continue
-        side = right_side(signs, at)
+        side = right_side(tokens, at)
         if side is None:
             continue
         last = at + 1 + side.signs_used
-        continued = last < len(signs) and signs[last].kind is Kind.RELATION
-        words = tuple(sign.text.lower() for sign in name)
-        yield Result(words, side, signs[at].text == "≈", first, last, is_continued=continued)
+        continued = last < len(tokens) and tokens[last].kind is Kind.RELATION
+        words = tuple(token.text.lower() for token in name)
+        yield Result(words, side, tokens[at].text == "≈", first, last, is_continued=continued)
 
 
-def is_restated(first: Result, second: Result, between: Sequence[Sign]) -> bool:
-    """Return whether the second result says what the first one comes to."""
+def is_restated(first: Result, second: Result, between: Sequence[Token]) -> bool:
+    """Return whether the second result states the value of the first result's formula.
+
+    Args:
+        first: result with a formula.
+        second: later result.
+        between: tokens between the two results.
+    """
     return (
         first.name == second.name
         and not first.is_continued
@@ -94,22 +109,26 @@ def is_restated(first: Result, second: Result, between: Sequence[Sign]) -> bool:
 
 
 MAX_STEPS = 1_000
+"""Maximum number of steps that are checked in a solution."""
 MAX_STEP_LENGTH = 4_000
-"""Characters; of a longer step only the start is read."""
+"""Maximum number of characters that are read of a step."""
 MAX_EQUALITIES = 60
-"""In one step."""
+"""Maximum number of equalities that are checked in a step."""
 _MAX_PROBLEM_LENGTH = 10_000
+"""Maximum number of characters that are read of a problem."""
 _MAX_SHOWN = 200
-"""Characters of an equality in a flag."""
+"""Maximum number of characters of an equality in a flag."""
 _DENIED_BEFORE = 200
+"""Number of characters before an equality that are searched for words of a test."""
 _DENIED_BEHIND = 80
+"""Number of characters after an equality that are searched for a denial."""
 _DENIED_JUST_BEFORE = 40
-"""Characters around an equality in which it may be denied or called a test."""
+"""Number of characters before an equality that are searched for a denial."""
 _CASES = frozenset(("or", "either", "case", "cases"))
 _QUESTION = re.compile(r"[^.!?\n]*+(?:\.(?=[0-9])[^.!?\n]*+)*+\?")
-"""Behind an equality: its sentence ends with a question mark."""
+"""Pattern of the text after an equality whose sentence ends with a question mark."""
 _OR = re.compile(r"[\s$\\(),\[\]]*+\bor\b[\s$\\(),\[\]]*+")
-"""Behind an equality: an alternative follows."""
+"""Pattern of the word "or" after an equality, which announces an alternative."""
 _ENDS_WITH_OR = re.compile(r"\bor\b[\s$\\(),\[\]]*+\Z")
 _SEPARATORS = " \t\r\n$\\(),[]"
 _JOINING = frozenset(("and", "or"))
@@ -124,39 +143,40 @@ class Flag:
     """An equality that is false."""
 
     step: int
-    """0-based."""
+    """Index of the step, from 0."""
     start: int
+    """Index of the equality's first character in the step's text."""
     end: int
-    """Characters of the step's text, `end` exclusive."""
+    """Index after the equality's last character."""
     equality: str
-    """Text of the equality, of limited length."""
+    """Text of the equality, of at most 200 characters."""
     reason: str
-    """In plain English."""
+    """Explanation in plain English why the equality is false."""
 
 
 def check_steps(problem: str, steps: Sequence[str]) -> list[Flag]:
-    """The false equalities of a solution, in order.
+    """Return the false equalities of a solution, in order.
 
     Args:
-        problem: the question, which may give signs another meaning.
-        steps: the texts of the solution's steps, in order.
+        problem: text of the problem, which may give operators another meaning.
+        steps: texts of the solution's steps, in order.
 
     Returns:
-        one flag for each equality that is certainly false. The first error then lies at or before
-        the first flag's step. No flag means nothing.
+        One flag for each equality that is certainly false. The first error is at the step of the
+        first flag or before it. Without flags, the solution may be right or wrong.
     """
     problem = problem[:_MAX_PROBLEM_LENGTH]
-    if OTHER_BASES.search(problem) or has_other_operations(problem):
+    if OTHER_BASES.search(problem) or redefines_notation(problem):
         return []
     flags: list[Flag] = []
     before: _Step | None = None
     for number, text in enumerate(steps[:MAX_STEPS]):
-        step = _read(number, text[:MAX_STEP_LENGTH], steps)
+        step = _read_step(number, text[:MAX_STEP_LENGTH], steps)
         if step.relations:
             flagged = [
                 *_false_alternatives(step),
-                *_restated(step, before),
-                *_unsolved(step, before),
+                *_changed_results(step, before),
+                *_unfounded_equations(step, before),
             ]
             flags += sorted(_without_repeats(flagged), key=lambda flag: flag.start)
         before = step
@@ -169,27 +189,29 @@ class _Step:
 
     number: int
     text: str
-    signs: Sequence[Sign]
+    tokens: Sequence[Token]
     relations: Sequence[int]
-    """Places of the relations among the signs."""
+    """Indices of the relations among the tokens."""
     results: Sequence[Result]
     equations: Sequence[Equation]
     behind: str
-    """The start of the next step."""
+    """First characters of the next step's text."""
 
     def flag(self, start: int, end: int, reason: str) -> Flag:
         return Flag(self.number, start, end, self.text[start:end][:_MAX_SHOWN], reason)
 
 
-def _read(number: int, text: str, steps: Sequence[str]) -> _Step:
+def _read_step(number: int, text: str, steps: Sequence[str]) -> _Step:
     if "=" not in text and "≈" not in text and "approx" not in text and "equals" not in text:
         return _Step(number, text, (), (), (), (), "")
-    signs = signs_of(text)
-    relations = [i for i, sign in enumerate(signs) if sign.kind is Kind.RELATION][:MAX_EQUALITIES]
+    tokens = tokenize(text)
+    relations = [i for i, token in enumerate(tokens) if token.kind is Kind.RELATION][
+        :MAX_EQUALITIES
+    ]
     behind = steps[number + 1][:_DENIED_BEHIND] if number + 1 < len(steps) else ""
-    results = list(results_of(signs, relations))
+    results = list(results_of(tokens, relations))
     return _Step(
-        number, text, signs, relations, results, list(equations_of(signs, relations)), behind
+        number, text, tokens, relations, results, list(equations_of(tokens, relations)), behind
     )
 
 
@@ -198,64 +220,67 @@ def _without_repeats(flags: Sequence[Flag]) -> list[Flag]:
 
 
 def _false_alternatives(step: _Step) -> list[Flag]:
-    """The false numeric equalities of one step; of alternatives none, unless all are false."""
-    flags = list(_false(step))
+    """Return the false numeric equalities of one step.
+
+    Equalities that are joined by "or" are alternatives. They are returned only if all are false.
+    """
+    flags = list(_false_equalities(step))
     number = len(flags) + 1
-    while len(flags) < number:  # an alternative beside one that is left out is left out, too
+    while len(flags) < number:  # repeat, since a removed alternative removes its neighbours too
         number = len(flags)
         starts, ends = {flag.start for flag in flags}, {flag.end for flag in flags}
         flags = [
             flag
             for flag in flags
             if (behind := _OR.match(step.text, flag.end)) is None or behind.end() in starts
-            if (before := _or_before(step.text, flag.start)) is None or before in ends
+            if (before := _alternative_before(step.text, flag.start)) is None or before in ends
         ]
     return flags
 
 
-def _or_before(text: str, start: int) -> int | None:
-    """Return where the alternative before an equality ends, None if there is none."""
+def _alternative_before(text: str, start: int) -> int | None:
+    """Return the end of the alternative before an equality; None if there is none."""
     at = max(0, start - _DENIED_JUST_BEFORE)
     match = _ENDS_WITH_OR.search(text, at, start)
     return None if match is None else len(text[: match.start()].rstrip(_SEPARATORS))
 
 
-def _false(step: _Step) -> Iterator[Flag]:
-    """The false numeric equalities of one step."""
+def _false_equalities(step: _Step) -> Iterator[Flag]:
+    """Yield the false numeric equalities of one step."""
     for at in step.relations:
-        left = left_side(step.signs, at)
+        left = left_side(step.tokens, at)
         if left is None or not left.operations:
             continue
-        right = right_side(step.signs, at)
+        right = right_side(step.tokens, at)
         if right is None:
             continue
         reason = divided_with_remainder(left, right, step.text[right.end :])
         if reason is None:
-            reason = _why_false(step, left, right, about=step.signs[at].text == "≈")
+            reason = _why_false(step, left, right, about=step.tokens[at].text == "≈")
         if reason and not _is_denied(step, left.start, right.end):
             yield step.flag(left.start, right.end, reason)
 
 
-def _restated(step: _Step, before: _Step | None) -> Iterator[Flag]:
-    """Results of a step that are another value than the same name had just before."""
-    for earlier, later, between in _neighbours(step, before, lambda side: side.results):
+def _changed_results(step: _Step, before: _Step | None) -> Iterator[Flag]:
+    """Yield results of a step that differ from the value that the name had just before."""
+    for earlier, later, between in _consecutive_pairs(step, before, lambda side: side.results):
         if is_restated(earlier, later, between):
             reason = _why_false(step, earlier.side, later.side, about=earlier.about or later.about)
             if reason and not _is_denied(step, later.side.start, later.side.end):
-                start = step.signs[later.first].start
+                start = step.tokens[later.first].start
                 yield step.flag(start, later.side.end, reason)
 
 
-def _unsolved(step: _Step, before: _Step | None) -> Iterator[Flag]:
-    """Equations of a step that do not follow from the one just before."""
-    signs = (*step.signs, *(before.signs if before else ()))
-    for claims, others, between in _neighbours(step, before, _claims_of):
+def _unfounded_equations(step: _Step, before: _Step | None) -> Iterator[Flag]:
+    """Yield equations of a step that do not follow from the equation just before."""
+    tokens = (*step.tokens, *(before.tokens if before else ()))
+    for claims, others, between in _consecutive_pairs(step, before, _claims_of):
         earlier, later = claims.equations[-1], others.equations[0]
-        if earlier.degree == 1 and _has_cases(signs):
+        if earlier.degree == 1 and _has_cases(tokens):
             continue
         if stand_together(between, later.letter):
             pairs = product(claims.equations, others.equations)
-            reasons = [follows(equation, other) for equation, other in pairs]
+            reasons = [find_contradiction(equation, other) for equation, other in pairs]
             reason = reasons[0] if all(reasons) else None
             if reason and not _is_denied(step, later.left.start, later.right.end):
                 yield step.flag(later.left.start, later.right.end, reason)
@@ -263,7 +288,7 @@ def _unsolved(step: _Step, before: _Step | None) -> Iterator[Flag]:
 
 @dataclass(frozen=True, slots=True)
 class _Claims:
-    """Equations that are alternatives or items of a list, or one alone."""
+    """A single equation, or several that are alternatives or items of a list."""
 
     equations: Sequence[Equation]
 
@@ -277,11 +302,14 @@ class _Claims:
 
 
 def _claims_of(step: _Step) -> list[_Claims]:
-    """The equations of a step: `x = 1 or x = 2`, and lists that end with "and", are one claim."""
+    """Return the equations of a step as claims.
+
+    Alternatives such as `x = 1 or x = 2` are one claim, and so are lists that end with "and".
+    """
     runs: list[list[Equation]] = []
     joins: list[set[str]] = []
     for equation in step.equations:
-        between = step.signs[runs[-1][-1].last : equation.first] if runs else ()
+        between = step.tokens[runs[-1][-1].last : equation.first] if runs else ()
         words = {word for s in between if s.kind is Kind.WORD for word in s.text.lower().split()}
         kinds = {s.kind for s in between} - {Kind.WORD, Kind.DELIMITER}
         listed = words <= _JOINING and all(s.text in ",;" for s in between if s.kind is Kind.STOP)
@@ -298,49 +326,54 @@ def _claims_of(step: _Step) -> list[_Claims]:
     return claims
 
 
-def _neighbours(
+def _consecutive_pairs(
     step: _Step, before: _Step | None, select: Callable[[_Step], Sequence[_Found]]
-) -> Iterator[tuple[_Found, _Found, Sequence[Sign]]]:
-    """Return what was found in a step with what was found before it, and the signs between the
-    two.
+) -> Iterator[tuple[_Found, _Found, Sequence[Token]]]:
+    """Yield pairs of consecutive results or claims, each pair with the tokens between the two.
+
+    Args:
+        step: step of the later element of each pair.
+        before: previous step, whose last element is paired with the first one of `step`; None for
+            the first step.
+        select: function that returns the results or claims of a step.
     """
     here: Sequence[_Found] = select(step)
     if before is not None and here:
         for last in select(before)[-1:]:
-            tail: Sequence[Sign] = before.signs[last.last :]
-            yield last, here[0], (*tail, *step.signs[: here[0].first])
+            tail: Sequence[Token] = before.tokens[last.last :]
+            yield last, here[0], (*tail, *step.tokens[: here[0].first])
     for earlier, later in pairwise(here):
-        yield earlier, later, step.signs[earlier.last : later.first]
+        yield earlier, later, step.tokens[earlier.last : later.first]
 
 
 def _why_false(step: _Step, left: Side, right: Side, *, about: bool) -> str | None:
-    """Why an equality is certainly false, else None."""
+    """Return the reason why an equality is certainly false; None if it holds or may hold."""
     rounds = bool(right.units) or ROUNDED.search(step.text) is not None
     outcome = decide(left, right, about=about, rounds=rounds)
     if outcome is None or outcome.holds or OTHER_BASES.search(step.text):
         return None
-    return None if _is_remainder(step, outcome.difference) else outcome.reason
+    return None if _may_be_congruent(step, outcome.difference) else outcome.reason
 
 
-def _has_cases(signs: Sequence[Sign]) -> bool:
-    """Return whether equations are alternatives: `x - 8 = 12 or x - 8 = -12`."""
-    return any(sign.kind is Kind.WORD and sign.text.lower() in _CASES for sign in signs)
+def _has_cases(tokens: Sequence[Token]) -> bool:
+    """Return whether the tokens contain a word for alternatives, as in `x = 12 or x = -12`."""
+    return any(token.kind is Kind.WORD and token.text.lower() in _CASES for token in tokens)
 
 
-def _is_remainder(step: _Step, difference: Fraction | None) -> bool:
-    """Return whether a step calculates remainders and the sides may leave the same one."""
+def _may_be_congruent(step: _Step, difference: Fraction | None) -> bool:
+    """Return whether a step calculates with remainders and both sides may have the same one."""
     if REMAINDERS.search(step.text) is None:
         return False
     if difference is None or difference.denominator != 1:
         return difference is None
-    numbers = (s.text for s in step.signs if s.kind is Kind.NUMBER and "." not in s.text)
+    numbers = (s.text for s in step.tokens if s.kind is Kind.NUMBER and "." not in s.text)
     return any(int(n) > 1 and difference % int(n) == 0 for n in numbers)
 
 
 def _is_denied(step: _Step, start: int, end: int) -> bool:
-    """Return whether the words around an equality test it or say that it is false.
+    """Return whether the words around an equality mark it as a test or as false.
 
-    The words behind it may be those of the next step.
+    The words after the equality may belong to the next step.
     """
     before = step.text[max(0, start - _DENIED_BEFORE) : start]
     ends = list(_SENTENCE_END.finditer(before))
@@ -367,15 +400,16 @@ _MAX_LENGTH = 80
 
 
 def divided_with_remainder(left: Side, right: Side, behind: str) -> str | None:
-    """Return whether an equality is a division with a remainder, and why it is false.
+    """Check an equality that is a division with a remainder.
 
     Args:
         left: left side of the equality.
         right: right side of the equality.
-        behind: the text behind the right side.
+        behind: text after the right side.
 
     Returns:
-        None where it is no such division, "" where it holds, else the reason in plain English.
+        None if the equality is not such a division, "" if the division holds, else the reason in
+        plain English why it is false.
     """
     division = _DIVISION.fullmatch(left.text)
     remainder = _REMAINDER.match(behind[:_MAX_LENGTH])

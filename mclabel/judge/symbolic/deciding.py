@@ -1,7 +1,7 @@
-"""Decides whether two sides are equal, exactly or as far as rounding allows.
+"""Decides whether two sides of an equality are equal, exactly or within rounding.
 
-Values come from the answer checker's exact arithmetic (`mclabel.answers`), and so do the limits of
-what it may cost. Only what is certainly false is false.
+The answer checker's exact arithmetic (`mclabel.answers`) computes the values and limits the work.
+An equality counts as false only if it is certainly false.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _LAST_NUMBER = re.compile(rf"(?<![0-9.])({_NUMBER})\)?$")
 _BINARY_MINUS = re.compile(r"(?<=[0-9)}%!])-")
 _FRACTION = re.compile(r"\(?(?:[0-9]+/[0-9]+|\\frac\{[0-9]+\}\{[0-9]+\})\)?")
 _SURELY_A_CONVERSION = 7
-"""Ratio from which the unit may be left out on one side."""
+"""Smallest conversion factor that is accepted even if one side has no unit."""
 _MAX_UNITS_OF_WORK = 2_000
-"""For one side."""
+"""Maximum units of work of the exact arithmetic for one side."""
 _MAX_SHOWN = 40
-"""Digits of a value in a reason."""
+"""Maximum number of digits of a value in a reason."""
 _ABOUT = Fraction(1, 50)
-"""Largest relative distance of what is said to be about equal."""
+"""Largest relative difference of two sides that are "about equal"."""
 _NEARLY = Fraction(1, 200)
-"""Relative distance that is never held against what is said to be about equal."""
+"""Relative difference up to which "about equal" is never false."""
 _PI_ROUNDED = Fraction(1, 400)
-"""A value with pi may have been calculated with 3.14."""
+"""Allowed relative difference of values with pi, which may have been calculated with 3.14."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +46,20 @@ class Outcome:
 
     holds: bool
     difference: Fraction | None = None
-    """Difference of the exact values, if both are rational."""
+    """Absolute difference of the exact values; None unless both are rational and differ."""
     reason: str = ""
-    """In plain English, where it is false."""
+    """Explanation in plain English why the equality is false; empty if it holds."""
 
 
 def decide(left: Side, right: Side, *, about: bool, rounds: bool) -> Outcome | None:
-    """Return whether the sides are equal; None where that is not certain.
+    """Return whether the sides are equal; None if that is not certain.
 
     Args:
-        left: with at least one operation; a bare number is a unit's or a name's (`30 minutes =
-            30/60`) and is not decided.
+        left: left side of the equality. A side without an operation is not decided, since a bare
+            number may belong to a unit or a name (`30 minutes = 30/60`).
         right: right side of the equality.
-        about: the relation is "about equal", not "equal".
-        rounds: whole numbers may stand for fractions here.
+        about: whether the relation is "about equal" instead of "equal".
+        rounds: whether a whole number may be a rounded fraction here.
     """
     if not left.operations or left.letters or right.letters:
         return None
@@ -74,17 +74,17 @@ def decide(left: Side, right: Side, *, about: bool, rounds: bool) -> Outcome | N
     distance = abs(x - y)
     if distance <= _rounding(left, right, x, y, about=about, rounds=rounds):
         return None
-    if left.vague or right.vague or _may_be_meant(left, right, x, y):
+    if left.vague or right.vague or _has_other_explanation(left, right, x, y):
         return None
-    if (left.mixed or right.mixed) and _holds_otherwise(left, right):
+    if (left.mixed or right.mixed) and _holds_with_other_mixed_numbers(left, right):
         return None
-    reason = f"{_shown(left)} is {_written(x)}, not {_shown(right)}"
+    reason = f"{_side_text(left)} is {_value_text(x)}, not {_side_text(right)}"
     return Outcome(False, distance, reason)
 
 
 @lru_cache(maxsize=8192)
 def value_of(text: str) -> Value | None:
-    """The exact value of a formula, or None where it has none or costs too much."""
+    """Return the exact value of a formula; None if it has none or needs too much work."""
     allow(_MAX_UNITS_OF_WORK)
     try:
         return read_expression(text)
@@ -94,10 +94,8 @@ def value_of(text: str) -> Value | None:
         allow(None)
 
 
-def _holds_otherwise(left: Side, right: Side) -> bool:
-    """Return whether the sides are equal, or may be rounded, where mixed numbers are read
-    otherwise.
-    """
+def _holds_with_other_mixed_numbers(left: Side, right: Side) -> bool:
+    """Return whether the sides are about equal if mixed numbers are read in another way."""
     for a, b in product((left.text, left.mixed), (right.text, right.mixed)):
         x, y = (value_of(text) if text else None for text in (a, b))
         if x is None or y is None:
@@ -112,8 +110,9 @@ def _holds_otherwise(left: Side, right: Side) -> bool:
 def _decide_irrational(
     left: Side, right: Side, a: Value, b: Value, *, about: bool
 ) -> Outcome | None:
-    """Decide an equality with roots, logarithms or pi, which needs a clear distance of the real
-    values.
+    """Decide an equality with roots, logarithms or pi.
+
+    It is false only if the real values differ clearly.
     """
     allow(_MAX_UNITS_OF_WORK)
     try:
@@ -133,18 +132,18 @@ def _decide_irrational(
     allowed = _rounding(left, right, exact_x, exact_y, about=about, rounds=True) + size / 10**6
     if "π" in left.text or "π" in right.text:
         allowed += size * _PI_ROUNDED
-    if abs(exact_x - exact_y) <= allowed or _may_be_meant(left, right, exact_x, exact_y):
+    if abs(exact_x - exact_y) <= allowed or _has_other_explanation(left, right, exact_x, exact_y):
         return None
-    return Outcome(False, None, f"{_shown(left)} is about {x:.6g}, not {_shown(right)}")
+    return Outcome(False, None, f"{_side_text(left)} is about {x:.6g}, not {_side_text(right)}")
 
 
 def _rounding(
     left: Side, right: Side, x: Fraction, y: Fraction, *, about: bool, rounds: bool
 ) -> Fraction:
-    """Return how far apart the values may be for reasons of rounding.
+    """Return the largest difference of the values that rounding can explain.
 
-    A number may be cut off instead of rounded, hence a whole unit of its last place. Decimals with
-    two places or more may be rounded themselves, and pass their relative error on.
+    A number may be truncated instead of rounded, so a whole unit of its last place is allowed.
+    Decimals with two or more places may be rounded numbers, so their relative error is added.
     """
     allowed = Fraction(0)
     if right.literal is not None:
@@ -167,7 +166,7 @@ def _rounding(
 
 
 def _relative_error(decimal: str) -> Fraction:
-    """Return the relative error of a number that may have been rounded to its places."""
+    """Return the relative error of a decimal that may be a rounded number."""
     places = len(decimal.partition(".")[2])
     value = abs(Fraction(decimal))
     if places < 2 or not value:
@@ -179,11 +178,12 @@ def _trailing_zeros(literal: str) -> int:
     return min(len(literal) - len(literal.rstrip("0")), 12)
 
 
-def _may_be_meant(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
-    """Return whether a difference has a reason that is no slip of calculation.
+def _has_other_explanation(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
+    """Return whether a difference has another explanation than a calculation error.
 
-    A percentage without its sign; a conversion of units; one more operation on the way to the
-    result (`5 + 3 = 8 + 2 = 10`); a percentage of what stands before it (`50 + 10%`).
+    The explanations are: a percentage without its sign, a conversion of units, a further operation
+    on the intermediate result (`5 + 3 = 8 + 2 = 10`), and a percentage of the number before it
+    (`50 + 10%`).
     """
     if x and y:
         ratio = max(abs(x / y), abs(y / x))
@@ -205,24 +205,22 @@ def _may_be_meant(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
 
 
 def _runs_on(right: Side, x: Fraction) -> bool:
-    """Return whether the right side begins or ends with the left side's value and goes on from
-    there.
-    """
+    """Return whether the right side begins or ends with the left side's value and continues it."""
     if right.literal is not None or not right.operations:
         return False
     ends = (_FIRST_NUMBER.match(right.text), _LAST_NUMBER.search(right.text))
     return any(match is not None and Fraction(match[1]) == abs(x) for match in ends)
 
 
-def _shown(side: Side) -> str:
+def _side_text(side: Side) -> str:
     text = side.text if len(side.text) <= 2 * _MAX_SHOWN else f"{side.text[: 2 * _MAX_SHOWN]}..."
     for sign in "*/+":
         text = text.replace(sign, f" {sign} ")
     return " ".join(_BINARY_MINUS.sub(" - ", text).split())
 
 
-def _written(x: Fraction) -> str:
-    """A value in few digits: whole, a short decimal, or a fraction."""
+def _value_text(x: Fraction) -> str:
+    """Return a value as short text: a whole number, a short decimal, or a fraction."""
     if max(x.numerator.bit_length(), x.denominator.bit_length()) > 3 * _MAX_SHOWN:
         return "a large number"
     if x.denominator == 1:

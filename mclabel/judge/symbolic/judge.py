@@ -1,4 +1,4 @@
-"""The symbolic checks as a judge: a false equality shows an error at its step or before it."""
+"""The symbolic checks as a judge. A false equality shows an error at its step or before it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mclabel.run.task import RunnerState
 
 
 class SymbolicJudge(Judge):
-    """Decides every numeric equality of a step exactly."""
+    """Judge that checks every numeric equality of a step with exact arithmetic."""
 
     class Settings(JudgeSettings):
-        """Exact checks of the equalities in every step. Without settings."""
+        """Exact checks of the equalities in every step. This judge has no settings."""
 
     claim: ClassVar[Claim] = "at_or_before"
     version: ClassVar[str] = "2"
@@ -27,7 +27,7 @@ class SymbolicJudge(Judge):
         self._num_chars = 0
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
-        """Check the steps, in a thread."""
+        """Check the steps of a solution, in a thread."""
         flagged = await self._executor.run(lambda: check_steps(item.problem, item.steps))
         self._num_chars += item.num_chars
         flags = tuple(
@@ -43,7 +43,7 @@ class SymbolicJudge(Judge):
         )
 
     def state(self) -> RunnerState:
-        """Characters read: a sign of life."""
+        """Return the number of read characters as `num_tokens`, which shows progress."""
         return RunnerState(num_tokens=self._num_chars)
 
     async def close(self) -> None:

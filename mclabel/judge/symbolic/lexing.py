@@ -1,8 +1,8 @@
-r"""Cuts a step into signs that know where they stand in its text, and holds what was read of them.
+r"""Splits the text of a step into the tokens of formulas, with their positions.
 
-Plain text and LaTeX fall into one small alphabet: `\times`, `×` and `*` are one operator, `\[` and
-`$` are delimiters. One regular expression without nested repetition reads the text, so that the
-time is linear in its length.
+Plain text and LaTeX are mapped to one small alphabet: `\times`, `×` and `*` are the same operator,
+`\[` and `$` are delimiters. A single regular expression without nested repetition reads the text,
+so the time is linear in its length.
 """
 
 from __future__ import annotations
@@ -12,45 +12,48 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 MAX_DIGITS = 40
-"""Maximum number of digits of a number; longer ones are not read."""
+"""Maximum number of digits of a number; longer numbers are not read."""
 
 
 class Kind(Enum):
-    """Kind of a sign in a formula."""
+    """Kind of a token in a formula."""
 
     NUMBER = auto()
     OPERATOR = auto()
     OPEN = auto()
     CLOSE = auto()
     COMMAND = auto()
-    """A command of LaTeX, followed by arguments."""
+    """LaTeX command with arguments."""
     CONSTANT = auto()
+    """The number pi, or a short LaTeX fraction such as `\\frac12`."""
     RELATION = auto()
-    """Equal or about equal."""
+    """Token for "equal" or "about equal"."""
     WORD = auto()
     LETTER = auto()
-    """A variable."""
+    """Variable."""
     DELIMITER = auto()
-    """Between a formula and the words around it."""
+    """Token between a formula and the words around it."""
     STOP = auto()
-    """The end of a sentence, a line, an item of a list; an inequality."""
+    """End of a sentence, a line or a list item, or a sign of inequality."""
     UNKNOWN = auto()
-    """A sign that no formula here contains: nothing next to it is decided."""
+    """Unsupported token. Formulas next to it are not decided."""
 
 
 @dataclass(slots=True)
-class Sign:
-    """One sign and its place."""
+class Token:
+    """One token and its place."""
 
     kind: Kind
     text: str
-    """In the one spelling."""
+    """Text of the token in its canonical spelling."""
     start: int
+    """Index of the token's first character in the step's text."""
     end: int
+    """Index after the token's last character."""
     glued: bool = False
-    """Nothing stands between the sign before and this one."""
+    """True if there is no text between the previous token and this one."""
     math: bool = False
-    """Stands inside of a LaTeX formula."""
+    """True if the token is inside of a LaTeX formula."""
 
 
 _SIGN = re.compile(
@@ -103,168 +106,182 @@ ABBREVIATIONS = frozenset(
     "cm mm km kg mg ml mL ft mi lb lbs oz hr hrs min mins sec yd yds pt qt gal mph kph cc "
     "inches feet miles hours minutes pounds ounces cents dollars degrees".split()
 )
-"""Units that are written without a space behind a number."""
+"""Units that may follow a number without a space."""
 _SHORT_WORDS = frozenset(
     "of in to is so we he it or by as at on an if be do up us am pm go no my me ad tv pi".split()
 )
-"""Other pairs of letters are products: `ab`."""
+"""English words of two letters. Other pairs of letters, such as `ab`, are products."""
 _MATH_OPENS = frozenset(("\\(", "\\["))
 
 
-def signs_of(text: str) -> list[Sign]:
-    """The signs of a text, in order; white space is left out."""
-    signs: list[Sign] = []
+def tokenize(text: str) -> list[Token]:
+    """Split a text into tokens (numbers, words, operators and so on), without white space."""
+    tokens: list[Token] = []
     math = False
     end = 0
     for match in _SIGN.finditer(text):
         group = match.lastgroup or "other"
         if group == "space":
             continue
-        sign = _sign(match, group, math, signs)
+        token = _token(match, group, math, tokens)
         written = match[0]
         if written in _DELIMITERS:
-            math = not math if written == "$$" else _opens(written, math)
-        if sign is not None:
-            sign.glued = match.start() == end
-            sign.math = math
-            _join_letters(signs, sign)
-            signs.append(sign)
+            math = not math if written == "$$" else _is_formula_open(written, math)
+        if token is not None:
+            token.glued = match.start() == end
+            token.math = math
+            _join_letters(tokens, token)
+            tokens.append(token)
         end = match.end()
         if group == "other" and written in _SUPERSCRIPTS:
-            signs.append(Sign(Kind.NUMBER, _SUPERSCRIPTS[written], match.start(), end, True, math))
-    return signs
+            tokens.append(
+                Token(Kind.NUMBER, _SUPERSCRIPTS[written], match.start(), end, True, math)
+            )
+    return tokens
 
 
-def _opens(delimiter: str, math: bool) -> bool:
-    """Return whether a formula is open behind a delimiter; a `$` may be a dollar and changes
-    nothing.
+def _is_formula_open(delimiter: str, math: bool) -> bool:
+    """Return whether a formula is open after a delimiter.
+
+    A `$` may be a dollar sign, so it does not change the state.
+
+    Args:
+        delimiter: text of the delimiter.
+        math: whether a formula was open before it.
     """
     return math if delimiter == "$" else delimiter in _MATH_OPENS
 
 
-def _sign(match: re.Match[str], group: str, math: bool, before: list[Sign]) -> Sign | None:
-    """Return what was found; None where it means nothing."""
+def _token(match: re.Match[str], group: str, math: bool, before: list[Token]) -> Token | None:
+    """Return the token of a match; None if the matched text has no meaning."""
     text = match[0]
     start, end = match.span()
     match group:
         case "number":
             digits = text.replace("{,}", "").replace("\\!", "").replace(",", "")
             kind = Kind.NUMBER if len(digits) <= MAX_DIGITS else Kind.UNKNOWN
-            return Sign(kind, digits, start, end)
+            return Token(kind, digits, start, end)
         case "content" | "written":
-            return _written(match["content"], start, end)
+            return _text_token(match["content"], start, end)
         case "degree":
-            return Sign(Kind.WORD, "degrees", start, end)
+            return Token(Kind.WORD, "degrees", start, end)
         case "bottom" | "short":
             spelt = f"\\frac{{{match['top']}}}{{{match['bottom']}}}"
-            return Sign(Kind.CONSTANT, spelt, start, end)
+            return Token(Kind.CONSTANT, spelt, start, end)
         case "index" | "root":
-            return Sign(Kind.COMMAND, f"\\sqrt[{match['index']}]", start, end)
+            return Token(Kind.COMMAND, f"\\sqrt[{match['index']}]", start, end)
         case "spelt":
-            return Sign(Kind.OPERATOR, _SPELT[text], start, end)
+            return Token(Kind.OPERATOR, _SPELT[text], start, end)
         case "environment":
-            return Sign(Kind.STOP, "\\\\", start, end)
+            return Token(Kind.STOP, "\\\\", start, end)
         case "word":
             return _word(text, start, end, math)
         case "line":
             blank = math and "\n\n" not in text
-            return None if blank else Sign(Kind.STOP, "\n", start, end)
+            return None if blank else Token(Kind.STOP, "\n", start, end)
     if group in ("other", "compared") and text in _BULLETS and _is_bullet(match, math, before):
-        return Sign(Kind.STOP, "\n", start, end)
-    return _mark(text, start, end)
+        return Token(Kind.STOP, "\n", start, end)
+    return _symbol_token(text, start, end)
 
 
-def _mark(text: str, start: int, end: int) -> Sign | None:
-    """A single character or a command."""
+def _symbol_token(text: str, start: int, end: int) -> Token | None:
+    """Return the token of a single character or a command; None if it has no meaning."""
     if text in _NOTHING:
         return None
     if text in _OPERATORS:
-        return Sign(Kind.OPERATOR, _OPERATORS[text], start, end)
+        return Token(Kind.OPERATOR, _OPERATORS[text], start, end)
     if text in _SUPERSCRIPTS:
-        return Sign(Kind.OPERATOR, "^", start, end)
+        return Token(Kind.OPERATOR, "^", start, end)
     if text in _RELATIONS:
-        return Sign(Kind.RELATION, _RELATIONS[text], start, end)
+        return Token(Kind.RELATION, _RELATIONS[text], start, end)
     if text in "([{":
-        return Sign(Kind.OPEN, text, start, end)
+        return Token(Kind.OPEN, text, start, end)
     if text in ")]}":
-        return Sign(Kind.CLOSE, text, start, end)
+        return Token(Kind.CLOSE, text, start, end)
     if text in _COMMANDS:
-        return Sign(Kind.COMMAND, _COMMANDS[text], start, end)
+        return Token(Kind.COMMAND, _COMMANDS[text], start, end)
     if text in ("\\pi", "π"):
-        return Sign(Kind.CONSTANT, "π", start, end)
+        return Token(Kind.CONSTANT, "π", start, end)
     if text in _DELIMITERS:
-        return Sign(Kind.DELIMITER, text, start, end)
+        return Token(Kind.DELIMITER, text, start, end)
     if text in _STOPS:
-        return Sign(Kind.STOP, text, start, end)
-    return Sign(Kind.UNKNOWN, text, start, end)
+        return Token(Kind.STOP, text, start, end)
+    return Token(Kind.UNKNOWN, text, start, end)
 
 
-def _written(content: str, start: int, end: int) -> Sign:
-    """Words inside of a formula; what is more than words is not read."""
+def _text_token(content: str, start: int, end: int) -> Token:
+    r"""Return the token of a text inside of a formula, such as `\text{apples}`.
+
+    Its kind is UNKNOWN if the text contains more than words.
+    """
     plain = content.strip().strip("().,")
     if len(plain) == 1 and plain.isalpha():
-        return Sign(Kind.LETTER, plain, start, end)
+        return Token(Kind.LETTER, plain, start, end)
     if plain.replace(" ", "").replace("-", "").replace("/", "").replace("'", "").isalpha():
-        return Sign(Kind.WORD, plain, start, end)
+        return Token(Kind.WORD, plain, start, end)
     if not plain:
-        return Sign(Kind.WORD, "unit", start, end)
-    return Sign(Kind.UNKNOWN, content, start, end)
+        return Token(Kind.WORD, "unit", start, end)
+    return Token(Kind.UNKNOWN, content, start, end)
 
 
-def _word(text: str, start: int, end: int, math: bool) -> Sign:
+def _word(text: str, start: int, end: int, math: bool) -> Token:
     if len(text) == 1 and (math or text not in "aAI"):
-        return Sign(Kind.LETTER, text, start, end)
+        return Token(Kind.LETTER, text, start, end)
     has_digits = not text.isalpha() and "'" not in text and "’" not in text
     if has_digits or (len(text) > 1 and text.isupper()):
-        return Sign(Kind.UNKNOWN, text, start, end)
+        return Token(Kind.UNKNOWN, text, start, end)
     if len(text) == 2 and text not in ABBREVIATIONS and text.lower() not in _SHORT_WORDS:
-        return Sign(Kind.UNKNOWN, text, start, end)
+        return Token(Kind.UNKNOWN, text, start, end)
     if text == "equals":
-        return Sign(Kind.RELATION, "=", start, end)
-    return Sign(Kind.WORD, text, start, end)
+        return Token(Kind.RELATION, "=", start, end)
+    return Token(Kind.WORD, text, start, end)
 
 
-def _is_bullet(match: re.Match[str], math: bool, before: list[Sign]) -> bool:
-    """Return whether a sign opens an item of a list: it begins a line of text, with a space
-    behind.
-    """
+def _is_bullet(match: re.Match[str], math: bool, before: list[Token]) -> bool:
+    """Return whether a token is a bullet: it begins a line of text and a space follows it."""
     if math or not match.string[match.end() : match.end() + 1].isspace():
         return False
     return not before or before[-1].text == "\n"
 
 
-def _join_letters(signs: list[Sign], sign: Sign) -> None:
-    """Letters right behind a number are a unit that is known, one variable, or not read."""
-    if not (signs and sign.glued and signs[-1].kind in _BEFORE_LETTERS):
+def _join_letters(tokens: list[Token], token: Token) -> None:
+    """Mark a word right after a number as UNKNOWN, unless it is a known unit or a variable."""
+    if not (tokens and token.glued and tokens[-1].kind in _BEFORE_LETTERS):
         return
-    if sign.text == "degrees" or sign.kind is Kind.LETTER:
+    if token.text == "degrees" or token.kind is Kind.LETTER:
         return
-    if sign.kind is Kind.WORD and not sign.text.startswith("unit"):
-        bare = sign.end - sign.start == len(sign.text)
-        if bare and sign.text not in ABBREVIATIONS:
-            sign.kind = Kind.UNKNOWN
+    if token.kind is Kind.WORD and not token.text.startswith("unit"):
+        bare = token.end - token.start == len(token.text)
+        if bare and token.text not in ABBREVIATIONS:
+            token.kind = Kind.UNKNOWN
 
 
 @dataclass(slots=True)
 class Side:
-    """One side of an equality, in the alphabet of the answers' reader of expressions."""
+    """One side of an equality, as a formula that the answer checker can read."""
 
     start: int
+    """Index of the side's first character in the step's text."""
     end: int
-    """Characters of the step's text."""
+    """Index after the side's last character."""
     text: str = ""
+    """Formula in the syntax of the answer checker's `read_expression`."""
     decimals: list[str] = field(default_factory=list)
     """Numbers with a decimal point, as written."""
     literal: str | None = None
-    """The side where it is one number (with a sign or a percent sign)."""
+    """Digits of the number if the side is a single number; else None."""
     units: set[str] = field(default_factory=set)
+    """Words of the units after numbers."""
     operations: int = 0
+    """Number of operations."""
     has_percent: bool = False
     has_sum: bool = False
     mixed: str | None = None
-    """Another way to read a side with a mixed number: as a product, or without the number before
-    the fraction, which may belong to the words."""
+    """Another reading of a side with a mixed number. It is a product, or it omits the number before
+    the fraction, which may belong to the words before the formula. None without a mixed number."""
     vague: bool = False
-    """Has a way to be read that is not followed here: false is then not decided."""
+    """True if the side has another possible reading. Its equality then never counts as false."""
     letters: set[str] = field(default_factory=set)
+    """Variables of the side."""
     signs_used: int = 0
+    """Number of tokens that the side consists of."""

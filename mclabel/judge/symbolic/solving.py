@@ -1,12 +1,12 @@
-"""Finds equations of which the next one is no consequence: `2x + 3 = 11`, then `x = 5`.
+"""Finds equations that do not follow from the equation before: `2x + 3 = 11`, then `x = 5`.
 
-Only equations in one letter, linear or quadratic with rational coefficients, that follow each
-other with nothing between them but words of solving (`subtract 3 from both sides`). What is put
-in is put in exactly; a rounded solution is not held to be false.
+Only linear and quadratic equations in one letter with rational coefficients are compared. Between
+the two equations there may be only words of solving (`subtract 3 from both sides`). Values are
+substituted exactly, but a rounded solution does not count as false.
 
-`left_side` and `right_side` find where the sides of an equality begin, and whether they are whole.
-A left side ends at its relation, so that its start is looked for: the first place from which a
-formula of numbers reaches the relation, with nothing before it that belongs to the formula.
+`left_side` and `right_side` find the sides of an equality and check that they are complete. A left
+side ends at its relation, so its beginning is searched. It is the first token from which a formula
+reaches the relation, provided that no token before it belongs to the formula.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from fractions import Fraction
 from mclabel.answers.values import algebra
 from mclabel.answers.values.monomials import NO_ATOMS, UNIT, NotClosed
 from mclabel.judge.symbolic.deciding import value_of
-from mclabel.judge.symbolic.lexing import Kind, Side, Sign
+from mclabel.judge.symbolic.lexing import Kind, Side, Token
 from mclabel.judge.symbolic.machine import MAX_SIGNS, Machine
-from mclabel.judge.symbolic.vocabulary import CHANGE_BEFORE, SOLVING, Unread
+from mclabel.judge.symbolic.vocabulary import CHANGE_BEFORE, SOLVING, UnreadableFormula
 
 MAX_EQUATIONS = 60
-"""In one step."""
+"""Maximum number of equations that are read in one step."""
 _FRACTION = re.compile(r"-?(?:[0-9]+/[0-9]+|\\frac\{-?[0-9]+\}\{-?[0-9]+\})")
 _NUMBER = re.compile(r"[0-9.]+")
 _MAX_BETWEEN = 60
-"""Signs between two equations."""
+"""Maximum number of tokens between two equations that are compared."""
 _MAX_BITS = 200
 """Maximum number of bits of a coefficient."""
 _CONSTANTS = frozenset("ei")
 _ROUNDED = Fraction(1, 50)
-"""Relative distance between a solution and one that may be rounded."""
+"""Largest relative difference between a solution and its rounded value."""
 _BETWEEN = (
     Kind.DELIMITER, Kind.STOP, Kind.NUMBER, Kind.OPERATOR, Kind.RELATION, Kind.OPEN, Kind.CLOSE,
     Kind.COMMAND, Kind.CONSTANT,
 )  # fmt: skip
 
 Quadratic = tuple[Fraction, Fraction, Fraction]
-"""a, b, c of a x² + b x + c = 0."""
+"""Coefficients (a, b, c) of a x² + b x + c = 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +53,39 @@ class Equation:
     left: Side
     right: Side
     first: int
-    """Index of the first of its signs."""
+    """Index of the equation's first token."""
     last: int
-    """Behind its signs."""
+    """Index after the equation's last token."""
     is_continued: bool
-    """Another relation follows its right side."""
+    """True if another relation follows the right side."""
 
     @property
     def degree(self) -> int:
-        """1 or 2."""
+        """Degree of the equation: 1 or 2."""
         return 2 if self.coefficients[0] else 1
 
     @property
     def names(self) -> bool:
-        """Return whether its left side is the bare letter."""
+        """True if the left side is only the letter, as in `x = 5`."""
         return self.left.text == self.letter
 
 
-def equations_of(signs: Sequence[Sign], relations: Sequence[int]) -> Iterator[Equation]:
-    """The equations in one letter among the relations of a step, in order."""
-    if not any(sign.kind is Kind.LETTER for sign in signs):
+def equations_of(tokens: Sequence[Token], relations: Sequence[int]) -> Iterator[Equation]:
+    """Yield the equations in one letter among the relations of a step, in order.
+
+    Args:
+        tokens: tokens of the step.
+        relations: indices of the relations among the tokens.
+    """
+    if not any(token.kind is Kind.LETTER for token in tokens):
         return
     for at in relations[:MAX_EQUATIONS]:
-        if signs[at].text != "=":
+        if tokens[at].text != "=":
             continue
-        left = left_side(signs, at, letters=True)
+        left = left_side(tokens, at, letters=True)
         if left is None:
             continue
-        right = right_side(signs, at, letters=True)
+        right = right_side(tokens, at, letters=True)
         if right is None or left.vague or right.vague:
             continue
         letters = left.letters | right.letters
@@ -91,58 +96,70 @@ def equations_of(signs: Sequence[Sign], relations: Sequence[int]) -> Iterator[Eq
         if coefficients is None:
             continue
         last = at + 1 + right.signs_used
-        continued = last < len(signs) and signs[last].kind is Kind.RELATION
+        continued = last < len(tokens) and tokens[last].kind is Kind.RELATION
         yield Equation(
             letter, coefficients, left, right, at - left.signs_used, last, is_continued=continued
         )
 
 
-def follows(first: Equation, second: Equation) -> str | None:
-    """Why the second equation is certainly no consequence of the first, else None."""
+def find_contradiction(first: Equation, second: Equation) -> str | None:
+    """Return the reason why the second equation certainly does not follow from the first.
+
+    None if the second equation follows, or may follow.
+    """
     if first.letter != second.letter or first.is_continued or not _may_be_compared(first, second):
         return None
     if second.degree == 1:
         _, b, c = second.coefficients
         root = -c / b
-        if _value(first.coefficients, root) == 0 or _is_rounded(first, second, root):
+        if _evaluate_quadratic(first.coefficients, root) == 0 or _is_rounded(first, second, root):
             return None
-        return f"{second.letter} = {_plain(root)} does not solve {_written(first)}"
+        return f"{second.letter} = {_fraction_text(root)} does not solve {_equation_text(first)}"
     if first.degree == 1 or _have_decimals(first, second):
         return None
     if _resultant(first.coefficients, second.coefficients) == 0:
         return None
-    return f"{_written(first)} and {_written(second)} have no common solution"
+    return f"{_equation_text(first)} and {_equation_text(second)} have no common solution"
 
 
-def stand_together(between: Sequence[Sign], letter: str) -> bool:
-    """Return whether nothing but words of solving stands between two equations."""
+def stand_together(between: Sequence[Token], letter: str) -> bool:
+    """Return whether only words of solving occur between two equations.
+
+    Args:
+        between: tokens between the equations.
+        letter: the letter of the equations, which may also occur.
+    """
     if len(between) > _MAX_BETWEEN:
         return False
-    kinds = {sign.kind for sign in between}
+    kinds = {token.kind for token in between}
     if Kind.LETTER in kinds and Kind.RELATION in kinds:
         return False
     if Kind.WORD not in kinds and _is_list(between):
         return False
-    for sign in between:
-        if sign.kind is Kind.WORD:
-            if any(word not in SOLVING for word in sign.text.lower().split()):
+    for token in between:
+        if token.kind is Kind.WORD:
+            if any(word not in SOLVING for word in token.text.lower().split()):
                 return False
-        elif sign.text == "?" or not (sign.kind in _BETWEEN or sign.text == letter):
+        elif token.text == "?" or not (token.kind in _BETWEEN or token.text == letter):
             return False
     return True
 
 
-def _is_list(between: Sequence[Sign]) -> bool:
-    """Return whether a comma inside of a formula stands between two equations: `x = 3, x = 7`."""
+def _is_list(between: Sequence[Token]) -> bool:
+    """Return whether a comma within a formula separates two equations, as in `x = 3, x = 7`."""
     return any(
-        sign.text in (",", ";")
+        token.text in (",", ";")
         and (at + 1 == len(between) or between[at + 1].kind not in (Kind.DELIMITER, Kind.STOP))
-        for at, sign in enumerate(between)
+        for at, token in enumerate(between)
     )
 
 
 def _may_be_compared(first: Equation, second: Equation) -> bool:
-    """A value is no equation to solve; of two results in a row each may be one of two cases."""
+    """Return whether the second equation can be expected to follow from the first.
+
+    After a final value such as `x = 5` no equation is expected to follow. Two results in a row may
+    belong to two cases.
+    """
     if first.names:
         return (
             second.names
@@ -154,7 +171,7 @@ def _may_be_compared(first: Equation, second: Equation) -> bool:
 
 
 def are_branches(first: str, second: str) -> bool:
-    """Return whether two results are made of the same numbers, as those of `a + b` and `a - b`."""
+    """Return whether two results consist of the same numbers, as `3 + 4` and `3 - 4` do."""
     return sorted(_NUMBER.findall(first)) == sorted(_NUMBER.findall(second))
 
 
@@ -183,20 +200,20 @@ def _coefficients(left: Side, right: Side, letter: str) -> Quadratic | None:
     return (coefficients[0], coefficients[1], coefficients[2]) if max(sizes) <= _MAX_BITS else None
 
 
-def _value(coefficients: Quadratic, x: Fraction) -> Fraction:
+def _evaluate_quadratic(coefficients: Quadratic, x: Fraction) -> Fraction:
     a, b, c = coefficients
     return (a * x + b) * x + c
 
 
 def _resultant(first: Quadratic, second: Quadratic) -> Fraction:
-    """Zero where two quadratics have a common root."""
+    """Return the resultant of two quadratics, which is zero if they have a common root."""
     a, b, c = first
     d, e, f = second
     return (a * f - c * d) ** 2 - (a * e - b * d) * (b * f - c * e)
 
 
 def _is_rounded(first: Equation, second: Equation, root: Fraction) -> bool:
-    """Return whether the root may be a rounded one of the first equation."""
+    """Return whether a root of the second equation may be a rounded root of the first."""
     a, b, c = (float(n) for n in first.coefficients)
     if a:
         inside = b * b - 4 * a * c
@@ -217,106 +234,122 @@ def _have_decimals(*equations: Equation) -> bool:
     return any(side.decimals for equation in equations for side in (equation.left, equation.right))
 
 
-def _written(equation: Equation) -> str:
+def _equation_text(equation: Equation) -> str:
     return f"{equation.left.text} = {equation.right.text}"[:120]
 
 
-def _plain(x: Fraction) -> str:
+def _fraction_text(x: Fraction) -> str:
     return str(x) if max(abs(x.numerator), x.denominator) < 10**15 else "this value"
 
 
 _MAX_STARTS = 10
-"""Places that are tried as the start of a left side."""
+"""Maximum number of tokens that are tried as the start of a left side."""
 
 
-def right_side(signs: Sequence[Sign], at: int, *, letters: bool = False) -> Side | None:
-    """The side that begins behind the relation at `at`, or None where it is not read."""
+def right_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
+    """Return the side after the relation at index `at`; None if it cannot be read.
+
+    Args:
+        tokens: tokens of the step.
+        at: index of the relation.
+        letters: whether single letters are read as variables.
+    """
     start = at + 1
-    if start >= len(signs):
+    if start >= len(tokens):
         return None
     try:
-        side = Machine(signs, start, letters).run()
-    except Unread:
+        side = Machine(tokens, start, letters).run()
+    except UnreadableFormula:
         return None
-    return None if _is_broken(signs, start + side.signs_used) else side
+    return None if _is_broken(tokens, start + side.signs_used) else side
 
 
-def _is_broken(signs: Sequence[Sign], at: int) -> bool:
-    r"""Return whether a side goes on in the next line of a display: `2 \cdot 2 \\ \cdot 2`."""
-    if at + 1 >= len(signs) or signs[at].text != "\\\\":
+def _is_broken(tokens: Sequence[Token], at: int) -> bool:
+    r"""Return whether a side continues on the next line of a display: `2 \cdot 2 \\ \cdot 2`."""
+    if at + 1 >= len(tokens) or tokens[at].text != "\\\\":
         return False
-    following = signs[at + 1]
+    following = tokens[at + 1]
     return following.kind is Kind.OPERATOR or following.text in ("cdot", "times")
 
 
-def left_side(signs: Sequence[Sign], at: int, *, letters: bool = False) -> Side | None:
-    """The side that ends before the relation at `at`, or None where it is not read."""
+def left_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
+    """Return the side before the relation at index `at`; None if it cannot be read.
+
+    Args:
+        tokens: tokens of the step.
+        at: index of the relation.
+        letters: whether single letters are read as variables.
+    """
     first = at
-    while first > 0 and signs[first - 1].kind not in (Kind.STOP, Kind.RELATION):
+    while first > 0 and tokens[first - 1].kind not in (Kind.STOP, Kind.RELATION):
         first -= 1
         if at - first > MAX_SIGNS:
             return None
-    starts = [i for i in range(first, at) if _may_start(signs, i, first)]
+    starts = [i for i in range(first, at) if _may_start(tokens, i, first)]
     for start in starts[-_MAX_STARTS:]:
         try:
-            side = Machine(signs, start, letters, goal=at).run()
-        except Unread:
+            side = Machine(tokens, start, letters, goal=at).run()
+        except UnreadableFormula:
             continue
         if start + side.signs_used == at:
-            return side if _clean_before(signs, start, first) else None
+            return side if _clean_before(tokens, start, first) else None
     return None
 
 
-def _may_start(signs: Sequence[Sign], at: int, first: int) -> bool:
-    sign = signs[at]
-    if sign.kind in (Kind.WORD, Kind.STOP, Kind.DELIMITER, Kind.CLOSE, Kind.UNKNOWN):
+def _may_start(tokens: Sequence[Token], at: int, first: int) -> bool:
+    token = tokens[at]
+    if token.kind in (Kind.WORD, Kind.STOP, Kind.DELIMITER, Kind.CLOSE, Kind.UNKNOWN):
         return False
-    if sign.kind is Kind.OPERATOR and sign.text != "-":
+    if token.kind is Kind.OPERATOR and token.text != "-":
         return False
-    if sign.text == "{":  # elsewhere it opens an argument of what stands before it
-        return at == first or signs[at - 1].kind is Kind.DELIMITER
-    return at == first or signs[at - 1].kind in (Kind.WORD, Kind.DELIMITER, Kind.OPEN, Kind.CLOSE)
+    if token.text == "{":  # elsewhere it opens an argument of a command
+        return at == first or tokens[at - 1].kind is Kind.DELIMITER
+    return at == first or tokens[at - 1].kind in (Kind.WORD, Kind.DELIMITER, Kind.OPEN, Kind.CLOSE)
 
 
-def _clean_before(signs: Sequence[Sign], start: int, first: int) -> bool:
-    """Return whether nothing before a left side belongs to its formula."""
+def _clean_before(tokens: Sequence[Token], start: int, first: int) -> bool:
+    """Return whether no token before a left side belongs to its formula.
+
+    Args:
+        tokens: tokens of the step.
+        start: index of the first token of the left side.
+        first: index of the first token of the sentence part that contains the left side.
+    """
     at = start - 1
-    while at >= first and signs[at].kind is Kind.DELIMITER:
+    while at >= first and tokens[at].kind is Kind.DELIMITER:
         at -= 1
     opens = start - 1 - at > 1
-    """One formula has been closed, and another one opened."""
-    minus = signs[start].text == "-"
-    if minus and not signs[start + 1].glued and not signs[start].math:
-        return False  # an item of a list that was put on one line
+    """True if one formula has been closed and another one opened before the left side."""
+    minus = tokens[start].text == "-"
+    if minus and not tokens[start + 1].glued and not tokens[start].math:
+        return False  # a list item, joined to the line before
     if at < first:
         if first == 0 or not minus:
             return True
-        before = signs[first - 1]
+        before = tokens[first - 1]
         return before.kind is Kind.RELATION or before.text not in ("\\\\", "\n")
-    before = signs[at]
+    before = tokens[at]
     if before.kind is Kind.OPEN:
         return before.text != "{" or not minus
-    if minus and signs[start].glued:
+    if minus and tokens[start].glued:
         return False  # `a-c`: the word before it is a letter
     if before.kind is not Kind.WORD:
         return opens and before.kind in (Kind.NUMBER, Kind.CLOSE, Kind.LETTER)
     word = before.text.lower().rpartition(" ")[2]
     if word in CHANGE_BEFORE:
         return False
-    if _goes_on(signs, at, first):
+    if _operator_precedes_words(tokens, at, first):
         return False
     if word != "of":
         return True
-    owner = signs[at - 1] if at > first else None
+    owner = tokens[at - 1] if at > first else None
     if owner is None:
         return True
     return owner.kind is Kind.WORD and owner.text.lower() not in CHANGE_BEFORE
 
 
-def _goes_on(signs: Sequence[Sign], at: int, first: int) -> bool:
-    """Return whether an operator stands before the words before a side: `25 boys + his 1
-    teacher`.
-    """
-    while at >= first and signs[at].kind in (Kind.WORD, Kind.DELIMITER):
+def _operator_precedes_words(tokens: Sequence[Token], at: int, first: int) -> bool:
+    """Return whether an operator precedes the words before a side, as in `boys + his 1 teacher`."""
+    while at >= first and tokens[at].kind in (Kind.WORD, Kind.DELIMITER):
         at -= 1
-    return at >= first and signs[at].kind in (Kind.OPERATOR, Kind.COMMAND)
+    return at >= first and tokens[at].kind in (Kind.OPERATOR, Kind.COMMAND)

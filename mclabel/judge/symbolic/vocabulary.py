@@ -1,11 +1,11 @@
-"""Words and units that decide whether a number beside them is the value of a formula."""
+"""Words that decide whether a number next to them is the value of a formula."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from mclabel.judge.symbolic.lexing import Kind, Sign
+from mclabel.judge.symbolic.lexing import Kind, Token
 
 
 def _words(text: str) -> frozenset[str]:
@@ -20,17 +20,17 @@ CHANGE_BEFORE = _words(
     "quotient inverse opposite multiply divide subtract add to from step case part day week month "
     "year number chapter equation method option problem"
 )
-"""Before a formula: they take part in it, so that what is read is only a piece, or they number
-what follows (`Step 2`)."""
+"""Words before a formula that change its value, so that the formula is only a part of an
+expression, or that number an item (`Step 2`)."""
 CHANGE_BEHIND = _words(
     "times plus minus hundred thousand million billion trillion dozen dozens pair pairs half "
     "halves quarter quarters third thirds fourths fifths sixths eighths tenths hundredths "
     "thousandths over divided multiplied out remainder rem base mod modulo more less fewer "
     "percent am pm noon midnight o'clock squared cubed factorial not"
 )
-"""Behind a number: they change its value (`3.5 million`, `5 more than`, `17 R 2`, `10 pm`)."""
+"""Words that change the number before them (`3.5 million`, `5 more than`, `17 rem 2`, `10 pm`)."""
 CHANGE_BEFORE_NUMBER = _words("in to through and of r")
-"""Behind a number and before another: `3 in 5`, `2 to 3`, `3 and 1/2`, `17 r 2`."""
+"""Words that change a number only if another number follows: `3 in 5`, `3 and 1/2`, `17 r 2`."""
 END = _words(
     "and so which that this then is are was were we he she they it because since or but where who "
     "while will would has have had left leaving means equals equal gives giving therefore thus "
@@ -38,12 +38,12 @@ END = _words(
     "there what how the one two if when in to through of r for yields yield yielding get gets got "
     "obtain gives give makes make becomes results shows leads implies so"
 )
-"""Behind a number: the formula has ended here, and these are no units of it."""
+"""Words after a number that end the formula, since they are not units."""
 CONVERSIONS = frozenset(
     (2, 3, 4, 5, 7, 8, 10, 12, 14, 16, 20, 24, 25, 28, 30, 31, 36, 48, 50, 52, 60, 64, 100, 128,
      144, 168, 180, 360, 365, 366, 400, 1000, 1440, 1760, 2000, 3600, 5280, 10_000, 1_000_000)
 )  # fmt: skip
-"""Between two units of a quantity."""
+"""Factors between two units of the same quantity, such as 60 seconds in a minute."""
 
 SOLVING = _words(
     "subtract subtracting add adding divide dividing multiply multiplying both sides side by from "
@@ -57,14 +57,14 @@ SOLVING = _words(
     "operation inside parentheses unknown number with continue need will calculate calculating "
     "result"
 )
-"""Words that may stand between an equation and the next one of its solution."""
+"""Words that may occur between an equation and the next equation of its solution."""
 ROUNDED = re.compile(
     r"\bround|\bwhole\b|\binteger|\bnearest\b|\bfull\b|\bcomplete|\bfloor|\bceil|\bapprox"
     r"|\babout\b|\bremainder|\bquotient|\bestimat|\broughly\b|\bleft over\b|\bleftover|\bpartial\b"
     r"|\bat (?:most|least)\b|\bfraction",
     re.I,
 )
-"""In a step: a whole number may stand for a fraction."""
+"""Pattern of words that show that whole numbers in a step may be rounded fractions."""
 DENIED = re.compile(
     r"\b(?:not|cannot|[a-z]{2,6}n['’]t|contradict(?:s|ion|ory)?|incorrect(?:ly)?|wrong(?:ly)?"
     r"|false|mistakes?|errors?|impossible|invalid|inconsistent|discrepancy|misunderstanding"
@@ -72,7 +72,7 @@ DENIED = re.compile(
     r"|too (?:high|low|large|small|big|many|few|much))\b|≠|\\neq?\b|\\not\b|!=|[✗✘×]\s*$",
     re.IGNORECASE,
 )
-"""Beside an equality: its step says that it is false."""
+"""Pattern of words around an equality by which its step denies the equality."""
 TESTED = re.compile(
     r"\b(?:if|suppose|supposing|assumes?|assumed|assuming|try|trying|tried|tests?|testing|checks?"
     r"|checking|guess(?:es)?|verify|verifying|satisf(?:y|ies|ying)|candidates?|whether|trial"
@@ -80,15 +80,15 @@ TESTED = re.compile(
     r"|plug(?:ging)?)\b|\?",
     re.IGNORECASE,
 )
-"""Before an equality, in its sentence: it is a test or an assumption."""
+"""Pattern of words before an equality, in its sentence, that mark a test or an assumption."""
 REMAINDERS = re.compile(r"\\[pb]?mod\b|\bmod(?:ulo|ular)?\b|≡|\\equiv\b|\bcongruences?\b", re.I)
-"""Equal may mean to have the same remainder."""
+"""Pattern of tokens and words that show that "equal" may mean "has the same remainder"."""
 OTHER_BASES = re.compile(
     r"\bbases?[ -](?:\$|\\\()?(?:\d|b\b|n\b|two|three|four|five|six|seven|eight|nine|ten|eleven"
     r"|twelve|sixteen)|\bbinary\b|\bhexadecimal\b|\boctal\b|\bnumber bases?\b|[0-9)}]_\{?[0-9]",
     re.I,
 )
-"""Digits may mean other numbers."""
+"""Pattern of words that show that numbers may be written in another base than ten."""
 _OTHER_SIGNS = re.compile(
     r"\\(?:star|oplus|otimes|diamond|spadesuit|clubsuit|heartsuit|Box|dagger|odot)\b"
     r"|\bcryptarithm",
@@ -105,8 +105,8 @@ _IN_ONE_SENTENCE = [
 ]
 
 
-def has_other_operations(problem: str) -> bool:
-    """Return whether a problem gives signs another meaning."""
+def redefines_notation(problem: str) -> bool:
+    """Return whether a problem text gives operators or digits another meaning than usual."""
     if _OTHER_SIGNS.search(problem):
         return True
     return any(
@@ -117,26 +117,31 @@ def has_other_operations(problem: str) -> bool:
 
 
 _MAX_WORDS = 5
-"""Words of a unit."""
+"""Maximum number of words in a unit."""
 
 
-class Unread(Exception):
-    """The formula may go on in a way that is not known."""
+class UnreadableFormula(Exception):
+    """Raised if a formula may continue in an unsupported form, so that its side is not read."""
 
 
-def names_behind(signs: Sequence[Sign], start: int, goal: int) -> tuple[set[str], int]:
-    """The words of a unit, and the place behind them.
+def read_unit(tokens: Sequence[Token], start: int, goal: int) -> tuple[set[str], int]:
+    """Return the words of a unit, and the index after them.
+
+    Args:
+        tokens: tokens of the step.
+        start: index of the first token after the number.
+        goal: index of the token at which the side must end.
 
     Raises:
-        Unread: a word changes the number before it.
+        UnreadableFormula: a word changes the value of the number before it.
     """
     at = start
     names: set[str] = set()
-    while at < len(signs) and signs[at].kind is Kind.WORD:
-        pieces = signs[at].text.lower().split()
+    while at < len(tokens) and tokens[at].kind is Kind.WORD:
+        pieces = tokens[at].text.lower().split()
         if any(piece in CHANGE_BEHIND for piece in pieces):
-            if at == start or at < goal < len(signs):
-                raise Unread
+            if at == start or at < goal < len(tokens):
+                raise UnreadableFormula
             break
         if (pieces and pieces[0] in END) or at - start == _MAX_WORDS:
             break
@@ -145,28 +150,34 @@ def names_behind(signs: Sequence[Sign], start: int, goal: int) -> tuple[set[str]
     return names, at
 
 
-def is_number_near(signs: Sequence[Sign], at: int) -> bool:
-    """Return whether a number or a word for one stands at most two signs behind a place."""
+def is_number_near(tokens: Sequence[Token], at: int) -> bool:
+    """Return whether one of the two tokens after an index is a number or a word such as `half`."""
     return any(
-        sign.kind is Kind.NUMBER or sign.text.lower() in ("half", "third", "quarter")
-        for sign in signs[at + 1 : at + 3]
+        token.kind is Kind.NUMBER or token.text.lower() in ("half", "third", "quarter")
+        for token in tokens[at + 1 : at + 3]
     )
 
 
-def past_power(signs: Sequence[Sign], at: int) -> tuple[int, Sign | None]:
-    """Behind the square of a unit: `cm^2`, `cm^{2}`."""
-    if at < len(signs) and signs[at].text == "^":
-        if at + 1 < len(signs) and signs[at + 1].kind is Kind.NUMBER:
+def skip_power(tokens: Sequence[Token], at: int) -> tuple[int, Token | None]:
+    """Return the index after the power of a unit (`cm^2`, `cm^{2}`), and the token there.
+
+    If there is no power at `at`, the index is unchanged. At the end, the token is None.
+    """
+    if at < len(tokens) and tokens[at].text == "^":
+        if at + 1 < len(tokens) and tokens[at + 1].kind is Kind.NUMBER:
             at += 2
-        elif at + 3 < len(signs) and signs[at + 1].text == "{" and signs[at + 3].text == "}":
+        elif at + 3 < len(tokens) and tokens[at + 1].text == "{" and tokens[at + 3].text == "}":
             at += 4
         else:
-            raise Unread
-    return at, signs[at] if at < len(signs) else None
+            raise UnreadableFormula
+    return at, tokens[at] if at < len(tokens) else None
 
 
-def literal_of(parts: Sequence[str]) -> str | None:
-    """The number that the parts are, with its sign and its percent sign."""
+def single_number(parts: Sequence[str]) -> str | None:
+    """Return the digits of a side that is a single number; None for other sides.
+
+    Brackets, a minus and a percent sign around the number are allowed.
+    """
     body = list(parts)
     while body and body[0] in ("-", "(", "{") and len(body) > 1:
         body = body[1:]

@@ -1,6 +1,7 @@
-"""Which prefix to roll out next, and when to stop: pure state machines, chosen by name.
+"""Estimators: pure state machines that decide which prefix to roll out next, and when to stop.
 
-An estimator is one file here and one line in `ESTIMATORS`, or a class in a package of your own.
+A configuration chooses an estimator by name. A new estimator is one file in this package and one
+line in `ESTIMATORS`, or a class in a package of your own.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from mclabel.labeling.estimators.paths import (
     SolutionPath,
     answer_class,
     distinct_prefixes,
-    strongest,
+    strongest_completer,
 )
 
 ESTIMATORS: Mapping[str, str] = {
@@ -46,7 +47,7 @@ ESTIMATORS: Mapping[str, str] = {
     "tree": "mclabel.labeling.estimators.tree:TreeEstimator",
     "outcome": "mclabel.labeling.estimators.fixed:OutcomeEstimator",
 }
-"""The name of each built-in estimator in a configuration, and where its class stands."""
+"""Import path of each built-in estimator's class, by its name in a configuration."""
 
 __all__ = [
     "ESTIMATORS",
@@ -72,5 +73,5 @@ __all__ = [
     "distinct_prefixes",
     "outcome_estimate",
     "outcome_label",
-    "strongest",
+    "strongest_completer",
 ]

@@ -1,13 +1,13 @@
-"""The interface of estimators. An estimator is a pure state machine that decides what to roll out.
+"""The interface of estimators: pure state machines that decide which prefixes to roll out.
 
 One estimator serves one problem. It receives the problem's solutions as paths through a set of
 prefixes, asks for rollouts, records the outcome of each in whatever order they arrive, and in the
-end labels every step. It knows no engine, no thread, no clock and no randomness, so the same
+end labels every step. It uses no engine, no thread, no clock and no randomness, so the same
 outcomes always give the same labels.
 
-A class that derives from `Estimator` has all that labelling asks of one, with defaults: it only
-has to write `wanted`, `record` and `judge`. docs/extending-estimator.md writes one from the first
-line.
+`Estimator` has a default for every method that labelling calls, except for `wanted`, `record` and
+`judge`, which a derived class has to implement. docs/extending-estimator.md builds an example
+estimator step by step.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from pydantic import Field
 
 from mclabel.core.boundary import Boundary
-from mclabel.core.records import Chance, Counts, Index, LabelSource, Many, Outcome, StepState
+from mclabel.core.records import Chance, Counts, Index, LabelSource, Outcome, StepState, TupleOf
 from mclabel.core.seeds import ID_LENGTH
 from mclabel.core.settings import ComponentSettings, at_most
 from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy
 from mclabel.labeling.estimators.paths import Probe, ProblemPaths, RecordedRollout
 
 MAX_SOURCE = 64
-"""Characters of the name of a label's source."""
+"""Maximum length of the name of a label's source, in characters."""
 MAX_ROLLOUTS = 16_384
-"""Largest number of rollouts of one prefix."""
-EXACT = (
-    "its decisions compute over all outcomes that are possible, in time that grows with the square "
-    "of the number. kind=fixed takes more"
+"""Maximum number of rollouts from one prefix."""
+SLOW_DECISIONS = (
+    "the estimator computes each decision over all possible outcomes, and the time for this grows "
+    "with the square of the number. estimator.kind=fixed allows more"
 )
+"""Reason, in an error message, for a limit on `rollouts`: decisions become too slow."""
 MAX_LAG = 256
-"""Largest number of problems between a problem and those that it learns from."""
-KEPT = "the text of every one is held in memory until its block is committed"
+"""Maximum of `RunLearner.lag`, in problems."""
+TEXTS_IN_MEMORY = "the text of every rollout is held in memory until its block is committed"
+"""Reason, in an error message, for a limit on a number of rollouts: memory."""
 
 Follow = Literal["nothing", "known", "all"]
-"""Which prefixes of a rollout are reported to an estimator: none, those that are in the table of
-prefixes already, or all of them, with new ones added to the table."""
+"""Prefixes of a rollout that are reported to an estimator: `nothing` reports none, `known` those
+that are already in the problem's table of prefixes, and `all` every one, adding new prefixes to
+the table."""
 
 
 class EstimatorSettings(ComponentSettings):
@@ -56,19 +59,20 @@ class EstimatorSettings(ComponentSettings):
 
     @property
     def summary(self) -> str:
-        """A short description of what is rolled out, for display."""
+        """A short description of the estimator and its rollouts, for display."""
         return self.kind
 
 
 class RolloutSettings(EstimatorSettings):
     """Settings of estimators that sample rollouts."""
 
-    rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(16, ge=1)
-    """Maximum number of rollouts from each prefix. `fixed`, `first_error` and `tree` sample all."""
+    rollouts: Annotated[int, at_most(MAX_ROLLOUTS, TEXTS_IN_MEMORY)] = Field(16, ge=1)
+    """Maximum number of rollouts from each prefix. `fixed`, `first_error` and `tree` always sample
+    this number."""
 
     @property
     def summary(self) -> str:
-        """A short description of what is rolled out, for display."""
+        """A short description of the estimator and its rollouts, for display."""
         return f"{self.kind}, at most {self.rollouts} per prefix"
 
 
@@ -76,36 +80,37 @@ class RolloutSettings(EstimatorSettings):
 class Judgement:
     """An estimator's labels of one solution."""
 
-    hard: Many[bool | None]
-    """One label per step: whether the policy still recovers from it; None where there is no
-    verdict."""
-    sources: Many[Annotated[LabelSource, Field(min_length=1, max_length=MAX_SOURCE)]]
-    """One name per step: how the label came about."""
+    hard: TupleOf[bool | None]
+    """One label per step: True if the policy still recovers from the step, False if it does not,
+    None if there is no verdict."""
+    sources: TupleOf[Annotated[LabelSource, Field(min_length=1, max_length=MAX_SOURCE)]]
+    """One name per step: the kind of evidence that gave the step its label."""
     first_error: Index | None
-    """Index of the first wrong step; None where no step is wrong, or where it is not decided: then
-    some step has no verdict."""
-    estimates: Many[StepEstimate]
-    """One per step: its value and interval under the rule that stopped its rollouts."""
-    posterior: Many[Chance] | None = None
+    """Index of the first wrong step. None if no step is wrong, or if the first error is undecided;
+    in the second case at least one step has no verdict."""
+    estimates: TupleOf[StepEstimate]
+    """One estimate per step: its value, and an interval that is valid under the rule by which the
+    step's rollouts were stopped."""
+    posterior: TupleOf[Chance] | None = None
     """For each step, the probability that it is the first wrong one; the last entry is the
     probability that no step is wrong."""
-    states: Many[StepState | None] | None = None
-    """One per step, by an estimator that follows errors beyond the first; None where it is not
-    sure."""
+    states: TupleOf[StepState | None] | None = None
+    """One state per step, from an estimator that also labels steps after the first error. An entry
+    is None if the state is uncertain."""
     root: StepEstimate | None = None
     """Value of the bare problem, if its rollouts were stopped depending on their outcomes. None if
     the fraction of right answers among its rollouts and sampled solutions is unbiased."""
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the labels say where the first error is, or that there is none."""
+        """Return whether the labels locate the first error, or establish that there is none."""
         return self.first_error is not None or all(self.hard[:-1])
 
 
 class Knowledge(Protocol):
     """Knowledge that an estimator has learned from other problems of a run.
 
-    Derive from it for the id.
+    A class that derives from this one inherits `id`.
     """
 
     @property
@@ -115,13 +120,13 @@ class Knowledge(Protocol):
 
     @abstractmethod
     def to_json(self) -> str:
-        """Return the content as the file stores it."""
+        """Return the content as JSON, the text of its file."""
 
 
 class RunLearner(Protocol):
-    """Learns over the problems of a run what later ones begin with. Every engine has its own.
+    """Learns from the finished problems of a run the knowledge that later problems begin with.
 
-    Derive from it for the defaults.
+    Every engine has its own learner. A class that derives from this one inherits the defaults.
     """
 
     @property
@@ -138,18 +143,19 @@ class RunLearner(Protocol):
         return None
 
     def lag(self, number: int) -> int:
-        """Return the number of problems of an engine between a problem and those it learns from.
+        """Return how many problems back the latest problem lies that a problem learns from.
 
-        Problem n begins with what was learned after problem n - lag, and waits for that one to end,
-        so the lag bounds how many problems are rolled out at a time. A short lag lets a run learn
-        early; a long one keeps an engine with hundreds of slots full once the run is long. It must
-        not depend on timing.
+        Problem n begins with the knowledge that was learned up to problem n - lag, and waits until
+        that problem has ended. So the lag is also the maximum number of problems that an engine
+        rolls out at a time. A short lag lets a run learn early; a long lag keeps an engine with
+        hundreds of slots full once the run is long. The lag must not depend on timing.
 
         Args:
             number: index of the problem in the order in which problems begin on the engine.
 
         Returns:
-            At least 1, and at most `MAX_LAG`; growing by at most one a problem.
+            The lag in problems, from 1 to `MAX_LAG`. It may grow by at most 1 from one problem to
+            the next.
         """
         return max(64, min(MAX_LAG, number // 2))
 
@@ -163,47 +169,48 @@ class RunLearner(Protocol):
         """Record the evidence that an estimator has on a finished problem.
 
         Args:
-            problem: that the estimator labelled.
-            estimator: when it is done.
+            problem: problem that the estimator labelled.
+            estimator: estimator of the problem, after its last rollout.
             num_tokens: number of tokens of the problem's rollouts.
         """
 
     def fit(self) -> None:
-        """Learn from the recorded evidence; this may take seconds."""
+        """Learn from the recorded evidence, which may take seconds."""
 
     def adopt(self, content: str) -> None:
         """Adopt the knowledge of another engine or an earlier run if it rests on more evidence.
 
         Args:
-            content: as the other's `Knowledge.to_json` wrote it.
+            content: JSON that `to_json` of the other knowledge wrote.
         """
 
 
 class Estimator(Protocol):
     """Decides which prefix of a problem to roll out next, and when to stop.
 
-    Derive from it for the defaults. `Settings` is the class of its settings; a configuration that
-    names the estimator by `kind` holds the others beside it.
+    A class that derives from this one inherits the defaults. `Settings` is the class of the
+    estimator's settings. In a configuration they stand beside `kind`, the name of the estimator.
     """
 
     Settings: ClassVar[type[EstimatorSettings]] = EstimatorSettings
     follow: ClassVar[Follow] = "nothing"
-    """Which of the prefixes that a rollout passes through are reported to the estimator."""
+    """Selects which of a rollout's prefixes are reported to the estimator; see `Follow`."""
     replayable: ClassVar[bool] = True
-    """True if recorded rollouts can be replayed to it with different verdicts, as `regrade`
-    does."""
+    """True if recorded rollouts can be replayed to the estimator with different verdicts, as
+    `regrade` does."""
     takes_all: ClassVar[bool] = False
-    """True if it is also given rollouts on record that it does not ask for, as evidence."""
+    """True if the estimator also receives, as evidence, recorded rollouts that it did not ask
+    for."""
     joint: ClassVar[bool] = False
     """True if one instance serves all completers of a problem. Otherwise each completer has an
-    instance of its own, which knows of no other, and their judgements are combined."""
+    independent instance, and the labels are those of the strongest completer's instance."""
 
     def __init__(self, settings: Any, problem: ProblemPaths) -> None:
-        """Begin with a problem.
+        """Initialise the estimator of a problem.
 
         Args:
             settings: an instance of `Settings`.
-            problem: with the paths of its solutions.
+            problem: problem with the paths of its solutions.
         """
 
     @classmethod
@@ -219,8 +226,8 @@ class Estimator(Protocol):
 
         Args:
             settings: an instance of `Settings`.
-            problem: with the paths of its solutions.
-            knowledge: knowledge of the run's learner, where the estimator has one.
+            problem: problem with the paths of its solutions.
+            knowledge: knowledge of the run's learner; None if the run has no learner.
             min_gain: minimum expected gain, from the same learner; None keeps the setting.
         """
         return cls(settings, problem)
@@ -231,7 +238,7 @@ class Estimator(Protocol):
 
         Args:
             settings: an instance of `Settings`.
-            read: gives the text of a file or URL that the settings name.
+            read: function that returns the text of a file or URL named in the settings.
         """
         return None
 
@@ -240,32 +247,32 @@ class Estimator(Protocol):
         """Parse the JSON that the learner's `Knowledge.to_json` wrote.
 
         Raises:
-            ValueError: the file holds something else.
+            ValueError: the content is not such JSON.
         """
         raise ValueError("this estimator learns nothing over a run")
 
     @property
     def is_due(self) -> bool:
-        """Return whether the next `wanted` takes long enough to be worth `decide_together`."""
+        """Return whether the next `wanted` is slow enough to call `decide_together` before it."""
         return False
 
     @classmethod
     def decide_together(cls, estimators: Sequence[Any]) -> None:
-        """Decide for many problems at once, if this is faster than one by one.
+        """Compute the next decisions of many problems at once, if this is faster than one by one.
 
-        Each estimator then wants what it would have wanted alone.
+        Afterwards `wanted` of each estimator returns the same requests as without this call.
 
         Args:
-            estimators: estimators of this class, for which `is_due` holds.
+            estimators: estimators of this class for which `is_due` is true.
         """
 
     @abstractmethod
     def wanted(self) -> Sequence[int | Probe]:
         """Return the indices of the prefixes to roll out, one rollout per entry.
 
-        A `joint` estimator names the completer, too, by a `Probe`. Each call returns only new
-        requests. An empty list means that the estimator waits for outstanding rollouts, or, if
-        there are none, that it is done.
+        A `joint` estimator returns `Probe` records, which also name the completer. Each call
+        returns only new requests. An empty list means that the estimator waits for outstanding
+        rollouts or, if no rollout is outstanding, that it is done.
         """
 
     @abstractmethod
@@ -274,23 +281,25 @@ class Estimator(Protocol):
 
     @abstractmethod
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label the solutions when the estimator is done: one judgement each, in order.
+        """Label the solutions once the estimator is done; return one judgement each, in order.
 
         Args:
-            counts: outcomes so far, one per prefix index.
+            counts: counts of rollout outcomes, one entry per prefix index.
         """
 
     def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
-        """Label the solutions by what all completers rolled out, where the estimator is `joint`.
+        """Label the solutions from the rollouts of all completers, if the estimator is `joint`.
 
         Args:
-            counts: outcomes so far, of each completer one per prefix index.
+            counts: for each completer, counts of rollout outcomes, one entry per prefix index.
         """
-        raise NotImplementedError("a joint estimator writes judge_completers")
+        raise NotImplementedError(
+            f"{type(self).__name__}: joint=True, so it must define judge_completers"
+        )
 
 
 def decide_together(estimators: Iterable[Estimator]) -> None:
-    """Let the due estimators of many problems, of any classes, decide together."""
+    """Call `Estimator.decide_together` once per class for all estimators that are due."""
     due: dict[type[Estimator], list[Estimator]] = defaultdict(list)
     for estimator in estimators:
         if estimator.is_due:
@@ -300,7 +309,7 @@ def decide_together(estimators: Iterable[Estimator]) -> None:
 
 
 def outcome_label(outcome: Outcome) -> bool | None:
-    """Return the hard label of a solution's last step."""
+    """Return the hard label of a solution's last step; None if the outcome is no verdict."""
     return {Outcome.RIGHT: True, Outcome.WRONG: False}.get(outcome)
 
 

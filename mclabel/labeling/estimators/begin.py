@@ -1,7 +1,8 @@
 """The estimators of one problem: one estimator for all completers, or one for each.
 
-All jobs ask through here. An estimator's answers are checked where they come in. Where each
-completer has an estimator, labels are those of the strongest.
+All jobs call estimators through the classes of this module, which check every value that an
+estimator returns. If each completer has its own estimator, the labels are those of the strongest
+completer's estimator.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mclabel.core.boundary import Boundary, miscounted, shown
+from mclabel.core.boundary import Boundary, check_item_count, describe_value
 from mclabel.core.records import Counts
 from mclabel.labeling.estimators.base import (
     MAX_ROLLOUTS,
@@ -21,18 +22,23 @@ from mclabel.labeling.estimators.base import (
     Judgement,
     RunLearner,
 )
-from mclabel.labeling.estimators.paths import Probe, ProblemPaths, RecordedRollout, strongest
+from mclabel.labeling.estimators.paths import (
+    Probe,
+    ProblemPaths,
+    RecordedRollout,
+    strongest_completer,
+)
 
 
 def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> RunLearner | None:
-    """Make what learns over a run, where the estimator has it.
+    """Make the learner of a run; None if the estimator has no learner.
 
     Args:
-        settings: that name the estimator.
-        read: gives the text of a file or URL that the settings name.
+        settings: settings of the estimator, which name its class.
+        read: function that returns the text of a file or URL named in the settings.
 
     Raises:
-        ComponentError: it cannot be made.
+        ComponentError: the learner cannot be made.
     """
     component = settings.component
     around = Boundary("estimators", component)
@@ -41,14 +47,14 @@ def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> Ru
 
 
 class CheckedEstimator:
-    """An estimator behind its boundary."""
+    """An estimator whose calls pass a `Boundary`, and whose return values are checked."""
 
     def __init__(self, estimator: Estimator, problem: ProblemPaths) -> None:
-        """Stand before an estimator.
+        """Wrap an estimator.
 
         Args:
-            estimator: estimator of the problem, without any rollouts so far.
-            problem: with the paths of its solutions.
+            estimator: estimator of the problem, which has not received a rollout yet.
+            problem: problem with the paths of its solutions.
         """
         self.estimator, self.estimators = estimator, [estimator]
         self.follow, self.takes_all = estimator.follow, estimator.takes_all
@@ -59,17 +65,18 @@ class CheckedEstimator:
 
     @property
     def is_due(self) -> bool:
-        """Return whether its next decision is worth making with those of other problems."""
+        """Return whether `decide_together` should run before the next `wanted`."""
         return self._around.call("is_due", lambda: self.estimator.is_due)
 
     def wanted(self, num_prefixes: int) -> list[Probe]:
-        """Return what to start one more rollout of; see `Estimator.wanted`.
+        """Return the prefixes to roll out, one entry per rollout; see `Estimator.wanted`.
 
         Args:
-            num_prefixes: that the problem has by now.
+            num_prefixes: number of prefixes that the problem has so far.
 
         Raises:
-            ComponentError: it asks for something else, or without end.
+            ComponentError: the estimator asks for a prefix or a completer that does not exist, or
+                for more than `MAX_ROLLOUTS` rollouts of a prefix.
         """
         wanted = self._around.call(
             "wanted", self.estimator.wanted, result_type=Sequence[int | Probe]
@@ -77,29 +84,30 @@ class CheckedEstimator:
         probes = [Probe(prefix) if isinstance(prefix, int) else Probe(*prefix) for prefix in wanted]
         self._asked.update(probes)
         for probe in probes:
-            if fault := self._fault(probe, num_prefixes):
+            if fault := self._probe_fault(probe, num_prefixes):
                 raise self._around.broken("wanted", fault)
         return probes
 
-    def _fault(self, probe: Probe, num_prefixes: int) -> str | None:
+    def _probe_fault(self, probe: Probe, num_prefixes: int) -> str | None:
         if not 0 <= probe.prefix < num_prefixes:
-            rule = f"of a problem whose prefixes are 0 to {num_prefixes - 1}"
-            return f"asked for prefix {probe.prefix} {rule}"
+            rule = f"the problem has prefixes 0 to {num_prefixes - 1}"
+            return f"asked for prefix {probe.prefix}, but {rule}"
         if not 0 <= probe.completer < self._num_completers:
-            return f"asked completer {probe.completer}, must be 0 to {self._num_completers - 1}"
+            rule = f"the problem has completers 0 to {self._num_completers - 1}"
+            return f"asked for completer {probe.completer}, but {rule}"
         if self._asked[probe] > MAX_ROLLOUTS:
             return f"asked for more than {MAX_ROLLOUTS:,} rollouts of prefix {probe.prefix}"
         return None
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Give it the outcome of a rollout that was asked for."""
+        """Pass the outcome of a rollout on to the estimator; see `Estimator.record`."""
         self._around.call("record", self.estimator.record, rollout)
 
     def judge(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
         """Label the solutions; see `Estimator.judge_completers`.
 
         Raises:
-            ComponentError: it does not give one sound judgement a solution.
+            ComponentError: the estimator does not return one valid judgement per solution.
         """
         estimator = self.estimator
         judge = (
@@ -108,76 +116,81 @@ class CheckedEstimator:
             else lambda: estimator.judge(*counts)
         )
         judgements = self._around.call(
-            "judge", judge, result_type=list[Judgement], rule=self._misjudged
+            "judge", judge, result_type=list[Judgement], rule=self._judgements_fault
         )
         return list(judgements)
 
-    def _misjudged(self, judgements: Sequence[Judgement]) -> str | None:
-        if fault := miscounted("judgements of", judgements, "solution", len(self._num_steps)):
+    def _judgements_fault(self, judgements: Sequence[Judgement]) -> str | None:
+        if fault := check_item_count("judgements of", judgements, "solution", len(self._num_steps)):
             return fault
         for number, (judgement, steps) in enumerate(zip(judgements, self._num_steps, strict=True)):
-            if fault := _misjudgement(judgement, steps):
+            if fault := _judgement_fault(judgement, steps):
                 return f"{fault} (solution {number}, {steps} steps, the last one included)"
         return None
 
-    def learned_by(self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int) -> None:
-        """Let the run's learner record what the estimator has seen; see `RunLearner.record`."""
+    def record_evidence(
+        self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int
+    ) -> None:
+        """Record the estimator's evidence in the run's learner; see `RunLearner.record`."""
         name, record = "the learner's record", learner.record
         self._around.call(name, record, problem, self.estimator, num_tokens=num_tokens)
 
 
-def _misjudgement(judgement: Judgement, steps: int) -> str | None:
+def _judgement_fault(judgement: Judgement, steps: int) -> str | None:
     for name in ("hard", "sources", "estimates"):
-        if fault := miscounted(f"{name} of", getattr(judgement, name), "step", steps):
+        if fault := check_item_count(f"{name} of", getattr(judgement, name), "step", steps):
             return fault
     if judgement.first_error is not None and judgement.first_error >= steps:
         return (
-            f"gave first_error={shown(judgement.first_error)}, must be an index of a step, or None"
+            f"gave first_error={describe_value(judgement.first_error)}, must be the index of a "
+            "step, or None"
         )
     if judgement.states is not None and (
-        fault := miscounted("states of", judgement.states, "step", steps)
+        fault := check_item_count("states of", judgement.states, "step", steps)
     ):
         return fault
     if judgement.posterior is not None and len(judgement.posterior) != steps + 1:
-        return f"gave {len(judgement.posterior)} chances as posterior, must be one per step and one"
+        given = len(judgement.posterior)
+        return f"gave a posterior of {given} entries, must be {steps + 1}: one more than steps"
     return None
 
 
-class EachCompleter:
-    """A checked estimator for each completer, which knows of no other."""
+class SeparateEstimators:
+    """Independent checked estimators of a problem, one for each completer."""
 
     def __init__(self, parts: Sequence[CheckedEstimator], problem: ProblemPaths) -> None:
-        """Stand around the estimators of a problem.
+        """Combine the estimators of a problem.
 
         Args:
-            parts: one a completer, each of the problem as `seen_by` it.
-            problem: with its completers.
+            parts: one estimator per completer, which was begun with the result of
+                `problem_for_completer`.
+            problem: problem with all its completers.
         """
-        self._parts, self._strongest = parts, strongest(problem.completers)
+        self._parts, self._strongest = parts, strongest_completer(problem.completers)
         self._tokens = [0] * len(parts)
 
     @property
     def estimators(self) -> list[Estimator]:
-        """One a completer."""
+        """The wrapped estimators, one per completer."""
         return [estimator for part in self._parts for estimator in part.estimators]
 
     @property
     def follow(self) -> Follow:
-        """Which prefixes of a rollout are reported to them."""
+        """Selection of a rollout's prefixes that are reported to the estimators."""
         return self._parts[0].follow
 
     @property
     def takes_all(self) -> bool:
-        """Return whether they take rollouts that they did not ask for."""
+        """Return whether the estimators take recorded rollouts that they did not ask for."""
         return self._parts[0].takes_all
 
     @property
     def is_due(self) -> bool:
-        """Return whether a decision of one of them is worth making with those of other problems."""
+        """Return whether `decide_together` should run before the next `wanted`."""
         return any(part.is_due for part in self._parts)
 
     def wanted(self, num_prefixes: int) -> list[Probe]:
-        """Return what each of them wants of its completer; see `CheckedEstimator.wanted`."""
+        """Return the requests of all the estimators; see `CheckedEstimator.wanted`."""
         return [
             Probe(probe.prefix, number)
             for number, part in enumerate(self._parts)
@@ -185,7 +198,7 @@ class EachCompleter:
         ]
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Give a rollout to the estimator of who sampled it."""
+        """Pass a rollout on to the estimator of the completer that sampled it."""
         self._tokens[rollout.completer] += rollout.num_tokens * rollout.asked
         self._parts[rollout.completer].record(replace(rollout, completer=0))
 
@@ -193,19 +206,28 @@ class EachCompleter:
         """Label the solutions by the strongest completer's rollouts."""
         return self._parts[self._strongest].judge([counts[self._strongest]])
 
-    def learned_by(self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int) -> None:
-        """Let the run's learner record what each has seen; see `RunLearner.record`.
+    def record_evidence(
+        self, learner: RunLearner, problem: ProblemPaths, *, num_tokens: int
+    ) -> None:
+        """Record the evidence of each estimator in the run's learner; see `RunLearner.record`.
 
-        To it each completer's is a problem of its own, with the tokens of this completer.
+        The learner receives one problem per completer, with the tokens of that completer alone.
         """
         for number, part in enumerate(self._parts):
-            part.learned_by(learner, seen_by(problem, number), num_tokens=self._tokens[number])
+            part.record_evidence(
+                learner, problem_for_completer(problem, number), num_tokens=self._tokens[number]
+            )
 
 
-def seen_by(problem: ProblemPaths, number: int) -> ProblemPaths:
-    """A problem as the estimator of one completer sees it.
+def problem_for_completer(problem: ProblemPaths, number: int) -> ProblemPaths:
+    """Return a problem as the estimator of one completer receives it.
 
-    The solutions are free rollouts of the author alone.
+    Only for the author do the sampled solutions count as rollouts of the bare problem: another
+    completer did not sample them.
+
+    Args:
+        problem: problem with all its completers.
+        number: index of the completer in `problem.completers`.
     """
     completer = problem.completers[number]
     paths = problem.paths
@@ -214,7 +236,7 @@ def seen_by(problem: ProblemPaths, number: int) -> ProblemPaths:
     return replace(problem, paths=paths, completers=(completer,))
 
 
-ProblemEstimator = CheckedEstimator | EachCompleter
+ProblemEstimator = CheckedEstimator | SeparateEstimators
 """The estimators of one problem; both classes have the same methods."""
 
 
@@ -226,21 +248,21 @@ def begin_estimator(
     """Make the estimator of a problem.
 
     Args:
-        settings: that name it.
-        problem: with the paths of its solutions, and its completers.
+        settings: settings of the estimator, which name its class.
+        problem: problem with the paths of its solutions and its completers.
         learned: `knowledge` and `min_gain` of the run's learner.
 
     Raises:
-        ComponentError: it cannot be made.
+        ComponentError: the estimator cannot be made.
     """
     if settings.component.joint:
-        return _begin(settings, problem, learned)
-    seen = [seen_by(problem, number) for number in range(len(problem.completers))]
-    parts = [_begin(settings, paths, learned) for paths in seen]
-    return parts[0] if len(parts) == 1 else EachCompleter(parts, problem)
+        return _begin_checked(settings, problem, learned)
+    seen = [problem_for_completer(problem, number) for number in range(len(problem.completers))]
+    parts = [_begin_checked(settings, paths, learned) for paths in seen]
+    return parts[0] if len(parts) == 1 else SeparateEstimators(parts, problem)
 
 
-def _begin(
+def _begin_checked(
     settings: EstimatorSettings, problem: ProblemPaths, learned: dict[str, Any]
 ) -> CheckedEstimator:
     component = settings.component

@@ -22,7 +22,7 @@ from mclabel.core.settings import MAX_COUNT, at_most
 from mclabel.core.stats.intervals import first_success
 from mclabel.core.stats.values import NOTHING, estimate_stopped, first_error
 from mclabel.labeling.estimators.base import (
-    EXACT,
+    SLOW_DECISIONS,
     Estimator,
     Judgement,
     RolloutSettings,
@@ -32,37 +32,41 @@ from mclabel.labeling.estimators.paths import ProblemPaths, RecordedRollout, Sol
 
 
 class BisectEstimator(Estimator):
-    """Probes prefixes of wrong solutions until each first error is pinned down.
+    """Probes prefixes of wrong solutions until each first error is located.
 
-    A solution whose outcome is unknown or was cut gets no labels: there is nothing to search
-    for without knowing that an error exists.
+    A solution that was truncated or could not be graded gets no labels: a search makes sense only
+    if an error is known to exist.
     """
 
     class Settings(RolloutSettings):
-        """First errors of wrong solutions by binary search; at most `rollouts` of a prefix."""
+        """Locates the first errors of wrong solutions by binary search, with at most `rollouts`
+        rollouts from a prefix.
+        """
 
-        rollouts: Annotated[int, at_most(4_096, EXACT)] = Field(16, ge=1)
+        rollouts: Annotated[int, at_most(4_096, SLOW_DECISIONS)] = Field(16, ge=1)
         batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Rollouts started together from a prefix before the next decision."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
-        """Begin with a problem; see `Estimator`."""
+        """Initialise the estimator of a problem; see `Estimator`."""
         self._paths = problem.paths
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._truncated = settings.truncated
         self._asked: dict[int, int] = {}
         self._due: dict[int, int] = {}
         self._failures: dict[int, int] = {}
-        self._recovers: dict[int, bool | None] = {}  # a probe's result, once it has one
+        self._recovers: dict[int, bool | None] = {}  # results of finished probes, by prefix
 
     def wanted(self) -> list[int]:
-        """Return the next batch of each probe, once the rollouts of the last are recorded."""
-        # A probe spares another solution its own, so which are made must not depend on which
-        # rollout arrives first: all of a round's are awaited.
+        """Return the next batch of each probe, once all rollouts of the last round are recorded."""
+        # The result of a probe can make a probe of another solution unnecessary. Waiting for the
+        # whole round keeps the choice of probes independent of the order of arrival.
         if any(self._due.values()):
             return []
         requests: list[int] = []
-        for prefix in sorted({p for path in self._paths if (p := self._probe(path)) is not None}):
+        for prefix in sorted(
+            {p for path in self._paths if (p := self._next_probe(path)) is not None}
+        ):
             asked = self._asked.get(prefix, 0)
             size = min(self._batch, self._max_rollouts - asked)
             self._asked[prefix] = asked + size
@@ -71,7 +75,7 @@ class BisectEstimator(Estimator):
         return requests
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Record the result that a rollout proves for its prefix."""
+        """Count a rollout, and store the result of its prefix's probe once the probe is decided."""
         prefix, outcome = rollout.prefix, rollout.outcome
         self._due[prefix] -= 1
         if outcome is Outcome.RIGHT:
@@ -82,25 +86,28 @@ class BisectEstimator(Estimator):
             self._failures[prefix] = self._failures.get(prefix, 0) + 1
         exhausted = self._asked[prefix] == self._max_rollouts and self._due[prefix] == 0
         if exhausted and prefix not in self._recovers:
-            # Rollouts that were all cut or ungraded prove nothing.
+            # If all rollouts were truncated or ungraded, the probe has no result.
             self._recovers[prefix] = False if self._failures.get(prefix) else None
 
-    def _probe(self, path: SolutionPath) -> int | None:
+    def _next_probe(self, path: SolutionPath) -> int | None:
         """Return the prefix to probe next for a solution; None if its search is over."""
         if path.outcome is not Outcome.WRONG:
             return None
-        low, high = self._bracket(path)
+        low, high = self._error_bracket(path)
         while high - low > 1:
             middle = (low + high) // 2
             prefix = path.prefixes[middle]
             if prefix not in self._recovers:
                 return prefix
-            # A probe without a verdict cannot be searched past; look to its left.
+            # The search cannot continue to the right of a prefix without a verdict.
             low, high = (middle, high) if self._recovers[prefix] else (low, middle)
         return None
 
-    def _bracket(self, path: SolutionPath) -> tuple[int, int]:
-        """Return the last known sound step (-1: the bare problem) and the first known wrong one."""
+    def _error_bracket(self, path: SolutionPath) -> tuple[int, int]:
+        """Return the last step known to be sound and the first step known to be wrong.
+
+        Both are indices of steps; -1 stands for the bare problem.
+        """
         low, high = -1, len(path.prefixes)
         for step, prefix in enumerate(path.prefixes):
             is_recovered = self._recovers.get(prefix)
@@ -108,18 +115,19 @@ class BisectEstimator(Estimator):
                 low = step
             elif is_recovered is False and step < high:
                 high = step
-        return (low, high) if low < high else (self._before(path, high), high)
+        return (low, high) if low < high else (self._last_sound(path, high), high)
 
-    def _before(self, path: SolutionPath, high: int) -> int:
-        """Return the last sound step before the first wrong one; -1 for the bare problem.
+    def _last_sound(self, path: SolutionPath, high: int) -> int:
+        """Return the last sound step before the wrong step `high`; -1 for the bare problem.
 
-        It resolves probes that contradict monotonicity.
+        It is needed if a later prefix recovers although the prefix of step `high` does not, which
+        contradicts the assumption of the search.
         """
         sound = [s for s in range(high) if self._recovers.get(path.prefixes[s])]
         return sound[-1] if sound else -1
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label by where each search has ended."""
+        """Label the steps of each solution from the result of its search."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
@@ -134,7 +142,7 @@ class BisectEstimator(Estimator):
         if path.outcome is Outcome.RIGHT:
             hard = [True] * path.num_steps
         elif path.outcome is Outcome.WRONG:
-            low, high = self._bracket(path)
+            low, high = self._error_bracket(path)
             steps = range(path.num_steps)
             hard = [True if t <= low else False if t >= high else None for t in steps]
         else:

@@ -20,25 +20,25 @@ from mclabel.labeling.estimators.paths import ProblemPaths
 GROWTH = 1.5
 """Growth factor of the evidence after which it is fitted again."""
 MAX_PROBLEMS = 2000
-"""Largest number of problems of an answer class, the latest, that are fitted."""
+"""Maximum number of problems of an answer class that a fit uses; the latest are used."""
 
 
 class Fitted(Knowledge, Protocol):
-    """Knowledge that was fitted."""
+    """Knowledge that was fitted to evidence."""
 
     @property
     def num_solutions(self) -> int:
-        """The number of solutions to which these parameters were fitted."""
+        """The number of solutions to which the knowledge was fitted; 0 before any fit."""
 
 
 E_co = TypeVar("E_co", covariant=True)
 
 
 class HoldsEvidence(Protocol[E_co]):
-    """A finished estimator, as the learner reads it."""
+    """A finished estimator whose evidence the learner reads."""
 
     def evidence(self) -> E_co:
-        """The evidence on which the estimator's labels rest."""
+        """Return the evidence on which the estimator's labels rest."""
 
 
 K = TypeVar("K", bound=Fitted)
@@ -49,7 +49,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
     """Fits knowledge to the evidence of finished problems; see `RunLearner`."""
 
     def __init__(self, knowledge: K, *, pilot: int) -> None:
-        """Begin a run.
+        """Initialise the learner of a run.
 
         Args:
             knowledge: initial knowledge.
@@ -66,7 +66,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     @abstractmethod
     def size(self, evidence: E) -> int:
-        """Return the number of a problem's solutions on which there is evidence."""
+        """Return the number of solutions in the evidence on a problem."""
 
     @abstractmethod
     def fitted(self, evidence: Mapping[str, Sequence[E]]) -> K:
@@ -99,6 +99,6 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
             self._knowledge, self._adopted = knowledge, knowledge.num_solutions
 
     def fit(self) -> None:
-        """Fit again, which takes seconds for thousands of solutions."""
+        """Fit the knowledge to the recorded evidence; thousands of solutions take seconds."""
         self._fitted_at = self._num_solutions
         self._knowledge = self.fitted({name: list(seen) for name, seen in self._evidence.items()})

@@ -1,19 +1,19 @@
-"""Estimators by counts, in an order known before: `fixed`, `first_error`, `outcome`.
+"""Estimators that roll out steps in a fixed order: `fixed`, `first_error` and `outcome`.
 
-Fixed K: the same number of rollouts from every prefix (Math-Shepherd, arXiv 2312.08935). The most
-expensive estimator and the reference for all others: every step gets an unbiased value with an
-exact interval. Departs from the paper in that identical prefixes of a problem's solutions share
-their rollouts, and the last step takes the solution's outcome instead of rollouts.
+`fixed` samples the same number of rollouts from every prefix (Math-Shepherd, arXiv 2312.08935). It
+is the most expensive estimator and the reference for all others, as every step gets an unbiased
+value with an exact interval. It departs from the paper in two points: identical prefixes of a
+problem's solutions share their rollouts, and the label of the last step is the solution's outcome.
 
-First error: in order of steps, up to the first that is judged wrong (SCAN, arXiv 2509.16548). A
-solution that ends right is taken for sound throughout and costs nothing. In one that ends wrong
-each step is rolled out a fixed number of times, the next only if this one recovered; the steps
-after the first wrong one are wrong by implication. The number of rollouts of a step that was
-reached does not depend on their outcomes, so its value and interval are those of `fixed`.
+`first_error` rolls out the steps of a solution in order, up to the first step that is judged wrong
+(SCAN, arXiv 2509.16548). It labels all steps of a right solution as right, without rollouts. In a
+wrong solution it rolls out each step a fixed number of times, and goes on to the next step only if
+the policy recovered. The steps after the first wrong step are labelled wrong by implication. The
+number of rollouts from a step does not depend on their outcomes, so values and intervals are
+computed as for `fixed`.
 
-Outcome: no rollouts; the last step takes the solution's outcome, the others get no label. For an
-outcome reward model, and the way in which solutions are sampled and graded where steps do not
-matter.
+`outcome` samples no rollouts. The label of the last step is the solution's outcome, and the other
+steps get no label. It serves outcome reward models, and jobs that only sample and grade solutions.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.settings import at_most
 from mclabel.core.stats.values import NOTHING, StepEstimate, estimate_fixed, first_error, recovers
 from mclabel.labeling.estimators.base import (
-    KEPT,
     MAX_ROLLOUTS,
+    TEXTS_IN_MEMORY,
     Estimator,
     EstimatorSettings,
     Judgement,
@@ -42,38 +42,40 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
-    chance_of,
     distinct_prefixes,
+    guess_probability,
 )
 
 
 class FixedEstimator(Estimator):
-    """Asks for `rollouts` from every prefix, all at once."""
+    """Asks for `rollouts` rollouts from every prefix, all at once."""
 
     class Settings(RolloutSettings):
-        """An unbiased value of every step from its own rollouts, with an exact interval."""
+        """Estimates an unbiased value of every step from its own rollouts, with an exact
+        interval.
+        """
 
-        root_rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(0, ge=0)
-        """Rollouts from the problem alone, besides its sampled solutions."""
+        root_rollouts: Annotated[int, at_most(MAX_ROLLOUTS, TEXTS_IN_MEMORY)] = Field(0, ge=0)
+        """Number of rollouts from the bare problem, in addition to its sampled solutions."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""
         self._paths, self._truncated = problem.paths, settings.truncated
-        self._chance = chance_of(problem.answer_class)
+        self._chance = guess_probability(problem.answer_class)
         self._pending = [
             prefix for prefix in distinct_prefixes(self._paths) for _ in range(settings.rollouts)
         ] + [ROOT] * settings.root_rollouts
 
     def wanted(self) -> list[int]:
-        """All rollouts at the first call, none after it."""
+        """Return all requests at the first call, and none at later calls."""
         pending, self._pending = self._pending, []
         return pending
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Do nothing: the number of rollouts does not depend on their outcomes."""
+        """Do nothing: the requests do not depend on the outcomes of rollouts."""
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label by the share of right rollouts."""
+        """Label each step by the share of right rollouts from its prefix."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
@@ -93,25 +95,25 @@ class FixedEstimator(Estimator):
 
 
 class OutcomeEstimator(Estimator):
-    """Asks for nothing."""
+    """Asks for no rollouts, and labels only last steps."""
 
     class Settings(EstimatorSettings):
-        """No rollouts: only the last step is labelled, by the answer."""
+        """Samples no rollouts, and labels only the last step, by the answer's verdict."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""
         self._paths = problem.paths
 
     def wanted(self) -> list[int]:
-        """No rollouts."""
+        """Return no requests."""
         return []
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Fail: no rollout was asked for."""
+        """Raise an error, since this estimator never asks for a rollout."""
         raise AssertionError("no rollout was asked for")
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label the last steps."""
+        """Label the last step of each solution by the solution's outcome."""
         return [self._judge(path) for path in self._paths]
 
     def _judge(self, path: SolutionPath) -> Judgement:
@@ -125,45 +127,54 @@ class OutcomeEstimator(Estimator):
 
 
 class FirstErrorEstimator(Estimator):
-    """Rolls each step of the wrong solutions out, until the first that never recovers."""
+    """Rolls out the steps of wrong solutions in order, up to the first that never recovers."""
 
     class Settings(RolloutSettings):
-        """First errors of wrong solutions, step by step; `rollouts` of every prefix reached."""
+        """Searches for the first error of wrong solutions step by step, with `rollouts` rollouts
+        from every step that the search reaches.
+        """
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""
         self._paths = problem.paths
         self._rollouts, self._truncated = settings.rollouts, settings.truncated
-        self._chance = chance_of(problem.answer_class)
+        self._chance = guess_probability(problem.answer_class)
         self._due: dict[int, int] = {}
         self._counts: dict[int, Counts] = defaultdict(Counts)
 
     def wanted(self) -> list[int]:
-        """All rollouts of each solution's next step, once."""
-        heads = {p for path in self._paths if (p := self._head(path)) is not None}
+        """Return all requests for the next step of each solution, each request only once."""
+        heads = {p for path in self._paths if (p := self._first_unproven(path)) is not None}
         fresh = sorted(prefix for prefix in heads if prefix not in self._due)
         self._due |= dict.fromkeys(fresh, self._rollouts)
         return [prefix for prefix in fresh for _ in range(self._rollouts)]
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Count its outcome."""
+        """Count the outcome of a rollout."""
         self._due[rollout.prefix] -= 1
         self._counts[rollout.prefix] = self._counts[rollout.prefix].plus(rollout.outcome)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label up to the first error by rollouts, after it by implication."""
+        """Label steps up to the first error by their rollouts, and later steps by implication."""
         return [self._judge(path, counts) for path in self._paths]
 
-    def _head(self, path: SolutionPath) -> int | None:
-        """The first prefix of a solution that is not known to recover, None if it has an end."""
+    def _first_unproven(self, path: SolutionPath) -> int | None:
+        """Return the first prefix of a solution that is not known to recover.
+
+        It is None if the solution is not wrong, or if all its prefixes recover.
+        """
         if path.outcome is not Outcome.WRONG:
             return None
         return next(
-            (p for p in path.prefixes if not (self._done(p) and self._recovers(self._counts[p]))),
+            (
+                p
+                for p in path.prefixes
+                if not (self._is_rolled_out(p) and self._recovers(self._counts[p]))
+            ),
             None,
         )
 
-    def _done(self, prefix: int) -> bool:
+    def _is_rolled_out(self, prefix: int) -> bool:
         return self._due.get(prefix) == 0
 
     def _recovers(self, counts: Counts) -> bool | None:

@@ -1,7 +1,8 @@
 """A problem and its rollouts as an estimator sees them: paths through a set of prefixes.
 
-A prefix has an index; the bare problem is prefix 0. An estimator sees no text and no token, only
-which solutions share which prefixes, how completions ended, and what they cost.
+A prefix has an index; the bare problem is prefix 0. An estimator receives neither text nor token
+ids. It receives which solutions share which prefixes, the outcomes of completions, and their
+numbers of tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from mclabel.data.options import listed_options
 ROOT = 0
 """Index of the bare problem among the prefixes."""
 USUAL_OPTIONS = 4
-"""Number of options of a problem that lists none although its gold is a letter."""
+"""Number of options assumed for a problem whose gold answer is a letter but that lists no
+options."""
 _BOOLEAN = {"yes", "no", "true", "false"}
 _CHOICE = re.compile(r"\(?[A-Ja-j]\)?")
 
@@ -29,40 +31,41 @@ class SolutionPath:
     """A solution as an estimator sees it."""
 
     prefixes: tuple[int, ...]
-    """`prefixes[t]` is the index of the prefix that ends with step t, for every step but the last:
-    after the last step nothing is left to roll out, and its label is the outcome. Solutions that
-    begin alike share prefix indices."""
+    """`prefixes[t]` is the index of the prefix that ends with step t, counted from 0. The last step
+    has no entry, since nothing is left to roll out after it and its label is the outcome.
+    Solutions that begin with the same steps share prefix indices."""
     outcome: Outcome
-    """The way that the solution itself ended."""
+    """Verdict on the solution's final answer, or the reason why there is none."""
     sampled: bool = True
-    """True if the policy sampled the solution under the rollouts' sampling parameters, and it was
-    not chosen by its outcome: then the outcome is a free rollout of each of its prefixes."""
+    """True if the policy sampled the solution under the rollouts' sampling parameters and the
+    solution was not selected by its outcome. Then its outcome counts as a rollout of each of its
+    prefixes, at no cost."""
     step_tokens: tuple[int, ...] = ()
-    """Number of tokens of each step; empty where they are unknown."""
+    """Number of tokens of each step; empty if the numbers are unknown."""
     step_keys: tuple[str, ...] = ()
     """Content of each step as a key: steps with the same content have equal keys
     (`mclabel.labeling.prefixes`)."""
     commitments: tuple[Outcome | None, ...] = ()
-    """For each step, how the answer is graded that it commits to, None where it states none; empty
-    where nobody looked."""
+    """For each step, the verdict on the answer that the step states; None for a step that states no
+    answer. Empty if the steps were not searched for answers."""
 
     @property
     def num_steps(self) -> int:
-        """Number of steps, the last one included."""
+        """Number of steps, including the last one."""
         return len(self.prefixes) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completer:
-    """A model that rolls out, as an estimator sees it."""
+    """A model that samples rollouts, as an estimator sees it."""
 
     name: str = AUTHOR
     cost: float = 1.0
-    """Cost of one of its tokens, relative to the cheapest completer's."""
+    """Cost of one token of this completer, relative to a token of the cheapest completer."""
 
     @property
     def is_author(self) -> bool:
-        """Return whether it is the model that wrote the solutions."""
+        """Return whether the completer is the model that wrote the solutions."""
         return self.name == AUTHOR
 
 
@@ -73,9 +76,10 @@ class ProblemPaths:
     paths: Sequence[SolutionPath]
     """One path per solution, in order."""
     answer_class: str = ""
-    """Kind of the problem's gold answer, by which luck differs: a result of `answer_class`."""
+    """Kind of the problem's gold answer, as `answer_class` returns it. Wrong reasoning reaches some
+    kinds of answers by luck more often than others."""
     completers: Sequence[Completer] = (Completer(),)
-    """The models that can roll out, by index."""
+    """Models that can sample rollouts, in the order of their indices."""
 
 
 class Probe(NamedTuple):
@@ -92,43 +96,43 @@ class RecordedRollout:
     """One rollout's outcome, as an estimator receives it."""
 
     prefix: int
-    """Index of the prefix it was rolled out from."""
+    """Index of the prefix from which the rollout was sampled."""
     outcome: Outcome
-    """The way that the completion ended."""
+    """Verdict on the rollout's final answer, or the reason why there is none."""
     num_tokens: int = 0
     """Number of sampled tokens."""
     path: tuple[int, ...] = ()
-    """Prefixes that the rollout went through after its own, in order. They are those of the table
-    where the estimator follows `known` ones, and every step's but the last where it follows
-    `all`."""
+    """Indices of the prefixes that the rollout reached after `prefix`, in order; the last step has
+    none. With `Estimator.follow` = `known` only prefixes that were already in the problem's table
+    are listed, with `all` every prefix is, and with `nothing` the tuple is empty."""
     step_keys: tuple[str, ...] = ()
-    """Content of each of its steps, as in `SolutionPath.step_keys`."""
+    """Content of each step of the rollout, as in `SolutionPath.step_keys`."""
     step_tokens: tuple[int, ...] = ()
-    """Number of tokens of each of its steps, where the estimator follows `all`."""
+    """Number of tokens of each step of the rollout, if `Estimator.follow` is `all`."""
     completer: int = 0
-    """Index of the completer that sampled it."""
+    """Index of the completer that sampled the rollout."""
     repairs: bool = False
-    """True if it goes back on a step of the prefix that it continues, so that where it ends right,
-    it shows nothing of the prefix."""
+    """True if the rollout revokes a step of its prefix. A right answer of such a rollout is no
+    evidence that the prefix is sound."""
     asked: bool = True
-    """True if the estimator asked for it; else it was on record before."""
+    """True if the estimator asked for the rollout, False if it had been recorded before."""
 
 
-def strongest(completers: Sequence[Completer]) -> int:
-    """Index of the strongest completer, as far as costs tell: the first of the most costly.
+def strongest_completer(completers: Sequence[Completer]) -> int:
+    """Return the index of the strongest completer, which is taken to be the most costly one.
 
-    The author is not it if another costs as much.
+    Among equally costly completers, the first that is not the author is returned.
     """
 
-    def order(number: int) -> tuple[float, bool]:
-        completer = completers[number]
+    def cost_key(index: int) -> tuple[float, bool]:
+        completer = completers[index]
         return completer.cost, not completer.is_author
 
-    return max(range(len(completers)), key=order)
+    return max(range(len(completers)), key=cost_key)
 
 
 def distinct_prefixes(paths: Sequence[SolutionPath]) -> list[int]:
-    """List the prefixes of these solutions, rising; the bare problem is not among them."""
+    """Return the prefixes of the solutions in rising order, without the bare problem."""
     return sorted({prefix for path in paths for prefix in path.prefixes})
 
 
@@ -137,7 +141,7 @@ UNKNOWN_STEP_TOKENS = 20
 
 
 def mean_tokens(paths: Sequence[SolutionPath]) -> float:
-    """Return the mean number of tokens of the solutions; 1 at least."""
+    """Return the mean number of tokens of the solutions; at least 1."""
     lengths = [
         sum(path.step_tokens) if path.step_tokens else UNKNOWN_STEP_TOKENS * path.num_steps
         for path in paths
@@ -155,13 +159,15 @@ def sibling_counts(paths: Sequence[SolutionPath]) -> Counts:
 
 
 def answer_class(problem: Problem) -> str:
-    """The kind of a problem's gold answer, by which it depends how often luck finds it.
+    """Return the kind of a problem's gold answer.
+
+    The probability that wrong reasoning reaches the answer by luck depends on this kind.
 
     Returns:
         `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number` or
-        `text`; behind it the chance that a guess is right, where there is one: `choice 0.25`.
+        `text`. If a guess is right with a known probability, this follows: `choice 0.25`.
     """
-    kind = _kind(problem.answer)
+    kind = _answer_kind(problem.answer)
     chance = problem.chance
     if chance is None:
         num_options = len(listed_options(problem.text)) or USUAL_OPTIONS
@@ -169,13 +175,17 @@ def answer_class(problem: Problem) -> str:
     return f"{kind} {chance:.3g}" if chance else kind
 
 
-def chance_of(answer_class: str) -> float:
-    """The chance that a guess is right, by a result of `answer_class`."""
+def guess_probability(answer_class: str) -> float:
+    """Return the probability that a guess is right; 0 if unknown.
+
+    Args:
+        answer_class: result of the function `answer_class`.
+    """
     _, _, chance = answer_class.partition(" ")
     return float(chance or 0)
 
 
-def _kind(answer: str) -> str:
+def _answer_kind(answer: str) -> str:
     plain = normalize(answer)
     if plain.casefold() in _BOOLEAN:
         return "boolean"

@@ -1,20 +1,21 @@
 """OmegaPRM's tree (arXiv 2406.06592): search for first errors inside rollouts of rollouts.
 
-States are prefixes; a state that was probed has MC(s), the share of its k rollouts that end right.
-Its wrong rollouts are candidates where 0 < MC(s) < 1. A search takes the candidate with the largest
-Q(s, r) + U(s), where
+A state s is a prefix. A probe of the state samples k rollouts, and MC(s) is the share of them that
+end right. If 0 < MC(s) < 1, the wrong rollouts from s are candidates for a search. A search takes
+the candidate (s, r), a state with one of its rollouts, that has the largest Q(s, r) + U(s):
 
     Q(s, r) = alpha ** (1 - MC(s)) * beta ** (len(r) / length)
-    U(s)    = c_puct * sqrt(sum of N over states) / (1 + N(s)),
+    U(s)    = c_puct * sqrt(sum of N over states) / (1 + N(s))
 
-counts a visit N(s), and finds the rollout's first error by binary search, each probe being a new
-state with k rollouts and, by its wrong ones, new candidates. A state that several rollouts go
-through is probed once.
+N(s) is the number of searches that began at s. The search finds the first error of the rollout r
+by binary search. Each of its probes makes a prefix of r a new state with k rollouts, and the wrong
+ones are new candidates. A state that several rollouts pass through is probed once.
 
-Departs from the paper in that a problem's given solutions are the bare problem's first rollouts
-and are searched before any others, whatever MC of the bare problem is, for it is them that are
-labelled; and that rollouts are cut at steps, not at token counts. Every probe has k rollouts
-whatever their outcomes, so values are unbiased and intervals exact.
+This implementation departs from the paper in two points. A problem's given solutions count as the
+first rollouts from the bare problem. They are searched before all others, whatever MC of the bare
+problem is, because they are the solutions to label. And rollouts are split at steps instead of
+token counts. Every probe has k rollouts whatever their outcomes, so values are unbiased and
+intervals exact.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from mclabel.labeling.estimators.paths import (
 )
 
 ALPHA, BETA, LENGTH, C_PUCT = 0.5, 0.9, 500, 0.125
-"""The paper's, `LENGTH` in tokens."""
+"""Constants of the paper: alpha, beta, length (in tokens) and c_puct of the formulas above."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ class Candidate:
     """A wrong rollout that a search can start from."""
 
     state: int
-    """Prefix it was rolled out from."""
+    """Index of the prefix from which the rollout was sampled."""
     path: tuple[int, ...]
-    """Prefixes that it went through after that."""
+    """Indices of the prefixes that the rollout reached after `state`, in order."""
     num_tokens: int
     given: bool
-    """It is one of the problem's solutions."""
+    """True if the rollout is one of the problem's given solutions."""
 
 
 @dataclass
@@ -70,15 +71,19 @@ class State:
 
 
 class TreeEstimator(Estimator):
-    """One search of a problem at a time; problems side by side keep the engine full."""
+    """Runs the searches of a problem one after another.
+
+    The engine stays busy because many problems are searched concurrently.
+    """
 
     class Settings(RolloutSettings):
-        """OmegaPRM's tree of rollouts; `rollouts` of every probed prefix."""
+        """Builds OmegaPRM's tree of rollouts, with `rollouts` rollouts from every probed prefix."""
 
         searches: Annotated[int, at_most(10_000, "each adds rollouts that are held in memory")] = (
             Field(16, ge=0)
         )
-        """Maximum number of tree searches for a problem, besides one per wrong solution."""
+        """Maximum number of tree searches for a problem. Each wrong solution is searched in any
+        case, and counts towards this number."""
 
     follow: ClassVar[Follow] = "all"
     replayable: ClassVar[bool] = False
@@ -94,53 +99,55 @@ class TreeEstimator(Estimator):
             for path in dict.fromkeys(p for p in paths if p.outcome is Outcome.WRONG)
         ]
         self._found: dict[tuple[int, ...], int] = {}
-        """First error of each searched rollout of the bare problem, by its prefixes."""
+        """Index of the first wrong step of each searched rollout from the bare problem, by the
+        rollout's prefixes."""
         self._search: Candidate | None = None
         self._low, self._high = -1, 0
 
     def score(self, candidate: Candidate) -> float:
-        """Q + U of the paper."""
-        mc = self._mc(candidate.state) or 0.0
+        """Return Q(s, r) + U(s) of a candidate; see the formulas of the module."""
+        mc = self._value_of_prefix(candidate.state) or 0.0
         quality = ALPHA ** (1 - mc) * BETA ** (candidate.num_tokens / LENGTH)
         visits = sum(state.visits for state in self.states.values())
         explored = 1 + self.states[candidate.state].visits
         return float(quality + C_PUCT * visits**0.5 / explored)
 
     def wanted(self) -> list[int]:
-        """All rollouts of the next probe, once those of the last one are recorded."""
+        """Return all requests of the next probe, once the rollouts of the last are recorded."""
         if any(state.num_due for state in self.states.values()):
             return []
-        while self._search is not None or self._select():
-            probe = self._probe()
+        while self._search is not None or self._begin_next_search():
+            probe = self._next_probe()
             if probe is not None:
                 self.states[probe] = State(num_due=self._rollouts)
                 return [probe] * self._rollouts
         return []
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Count its outcome; a wrong one becomes a candidate to be searched."""
+        """Count the outcome of a rollout; a wrong rollout becomes a candidate for a search."""
         state = self.states[rollout.prefix]
         state.num_due -= 1
         state.counts = state.counts.plus(rollout.outcome, rollout.num_tokens)
         if rollout.outcome is Outcome.WRONG and rollout.path:
-            # Sorted in where they are chosen from, so that the order of arrival does not matter.
+            # `_begin_next_search` breaks ties by path, so that the order of arrival does not
+            # matter.
             self.candidates.append(
                 Candidate(rollout.prefix, rollout.path, rollout.num_tokens, given=False)
             )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label by what the searches of the given solutions have found."""
+        """Label the given solutions by the first errors that their searches located."""
         return [self._judge(path, counts) for path in self._paths]
 
-    def _mc(self, prefix: int) -> float | None:
+    def _value_of_prefix(self, prefix: int) -> float | None:
         state = self.states.get(prefix)
         return None if state is None else value(state.counts, truncated=self._truncated)
 
-    def _select(self) -> bool:
-        """Begin the next search; False when there is nothing left or allowed."""
+    def _begin_next_search(self) -> bool:
+        """Begin the next search; return False if no candidate or no search is left."""
         given = [c for c in self.candidates if c.given]
         pool = given or (
-            [c for c in self.candidates if 0 < (self._mc(c.state) or 0.0) < 1]
+            [c for c in self.candidates if 0 < (self._value_of_prefix(c.state) or 0.0) < 1]
             if self._searches_left > 0
             else []
         )
@@ -153,17 +160,17 @@ class TreeEstimator(Estimator):
         self._search, self._low, self._high = best, -1, len(best.path)
         return True
 
-    def _probe(self) -> int | None:
-        """The prefix to probe next in the search under way; None ends the search."""
+    def _next_probe(self) -> int | None:
+        """Return the prefix to probe next in the current search; None if the search has ended."""
         assert self._search is not None
         while self._high - self._low > 1:
             middle = (self._low + self._high) // 2
             prefix = self._search.path[middle]
             if prefix not in self.states:
                 return prefix
-            if self._mc(prefix):
+            if self._value_of_prefix(prefix):
                 self._low = middle
-            else:  # nothing of it was right, or nothing could be graded: look to its left
+            else:  # no rollout was right, or none could be graded: search to the left
                 self._high = middle
         if self._search.state == ROOT:
             self._found[self._search.path] = self._high
@@ -176,13 +183,15 @@ class TreeEstimator(Estimator):
         if path.outcome is Outcome.RIGHT:
             hard = [True] * path.num_steps
         elif path.outcome is Outcome.WRONG and error is not None:
-            # A probe without a verdict proves nothing of its step, nor of later ones: they are
-            # wrong from the next on that never recovers.
-            lost = (t for t, prefix in enumerate(path.prefixes) if self._mc(prefix) == 0)
+            # A probe without a verdict proves nothing about its step or the steps after it. Steps
+            # are labelled wrong from the next step whose probe never recovered.
+            lost = (
+                t for t, prefix in enumerate(path.prefixes) if self._value_of_prefix(prefix) == 0
+            )
             wrong = next((t for t in lost if t >= error), len(path.prefixes))
             hard = [t < error or (False if t >= wrong else None) for t in range(path.num_steps)]
             for t, prefix in enumerate(path.prefixes):
-                if prefix in self.states and not self._graded(prefix):
+                if prefix in self.states and not self._has_trials(prefix):
                     hard[t] = None
         else:
             hard = [None] * path.num_steps
@@ -202,5 +211,5 @@ class TreeEstimator(Estimator):
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )
 
-    def _graded(self, prefix: int) -> bool:
+    def _has_trials(self, prefix: int) -> bool:
         return num_trials(self.states[prefix].counts, truncated=self._truncated) > 0

@@ -1,4 +1,4 @@
-"""Encoded solutions as padded tensors, many batches at a time."""
+"""Batches of encoded solutions as padded tensors or token trees, computed in parallel."""
 
 from __future__ import annotations
 
@@ -16,38 +16,39 @@ from transformers import PreTrainedModel
 
 from mclabel.prm.examples.encode import EncodedSolution
 
-# Solutions that begin alike, computed together: every common beginning once.
+# Token trees: shared prefixes of solutions are computed only once.
 #
-# Samples of one problem share its prompt and often their first steps. As a tree of tokens, each
-# attending to its ancestors alone, they cost a transformer as many tokens as the tree has nodes,
-# and give what they would give one by one (tree attention, arXiv 2305.09781).
+# Solutions of one problem share its prompt and often their first steps. They are merged into a tree
+# of tokens in which each token attends only to its ancestors. A transformer then computes each node
+# once, with the same results as for separate solutions (tree attention, arXiv 2305.09781).
 
 MAX_NODES = 512
-"""Maximum number of nodes of a tree, whose attention is quadratic."""
+"""Maximum number of nodes of a tree, because the cost of attention grows quadratically."""
 MIN_SAVING = 0.4
-"""Share of the tokens that a tree must save to be worth its attention."""
+"""Minimum fraction of the tokens that a tree must save. Otherwise its attention costs more than it
+saves."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenTree:
-    """The distinct beginnings of a batch of solutions, one node a token."""
+    """A prefix tree of a batch of solutions. Each node is one token."""
 
     ids: Tensor
-    """[nodes]"""
+    """Token id of each node [nodes]."""
     depth: Tensor
-    """[nodes]: position of the token in its solutions."""
+    """Position of each node's token in its solutions, from 0 [nodes]."""
     sees: Tensor
-    """[nodes, nodes], bool: itself and its ancestors."""
+    """Attention mask [nodes, nodes], bool: a node attends to itself and its ancestors."""
     nodes: Tensor
-    """[batch, seq]: the node of every token; 0 at padding."""
+    """Node index of every token of every solution [batch, seq]; 0 at padding."""
 
     def to(self, device: torch.device) -> TokenTree:
-        """The same on another device."""
+        """Return a copy on another device."""
         return TokenTree(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 
 
 def make_tree(solutions: Sequence[EncodedSolution]) -> TokenTree:
-    """The tree of solutions, which must be sorted by their ids."""
+    """Build the token tree of solutions, which must be sorted by their token ids."""
     width = max(len(s.ids) for s in solutions)
     ids: list[int] = []
     parents: list[int] = []
@@ -55,7 +56,7 @@ def make_tree(solutions: Sequence[EncodedSolution]) -> TokenTree:
     path: list[int] = []
     before: tuple[int, ...] = ()
     for row, solution in enumerate(solutions):
-        path = path[: _common(before, solution.ids)]
+        path = path[: _common_prefix_length(before, solution.ids)]
         for token in solution.ids[len(path) :]:
             parents.append(path[-1] if path else -1)
             path.append(len(ids))
@@ -80,15 +81,17 @@ def make_tree(solutions: Sequence[EncodedSolution]) -> TokenTree:
 def tree_groups(
     solutions: Sequence[EncodedSolution],
 ) -> Iterator[tuple[list[EncodedSolution], bool]]:
-    """Groups of solutions, and whether a tree of each is worth it.
+    """Yield groups of solutions, and whether a token tree saves enough for the group.
 
     Args:
-        solutions: sorted by their ids.
+        solutions: solutions sorted by their token ids.
     """
     group: list[EncodedSolution] = []
     nodes = tokens = 0
     for solution in solutions:
-        fresh = len(solution.ids) - (_common(group[-1].ids, solution.ids) if group else 0)
+        fresh = len(solution.ids) - (
+            _common_prefix_length(group[-1].ids, solution.ids) if group else 0
+        )
         if group and nodes + fresh > MAX_NODES:
             yield group, nodes <= (1 - MIN_SAVING) * tokens
             group, nodes, tokens, fresh = [], 0, 0, len(solution.ids)
@@ -98,8 +101,8 @@ def tree_groups(
         yield group, nodes <= (1 - MIN_SAVING) * tokens
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the common beginning."""
+def _common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return the length of the longest common prefix."""
     for place, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return place
@@ -107,8 +110,9 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 PADDING = -1
-"""Position of a step that is not there."""
+"""Value that pads step positions of solutions with fewer steps than others of their batch."""
 BATCH_TOKENS = 16_384
+"""Maximum number of tokens in a batch, including padding. A longer solution gets its own batch."""
 
 T = TypeVar("T")
 
@@ -118,27 +122,29 @@ class StepBatch:
     """Solutions of different lengths, padded on the right."""
 
     ids: Tensor
-    """[batch, seq]"""
+    """Token ids [batch, seq]."""
     mask: Tensor
-    """[batch, seq], 1 for tokens, 0 for padding."""
+    """Attention mask [batch, seq]: 1 for tokens, 0 for padding."""
     num_prompt: Tensor
-    """[batch]"""
+    """Number of prompt tokens of each solution [batch]."""
     positions: Tensor
-    """[batch, steps], `PADDING` where a solution has fewer steps."""
+    """Token index at which each step is scored [batch, steps]; `PADDING` if a solution has fewer
+    steps."""
     tree: TokenTree | None = None
-    """Tree that the network computes instead if solutions begin alike."""
+    """Token tree that the network computes instead of the padded rows; None to compute the rows."""
 
     def to(self, device: torch.device) -> StepBatch:
-        """The same on another device."""
+        """Return a copy on another device."""
         there = {name: part.to(device) for name, part in vars(self).items() if part is not None}
         return StepBatch(**there)
 
     def run(self, network: Callable[..., T], output: Callable[[T], Tensor]) -> Tensor:
-        """Return what a network gives for every token [batch, seq, width].
+        """Run a network and return its output for every token [batch, seq, width].
 
         Args:
-            network: a transformer, called by keyword arguments.
-            output: takes [1 or batch, tokens, width] out of what it returns.
+            network: a transformer, called with keyword arguments.
+            output: function that extracts a tensor [1 or batch, tokens, width] from the network's
+                return value.
         """
         if self.tree is None:
             return output(network(input_ids=self.ids, attention_mask=self.mask, use_cache=False))
@@ -155,11 +161,11 @@ class StepBatch:
 
 
 def make_batch(solutions: Sequence[EncodedSolution], *, as_tree: bool = False) -> StepBatch:
-    """Pad solutions to one length.
+    """Pad solutions to the same length and return them as a batch.
 
     Args:
-        solutions: sorted by their ids, if `as_tree`.
-        as_tree: compute common beginnings once.
+        solutions: encoded solutions; they must be sorted by their token ids if `as_tree` is true.
+        as_tree: true to add a token tree, so that shared prefixes are computed once.
     """
     width = max(len(s.ids) for s in solutions)
     most = max(len(s.positions) for s in solutions)
@@ -182,22 +188,23 @@ def map_solutions(
     threads: int | None,
     on_progress: Callable[[int, int], None],
 ) -> list[T]:
-    """Return what `compute` gives for each solution, without gradients; equal ones are computed
-    once.
+    """Run `compute` on batches of solutions without gradients, and return one result per solution.
+
+    Equal solutions are computed once.
 
     Args:
-        encoded: in any order.
-        compute: one result per solution of a batch.
-        network: that it runs.
-        threads: on a CPU; None for one a core.
-        on_progress: called with distinct solutions done and in all.
+        encoded: encoded solutions, in any order.
+        compute: function that returns one result per solution of a batch.
+        network: network that `compute` runs.
+        threads: number of threads on a CPU; None uses one thread per core.
+        on_progress: called with the number of finished and of all distinct solutions.
     """
     distinct = sorted(set(encoded), key=lambda e: e.ids)
     by_solution: dict[EncodedSolution, T] = {}
 
     def run(group: tuple[list[EncodedSolution], bool]) -> Sequence[T]:
         batch = make_batch(group[0], as_tree=group[1])
-        with torch.no_grad():  # what is split over workers cannot be in inference mode
+        with torch.no_grad():  # sharded models do not support inference mode
             return compute(batch.to(network.device), group[0])
 
     groups = _batches(distinct, trees=takes_masks(network))
@@ -210,29 +217,29 @@ def map_solutions(
 
 @contextmanager
 def side_by_side(network: PreTrainedModel, threads: int | None) -> Iterator[Callable[..., Any]]:
-    """A `map` that runs a network on several batches at a time, in their order.
+    """Yield a function like `map` that runs a network on several batches in parallel.
 
-    On a CPU, batches run side by side in threads of one core each, which share cores with other
-    programs better than one batch in several threads does.
+    Results are in the order of the batches. On a CPU, each batch runs in a thread with one core.
+    This shares cores with other programs better than several threads per batch.
     """
     before, workers = torch.get_num_threads(), num_workers(network, threads)
     if network.device.type == "cpu":
         torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            # One after the other in this thread, whose device is the worker's.
+            # With one worker, batches run in this thread, whose current device is set correctly.
             yield map if workers == 1 else pool.map
     finally:
         torch.set_num_threads(before)
 
 
 def num_workers(network: PreTrainedModel, threads: int | None) -> int:
-    """Number of batches that run side by side."""
+    """Return the number of batches that run in parallel."""
     return 1 if network.device.type != "cpu" else threads or os.cpu_count() or 1
 
 
 def takes_masks(network: PreTrainedModel) -> bool:
-    """Return whether a mask of any shape reaches the attention of all layers."""
+    """Return whether all attention layers of a network accept an arbitrary attention mask."""
     config = network.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     windowed = getattr(config, "sliding_window", None) and getattr(
@@ -248,7 +255,7 @@ def takes_masks(network: PreTrainedModel) -> bool:
 def _batches(
     distinct: Sequence[EncodedSolution], *, trees: bool
 ) -> list[tuple[list[EncodedSolution], bool]]:
-    """Batches of bounded size, and whether each is computed as a tree."""
+    """Return batches of bounded size, and for each whether it is computed as a token tree."""
     groups = list(tree_groups(distinct)) if trees else [(list(distinct), False)]
     rest = [solution for group, is_tree in groups if not is_tree for solution in group]
     rest.sort(key=lambda solution: len(solution.ids))

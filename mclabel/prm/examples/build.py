@@ -1,4 +1,4 @@
-"""Labelled solutions as training examples: encoded, with a target for every step that has one."""
+"""Make training examples from labelled solutions: encode them and derive the steps' targets."""
 
 from __future__ import annotations
 
@@ -28,49 +28,54 @@ _RIGHT = {
 
 
 class ExampleSettings(Settings):
-    """Which labelled solutions are trained on, and what is learned from them."""
+    """Settings that select the labelled solutions to train on, and their targets and weights."""
 
     target: Annotated[str, Named("targets")] = "hard"
-    """Target of each step: `hard`, `soft` (the value), `posterior`, `advantage`, `neutral`,
-    `states`, `outcome`, `outcome_steps`, `exact` or `module:function` (docs/training.md)."""
+    """Target of each step: `hard`, `soft` (the estimated value), `posterior`, `advantage`,
+    `neutral`, `states`, `outcome`, `outcome_steps`, `exact` or `module:function`
+    (docs/training.md)."""
     weights: Annotated[str, Named("weights")] = "equal"
-    """Weight of each step in the loss: `equal`, `rollouts` (their number), `interval` (1 minus
-    its width) or `module:function`."""
+    """Weight of each step in the loss: `equal`, `rollouts` (proportional to the number of
+    rollouts), `interval` (1 minus the width of the label's interval) or `module:function`."""
     too_long: Literal["drop", "cut"] = "drop"
-    """`drop` leaves out a solution longer than `max_tokens`, `cut` keeps the steps that fit."""
+    """Treatment of solutions longer than `max_tokens`: `drop` leaves the solution out, `cut` keeps
+    the first steps that fit."""
     limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
     """Maximum number of solutions to train on, in the order of the labels."""
     validation: float = Field(0.1, ge=0, lt=1)
     """Fraction of the problems held out for validation."""
     evaluation: Annotated[list[str], OPERATIONAL] = Field([])
-    """Runs of `mclabel label`, or files with a column `problem`, whose problems are left out."""
+    """Evaluation sets: output folders of `mclabel label`, or files with a column `problem`. Their
+    problems are excluded from training."""
 
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first unusable solution or row, instead of leaving it out."""
+    """True to stop at the first unusable solution or row instead of leaving it out."""
 
 
 @dataclass(kw_only=True)
 class Examples:
-    """The examples of a run, split by problem."""
+    """The examples of a training run, split by problem into training and validation sets."""
 
     train: PackedExamples = field(default_factory=PackedExamples)
+    """Training examples."""
     validation: PackedExamples = field(default_factory=PackedExamples)
+    """Validation examples."""
     num_unlabeled: int = 0
-    """Solutions without any target."""
+    """Number of solutions left out because no step has a target."""
     num_not_kept: int = 0
-    """Solutions that a consensus of judges does not keep."""
+    """Number of solutions left out because a consensus of judges does not keep them."""
     num_leaked: int = 0
-    """Solutions of problems that are in an evaluation set."""
+    """Number of solutions left out because their problems are in an evaluation set."""
     num_too_long: int = 0
-    """Solutions left out because they are too long."""
+    """Number of solutions left out because they are too long."""
     num_cut: int = 0
-    """Solutions of which only the first steps are kept."""
+    """Number of solutions of which only the first steps are kept."""
     num_refused: int = 0
-    """Solutions that cannot be encoded."""
+    """Number of solutions left out because they cannot be encoded."""
     first_refused: str | None = None
-    """Why the first of them, or of those that are too long, cannot."""
+    """Message on the first solution that is too long or cannot be encoded; None if none is."""
     num_unread: int = 0
-    """Rows of evaluation sets without a problem."""
+    """Number of rows of evaluation sets without a problem."""
 
 
 def make_examples(
@@ -82,12 +87,12 @@ def make_examples(
 
     Args:
         rows: labelled solutions.
-        encoder: encoder of the scorer that is to be trained.
-        settings: which of them are trained on, and what is learned.
+        encoder: encoder of the scorer to be trained.
+        settings: settings that select solutions, targets and weights.
 
     Raises:
-        DataError: no example is left to train on, or an evaluation set cannot be read; if strict, a
-            solution or a row of an evaluation set cannot be used.
+        DataError: no example is left to train on, or an evaluation set cannot be read. With
+            `settings.strict`, also if a solution or a row of an evaluation set cannot be used.
     """
     examples = Examples()
 
@@ -135,11 +140,11 @@ def make_examples(
             )
         )
     if not examples.train:
-        raise DataError(_nothing_left(examples, settings.target))
+        raise DataError(_no_examples_message(examples, settings.target))
     return examples
 
 
-def _nothing_left(examples: Examples, target: str) -> str:
+def _no_examples_message(examples: Examples, target: str) -> str:
     left_out = examples.num_refused + examples.num_too_long
     why = (
         f", {left_out} are refused, the first because {examples.first_refused}" if left_out else ""
@@ -156,7 +161,14 @@ def _nothing_left(examples: Examples, target: str) -> str:
 
 
 def is_held_out(problem_text: str, share: float) -> bool:
-    """Return whether a problem is kept for validation; equal texts always go together."""
+    """Return whether a problem is held out for validation.
+
+    The decision depends only on a hash of the problem's text, without case and whitespace.
+
+    Args:
+        problem_text: text of the problem.
+        share: fraction of all problems to hold out, in [0, 1).
+    """
     normalized = " ".join(problem_text.split()).casefold()
     digest = hashlib.sha256(b"validation:" + normalized.encode()).digest()
     return int.from_bytes(digest[:4]) < share * 2**32

@@ -1,9 +1,9 @@
-"""Solutions as a scorer reads them, and millions of them in memory: token ids, and one position a
-step where its score stands.
+"""Encoding of solutions for a scorer, and compact storage of millions of encoded examples.
 
-The prompt and the steps are joined by ids, never as strings: the same text cut elsewhere gives
-other tokens, and a PRM scored so is another PRM. A step token, where there is one, follows every
-step; without one, the score stands at the step's own last token.
+An encoded solution consists of token ids and, for each step, the position at which it is scored.
+Prompt and steps are joined as token ids, never as strings: tokenising a joined text may merge
+tokens across the boundary, and a PRM would give other scores. If the scorer has a step token, it
+follows every step. Otherwise a step is scored at its own last token.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from mclabel.engines.text import PolicyText
 
 
 class TextSettings(Settings):
-    """The way that problems and solutions become a scorer's tokens."""
+    """Settings that define how problems and solutions are converted to a scorer's tokens."""
 
     template: str | None = None
-    """Prompt template with {problem}; null uses the base's chat template."""
+    """Prompt template that contains {problem}; null uses the base's chat template."""
     system: str | None = None
-    """System message in the chat template."""
+    """System message in the chat template; null omits it."""
     step_token: str | None = Field(None, min_length=1)
-    """Token after every step, at which head=token scores it; null takes one that the tokenizer
-    reserves."""
+    """Token inserted after every step, at which head=token scores the step. null takes the step
+    token that the tokenizer reserves."""
     add_step_token: bool = False
-    """Add a missing `step_token` to the vocabulary."""
+    """True to add `step_token` to the vocabulary if the tokenizer lacks it."""
     max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
-    """Maximum tokens of prompt and solution; null takes the base's limit."""
+    """Maximum number of tokens of prompt and solution together; null takes the base's limit."""
 
     @rule
     def _a_template_holds_the_problem(self) -> str | None:
@@ -54,29 +54,31 @@ def template_fault(template: str | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedSolution:
-    """Token ids of a prompt and a solution, and where its steps are scored."""
+    """Token ids of a prompt and a solution, and the positions at which the steps are scored."""
 
     ids: tuple[int, ...]
+    """Token ids of the prompt, then of the solution, including step tokens."""
     num_prompt: int
-    """Leading ids that belong to the prompt."""
+    """Number of leading ids that belong to the prompt."""
     positions: tuple[int, ...]
-    """One per step, rising: the index in `ids` of its step token, or of its last token."""
+    """For each step, the index in `ids` of its step token or, without step tokens, of its last
+    token. The indices increase."""
 
 
 class TooLongError(DataError):
-    """A solution with more tokens than the scorer takes."""
+    """The error for a solution with more tokens than the scorer accepts."""
 
 
 class StepEncoder:
     """Encodes solutions for one scorer."""
 
     def __init__(self, text: PolicyText, *, step_id: int | None, max_tokens: int) -> None:
-        """Encode for a scorer.
+        """Create the encoder of a scorer.
 
         Args:
-            text: renders prompts and tokenises, as the scorer's base model does.
-            step_id: id of the step token; None scores at each step's last token.
-            max_tokens: maximum number of tokens of an encoded solution; a longer one is an error.
+            text: tokenizer and prompt template of the scorer's base model.
+            step_id: id of the step token; None scores a step at its own last token.
+            max_tokens: maximum number of tokens of an encoded solution, including the prompt.
         """
         self._text, self._step_id, self._max_tokens = text, step_id, max_tokens
         self.prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems
@@ -85,20 +87,20 @@ class StepEncoder:
     def labeled(self, row: LabeledSolution, *, cut: bool = False) -> EncodedSolution:
         """Encode a solution of a labels shard.
 
-        Its own ids are used if they mean the same text to this tokenizer, as they do when policy
-        and scorer share one; otherwise the text is tokenised anew, in one piece.
+        The policy's token ids are used if this tokenizer decodes them to the same text, as it does
+        if policy and scorer share a tokenizer. Otherwise the whole text is tokenised again.
 
         Args:
-            row: the solution.
-            cut: leave out the steps from the one on that ends beyond `max_tokens`.
+            row: the labelled solution.
+            cut: true to drop the first step that ends beyond `max_tokens`, and all later steps.
 
         Raises:
-            TooLongError: too long, or with `cut` its first step already is.
-            DataError: no steps, or a text that the tokenizer does not give back.
+            TooLongError: the solution is too long or, with `cut`, its first step is.
+            DataError: the solution has no steps, or the tokenizer does not reproduce its text.
         """
         solution, place = row.solution, f"solution {row.solution.id}"
         self._check_chars(row.problem.text, place)
-        if solution.ids and self._decodes(solution.ids, solution.steps):
+        if solution.ids and self._decodes_stepwise(solution.ids, solution.steps):
             return self._join(row.problem.text, solution.ids, solution.steps, place, cut=cut)
         return self.text(row.problem.text, [step.text for step in solution.steps], place, cut=cut)
 
@@ -110,18 +112,19 @@ class StepEncoder:
         *,
         cut: bool = False,
     ) -> EncodedSolution:
-        """Encode a solution given as text, one step a line, or as the texts of its steps.
+        """Encode a solution given as one text with a step per line, or as the texts of its steps.
 
         Args:
             problem: text of the problem.
-            solution: the steps join to the solution as they are: keep their line ends.
-            place: names the solution in errors.
-            cut: leave out the steps from the one on that ends beyond `max_tokens`.
+            solution: one text, or one text per step. Step texts are concatenated as they are, so
+                they must include their line ends.
+            place: description of the solution for error messages.
+            cut: true to drop the first step that ends beyond `max_tokens`, and all later steps.
 
         Raises:
-            TooLongError: too long, or with `cut` its first step already is.
-            DataError: no steps, a text that the tokenizer does not give back, or two steps that
-                end within one token.
+            TooLongError: the solution is too long or, with `cut`, its first step is.
+            DataError: the solution has no steps, the tokenizer does not reproduce its text, or two
+                steps end within the same token.
         """
         text = solution if isinstance(solution, str) else "".join(solution)
         self._check_chars(problem, place)
@@ -145,10 +148,10 @@ class StepEncoder:
         return self._join(problem, ids, steps, place, cut=cut)
 
     def decodes(self, ids: Sequence[int], text: str) -> bool:
-        """Return whether ids mean a text to the scorer's tokenizer."""
+        """Return whether the scorer's tokenizer decodes ids to a given text."""
         return self._text.decode(ids) == text
 
-    def _decodes(self, ids: Sequence[int], steps: Sequence[Step]) -> bool:
+    def _decodes_stepwise(self, ids: Sequence[int], steps: Sequence[Step]) -> bool:
         start = 0
         for step in steps:
             if not self.decodes(ids[start : step.end], step.text):
@@ -174,17 +177,21 @@ class StepEncoder:
         before: int,
         cut: bool = False,
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids of steps with a step token after each, where there is one, and their positions.
+        """Join the token ids of steps, adding the scorer's step token, if any, after each.
 
         Args:
-            steps: token ids of each.
-            place: names the solution in errors.
-            before: number of tokens that come before, the prompt's among them.
-            cut: leave out the steps from the one on that ends beyond `max_tokens`.
+            steps: token ids of each step.
+            place: description of the solution for error messages.
+            before: number of tokens before the first of these steps, including the prompt.
+            cut: true to drop the first step that ends beyond `max_tokens`, and all later steps.
+
+        Returns:
+            The joined ids, and for each step the index at which it is scored, counted from the
+            start of the prompt.
 
         Raises:
-            TooLongError: too long with what comes before, or with `cut` the first step already is.
-            DataError: no steps, or a step token in one of them.
+            TooLongError: all tokens together are too many or, with `cut`, those of the first step.
+            DataError: there are no steps, or a step contains the step token.
         """
         if not steps:
             raise DataError(f"{place}: has no steps to score")
@@ -200,15 +207,15 @@ class StepEncoder:
             positions.append(num_tokens - 1)
         if (num_tokens := before + len(joined)) > self._max_tokens:
             raise TooLongError(
-                f"{place}: {num_tokens} tokens, more than max_tokens={self._max_tokens}"
+                f"{place}: has {num_tokens} tokens, more than max_tokens={self._max_tokens}"
             )
         return tuple(joined), tuple(positions)
 
     def _check_chars(self, text: str, place: str) -> None:
-        """Refuse a text by its length, before it is tokenised, which alone would take long."""
+        """Refuse a text that is far too long, because tokenising it would take a long time."""
         if len(text) > self._most_chars:
             raise TooLongError(
-                f"{place}: a text of {len(text):,} characters, more than could ever be "
+                f"{place}: has a text of {len(text):,} characters, which is too long for "
                 f"max_tokens={self._max_tokens}"
             )
 
@@ -225,18 +232,20 @@ class Example:
 
     problem_id: str
     encoded: EncodedSolution
+    """Token ids of the solution, and the positions of its steps."""
     targets: tuple[float | None, ...]
-    """One per step, in [0, 1]; None where there is no label."""
+    """Target of each step, in [0, 1]; None if the step has no label."""
     weights: tuple[float, ...]
-    """One per step, >= 0."""
+    """Weight of each step in the loss, >= 0."""
     right: bool | None
-    """True if the solution"""
+    """True if the solution's answer is right; None if it is not graded."""
 
 
 class PackedExamples(Sequence[Example]):
-    """Examples in flat arrays: a million of a thousand tokens take 4 GB.
+    """A sequence of examples that is stored in flat arrays.
 
-    As objects they would take ten times that.
+    A million examples of 1,000 tokens take 4 GB of memory. As Python objects they would take ten
+    times as much.
     """
 
     def __init__(self, examples: Iterable[Example] = ()) -> None:
@@ -293,5 +302,5 @@ class PackedExamples(Sequence[Example]):
 
     @property
     def lengths(self) -> list[int]:
-        """Number of tokens of each."""
+        """Return the number of tokens of each example, including the prompt."""
         return [b - a for a, b in zip(self._id_ends[:-1], self._id_ends[1:], strict=True)]

@@ -1,7 +1,7 @@
 """Targets and weights of the steps of labelled solutions, from which a scorer learns.
 
-Shards store counts and verdicts; every view of them that a scorer can be trained on is derived
-here, when it is read. A target is None for a step without a label.
+Label shards store counts and verdicts. This module derives targets from them when labels are read
+for training. A target is None for a step without a label.
 """
 
 from __future__ import annotations
@@ -10,39 +10,43 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from mclabel.core.boundary import Boundary, miscounted
+from mclabel.core.boundary import Boundary, check_item_count
 from mclabel.core.components import find_component
 from mclabel.core.errors import DataError
-from mclabel.core.records import Chance, LabeledSolution, Many, Outcome, StepLabel
+from mclabel.core.records import Chance, LabeledSolution, Outcome, StepLabel, TupleOf
 from mclabel.core.stats.values import advantages
 from mclabel.domains.registry import carries_truth, true_first_error
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_SOUND = 0.5
-"""Share of the value of the problem alone above which a step is sound among three classes."""
+"""Threshold of sound steps with three classes, as a fraction of the value before the first step."""
 
 Targets = tuple[float | None, ...]
-"""One per step, in [0, 1]; None where there is no label."""
+"""Target of each step, in [0, 1]; None for a step without a label."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A view of the labels of a solution."""
+    """A way to derive training targets from the labels of a solution."""
 
     derive: Callable[[LabeledSolution], Targets]
-    """Gives the target of every step."""
+    """Function that returns the target of every step."""
     is_outcome: bool = False
-    """It holds nothing but the outcome: what learns it is an outcome reward model (ORM)."""
+    """True if the targets contain only the solution's outcome. A model trained on them is an
+    outcome reward model (ORM)."""
     has_neutral: bool = False
-    """Three classes, of which 0.5 is one, in place of a chance."""
+    """True if the targets are three classes (0 wrong, 0.5 neutral, 1 sound) instead of
+    probabilities."""
     is_change: bool = False
-    """True if the target is the change by a step; 0.5 is a step that changes nothing."""
+    """True if the target is the change of the value by a step; 0.5 stands for no change."""
 
 
 def target_of(name: str) -> Target:
-    """Return the target with a name in `TARGETS` or of another package, or at `module:object`.
+    """Return the target of a given name.
 
-    A plain function from a labelled solution to targets is one, too.
+    Args:
+        name: name in `TARGETS`, name registered by another package, or `module:object`. The object
+            may be a `Target`, or a function from a labelled solution to targets.
     """
     component = find_component("targets", name)
     return component if isinstance(component, Target) else Target(derive=component)
@@ -52,11 +56,11 @@ def step_targets(row: LabeledSolution, target: str) -> Targets:
     """Return the target of every step of a solution, in [0, 1].
 
     Raises:
-        ComponentError: a target of somebody's own fails, or gives something else.
+        ComponentError: a user's own target function fails, or returns invalid targets.
     """
     chosen, boundary = target_of(target), Boundary("targets", target)
     return boundary.call(
-        "derive", chosen.derive, row, result_type=Many[Chance | None], rule=_not_one_each
+        "derive", chosen.derive, row, result_type=TupleOf[Chance | None], rule=_step_count_fault
     )
 
 
@@ -72,13 +76,13 @@ def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
     """
     weigh, boundary = find_component("weights", weights), Boundary("weights", weights)
     row_weights: tuple[float, ...] = boundary.call(
-        "weights", weigh, row, result_type=Many[Chance], rule=_not_one_each
+        "weights", weigh, row, result_type=TupleOf[Chance], rule=_step_count_fault
     )
     return row_weights
 
 
-def _not_one_each(values: Sequence[object], row: LabeledSolution) -> str | None:
-    return miscounted("numbers for", values, "step", len(row.steps))
+def _step_count_fault(values: Sequence[object], row: LabeledSolution) -> str | None:
+    return check_item_count("numbers for", values, "step", len(row.steps))
 
 
 def _soft_labels(row: LabeledSolution) -> Targets:
@@ -118,38 +122,42 @@ def _outcome(row: LabeledSolution) -> float | None:
     return {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}.get(row.solution.outcome)
 
 
-def _hard(step: StepLabel) -> float | None:
+def _hard_target(step: StepLabel) -> float | None:
     return None if step.hard is None else float(step.hard)
 
 
-def _class(step: StepLabel, root_value: float | None) -> float | None:
+def _class_target(step: StepLabel, root_value: float | None) -> float | None:
     value = step.estimate
     if value is None or step.hard is False:
-        return _hard(step)
+        return _hard_target(step)
     if value <= 0:
         return WRONG
     return SOUND if value > MIN_SOUND * (1.0 if root_value is None else root_value) else NEUTRAL
 
 
-HARD = Target(derive=lambda row: tuple(map(_hard, row.steps)))
-"""1 where the policy still recovers, 0 where not (Math-Shepherd, arXiv 2312.08935)."""
+HARD = Target(derive=lambda row: tuple(map(_hard_target, row.steps)))
+"""Hard labels: 1 if the policy still recovers after the step, else 0 (Math-Shepherd, arXiv
+2312.08935)."""
 SOFT = Target(derive=_soft_labels)
-"""The estimated value itself, or a Bayesian estimator's mean."""
+"""Soft labels: the estimated value of the step, or the posterior mean of a Bayesian estimator."""
 POSTERIOR = Target(derive=_no_error_so_far)
-"""The chance that no step so far is wrong, from a Bayesian estimator."""
+"""Probability that no step up to this one is wrong, from a Bayesian estimator."""
 STATES = Target(derive=_states)
-"""1 where nothing stands wrong, also behind an error that the solution has repaired, 0 where
-something does (arXiv 2505.14391); by the estimator `trace`."""
+"""Targets from the states of the estimator `trace`: 0 while an error is not repaired, else 1
+(arXiv 2505.14391). Steps after a repaired error therefore have the target 1."""
 ADVANTAGE = Target(derive=_advantages, is_change=True)
-"""(1 + V(t) - V(t-1)) / 2, so that 0.5 is a step that changes nothing (PAV, arXiv 2410.08146)."""
+"""Change of the value V by step t: (1 + V(t) - V(t-1)) / 2, so that 0.5 stands for no change (PAV,
+arXiv 2410.08146)."""
 THREE_CLASSES = Target(
-    derive=lambda row: tuple(_class(step, row.root_value) for step in row.steps), has_neutral=True
+    derive=lambda row: tuple(_class_target(step, row.root_value) for step in row.steps),
+    has_neutral=True,
 )
-"""0 wrong, 0.5 neutral, 1 sound, as PRM800K rates them (arXiv 2305.20050); with labels from
-rollouts, a value that is not 0 and at most half of the problem alone's is neutral."""
+"""Three classes as in PRM800K (arXiv 2305.20050): 0 wrong, 0.5 neutral, 1 sound. With labels from
+rollouts, a step is neutral if its value is above 0 but at most half of the value before the first
+step."""
 EXACT = Target(derive=_exact_truth)
-"""1 before the first wrong step in truth, 0 from there on; of problems of arith and pyarith. What
-labels are worth is measured against it."""
+"""True labels of the problems of arith and pyarith: 1 before the first wrong step, 0 from that step
+on. Estimated labels are evaluated against these."""
 OUTCOME = Target(
     derive=lambda row: tuple(
         _outcome(row) if number == len(row.steps) else None
@@ -157,9 +165,11 @@ OUTCOME = Target(
     ),
     is_outcome=True,
 )
-"""1 for a right answer, at the last step alone: an outcome reward model (ORM)."""
+"""Outcome of the solution at the last step: 1 for a right answer, 0 for a wrong one. Other steps
+have no target. A model trained on it is an outcome reward model (ORM)."""
 OUTCOME_STEPS = Target(derive=lambda row: (_outcome(row),) * len(row.steps), is_outcome=True)
-"""1 for a right answer, at every step (arXiv 2110.14168)."""
+"""Outcome of the solution at every step: 1 for a right answer, 0 for a wrong one (arXiv
+2110.14168)."""
 
 TARGETS: Mapping[str, str] = {
     "hard": "mclabel.prm.examples.targets:HARD",
@@ -172,7 +182,7 @@ TARGETS: Mapping[str, str] = {
     "outcome": "mclabel.prm.examples.targets:OUTCOME",
     "outcome_steps": "mclabel.prm.examples.targets:OUTCOME_STEPS",
 }
-"""Name in a configuration, and where the target stands."""
+"""Built-in targets: the name in a configuration, and the `module:object` path."""
 
 
 def equal_weights(row: LabeledSolution) -> tuple[float, ...]:
@@ -180,13 +190,12 @@ def equal_weights(row: LabeledSolution) -> tuple[float, ...]:
     return (1.0,) * len(row.steps)
 
 
-def rollout_weights(row: LabeledSolution) -> tuple[float, ...]:
-    """Return each step's number of rollouts relative to the solution's largest number.
+def weights_by_num_rollouts(row: LabeledSolution) -> tuple[float, ...]:
+    """Return each step's number of rollouts, divided by the largest number in the solution.
 
-    Those of the completer that its value is of, where there are several.
-
-    Labels that do not rest on rollouts of their own (the outcome at the last step, implied ones,
-    those of other people) weigh 1.
+    With several completers, only rollouts of the completer that gives the step's value count. A
+    label without rollouts of its own has weight 1. Such labels are the outcome at the last step,
+    implied labels, and labels given by people or judges.
     """
     counts = [row.value_counts(number).num_rollouts for number in range(len(row.steps))]
     most = max(1, max(counts, default=0))
@@ -196,8 +205,11 @@ def rollout_weights(row: LabeledSolution) -> tuple[float, ...]:
     )
 
 
-def interval_weights(row: LabeledSolution) -> tuple[float, ...]:
-    """Return 1 minus the width of each label's interval; labels as in `rollout_weights` weigh 1."""
+def weights_by_interval_width(row: LabeledSolution) -> tuple[float, ...]:
+    """Return 1 minus the width of each label's confidence interval.
+
+    A label without rollouts of its own has weight 1, as in `weights_by_num_rollouts`.
+    """
     return tuple(
         1 - (step.high - step.low)
         if _rests_on_rollouts(step) and step.low is not None and step.high is not None
@@ -214,7 +226,7 @@ def _rests_on_rollouts(step: StepLabel) -> bool:
 
 WEIGHTS: Mapping[str, str] = {
     "equal": "mclabel.prm.examples.targets:equal_weights",
-    "rollouts": "mclabel.prm.examples.targets:rollout_weights",
-    "interval": "mclabel.prm.examples.targets:interval_weights",
+    "rollouts": "mclabel.prm.examples.targets:weights_by_num_rollouts",
+    "interval": "mclabel.prm.examples.targets:weights_by_interval_width",
 }
-"""Name in a configuration, and where the function stands."""
+"""Built-in weights: the name in a configuration, and the `module:function` path."""

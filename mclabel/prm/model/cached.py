@@ -1,8 +1,8 @@
-"""A transformer's body that computes new tokens alone, with the keys and values of those before.
+"""Forward passes over new tokens alone, with cached keys and values of the tokens before them.
 
-The pass behind `mclabel.prm.scoring.incremental`. A row of a batch is one beginning and all that
-continues it in this batch: the beginning's keys and values are copied once, and each continuation
-attends to them and to itself (tree attention, arXiv 2305.09781).
+`mclabel.prm.scoring.incremental` scores with these passes. A row of a batch consists of one prefix
+and all its continuations in this batch. The keys and values of the prefix are copied once. Each
+continuation attends to the prefix and to its own tokens (tree attention, arXiv 2305.09781).
 """
 
 from __future__ import annotations
@@ -20,48 +20,56 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from mclabel.prm.examples.batch import BATCH_TOKENS, takes_masks
 
 ROW_TOKENS = 64
-"""New tokens of a row, at most, unless one continuation has more: its attention is quadratic."""
+"""Maximum number of new tokens in a row, because the cost of attention grows quadratically. A
+single longer continuation gets a row of its own."""
 MAX_PADDING = {"cpu": 64}
-"""New tokens of a batch that may be padding, by type of device: about what another batch costs."""
+"""Maximum number of padding tokens in a batch, by device type. Computing this much padding costs
+about as much as starting another batch."""
 MAX_PADDING_ELSEWHERE = 1024
+"""Maximum number of padding tokens in a batch on device types that `MAX_PADDING` does not list."""
 MOVING_ROPES = ("dynamic", "longrope")
-"""Rotary embeddings whose frequencies depend on the length of the whole text."""
+"""Types of rotary embeddings whose frequencies depend on the length of the whole text."""
 NUM_PROBED = 8
-"""Tokens that are computed with a cache and without, to see whether they are the same."""
+"""Number of tokens in the probe that compares hidden states with and without a cache."""
 PROBED_ERROR = 1e-3
-"""Largest error of cached states, relative to the largest state, in types of high precision."""
+"""Maximum error of cached hidden states in the probe, as a fraction of the largest state. Types of
+low precision are allowed a larger error."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NewTokens:
-    """Tokens to compute, and what comes before them."""
+    """Tokens to compute, and the cached tokens before them."""
 
     ids: Sequence[int]
+    """Ids of the tokens to compute."""
     past: Sequence[Tensor] = ()
-    """Keys and values of the tokens before, in their order: what `CachedBody.run` gave for them."""
+    """Keys and values of the tokens before, as returned by `CachedBody.run`, in text order."""
     num_past: int = 0
-    """Number of the tokens before."""
+    """Number of tokens before the new ones."""
     beginning: Hashable
-    """Equal for those that have the same past."""
+    """Key of the prefix. Two requests with the same prefix have equal keys."""
 
 
 Row = list[NewTokens]
-"""Tokens that continue one beginning."""
+"""Continuations of one prefix that are computed in one row of a batch."""
 
 
 class CachedBody:
-    """A body all of whose layers attend to every token before."""
+    """A transformer body that can compute new tokens from cached keys and values.
+
+    Each of its layers attends to all earlier tokens.
+    """
 
     def __init__(self, network: PreTrainedModel, shape: _Shape) -> None:
-        """Run a network's body; see `of`."""
+        """Wrap the body of a network. Use `from_network`, which checks the network first."""
         self._network, self._shape = network, shape
 
     @classmethod
-    def of(cls, network: PreTrainedModel) -> Self | None:
-        """The body of a network; None if its architecture cannot be computed from such a cache.
+    def from_network(cls, network: PreTrainedModel) -> Self | None:
+        """Return the body of a network, or None if the cache does not support its architecture.
 
-        Its layers must be of one shape and attend under any mask, its keys must not change as the
-        text grows, and the states of a few tokens must be the same with a cache and without.
+        All layers must have the same shape and accept any attention mask. The keys must not change
+        as the text grows. The states of a few tokens must be the same with and without a cache.
         """
         rope = getattr(network.config.get_text_config(), "rope_parameters", None) or {}
         if not takes_masks(network) or rope.get("rope_type") in MOVING_ROPES:
@@ -71,7 +79,7 @@ class CachedBody:
         except (
             *(TypeError, ValueError, RuntimeError, AttributeError),
             *(LookupError, AssertionError, NotImplementedError),
-        ):  # code of other architectures, which may not know caches, masks or positions
+        ):  # code of other architectures may not support caches, masks or positions
             return None
 
     @classmethod
@@ -82,7 +90,7 @@ class CachedBody:
         out = network.base_model(
             input_ids=ids[None].to(network.device), past_key_values=cache, use_cache=True
         )
-        shape = _Shape.of(cache)
+        shape = _Shape.from_cache(cache)
         if shape is None:
             return None
         body, first = cls(network, shape), ids.tolist()
@@ -103,13 +111,13 @@ class CachedBody:
         return body if float((states - wanted).abs().max()) <= allowed else None
 
     def batches(self, asked: Sequence[NewTokens], *, num_workers: int) -> list[list[Row]]:
-        """Batches of similar rows.
+        """Group requests into batches whose rows have similar lengths.
 
         Args:
-            asked: in any order.
-            num_workers: number of batches that will run side by side.
+            asked: the tokens to compute, in any order.
+            num_workers: number of batches that run in parallel.
         """
-        rows = sorted(_rows(asked), key=_new_and_past)
+        rows = sorted(_group_into_rows(asked), key=_new_and_past)
         most = -(-sum(len(request.ids) for request in asked) // num_workers)
         allowed = MAX_PADDING.get(self._network.device.type, MAX_PADDING_ELSEWHERE)
         batches: list[list[Row]] = []
@@ -130,11 +138,11 @@ class CachedBody:
         return batches
 
     def run(self, rows: Sequence[Row]) -> list[tuple[Tensor, Tensor]]:
-        """Compute a batch.
+        """Compute the hidden states of one batch of rows.
 
         Returns:
-            For each continuation of each row its last hidden states [tokens, width], and its keys
-            and values as `NewTokens.past` takes them.
+            One pair per continuation, in the order of `rows`: its last hidden states
+            [tokens, width], and its keys and values in the format of `NewTokens.past`.
         """
         shape, device = self._shape, self._network.device
         num_new = max(_new_and_past(row)[0] for row in rows)
@@ -145,7 +153,7 @@ class CachedBody:
         out = self._network.base_model(
             input_ids=ids.to(device),
             position_ids=depth.to(device),
-            attention_mask=_additive(mask.to(device), kept.dtype),
+            attention_mask=_attention_bias(mask.to(device), kept.dtype),
             past_key_values=shape.cache(kept, len(rows), num_past),
             use_cache=True,
         )
@@ -163,18 +171,21 @@ class CachedBody:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shape:
-    """The shape of every layer's keys and values."""
+    """The shape of the keys and values, which is the same in every layer."""
 
     num_layers: int
     num_heads: int
+    """Number of key and value heads of a layer."""
     head_dim: int
+    """Width of a head."""
     dtype: torch.dtype
     device: torch.device
 
     @classmethod
-    def of(cls, cache: DynamicCache) -> Self | None:
-        """Return the layout of a filled cache; None if its layers differ, or are no plain
-        attention.
+    def from_cache(cls, cache: DynamicCache) -> Self | None:
+        """Return the shape of the keys and values in a filled cache.
+
+        Return None if the layers differ in shape or are not plain attention layers.
         """
         layers = [layer for layer in cache.layers if type(layer) is DynamicLayer]
         parts = [part for layer in layers for part in (layer.keys, layer.values)]
@@ -194,9 +205,15 @@ class _Shape:
     def grid(
         self, pasts: Sequence[tuple[Sequence[Tensor], int]], num_past: int, num_new: int
     ) -> Tensor:
-        """Keys and values [2 * layers, rows * tokens, heads * head_dim], with room for new ones.
+        """Return keys and values [2 * layers, rows * tokens, heads * head_dim] of a batch.
 
-        Each row is padded on the left with zeros: what is masked must be finite.
+        Each row has `num_new` free places on the right for new tokens. Rows are padded on the left
+        with zeros, because masked values must be finite.
+
+        Args:
+            pasts: cached keys and values, and number of cached tokens, one pair per row.
+            num_past: largest number of cached tokens in a row.
+            num_new: largest number of new tokens in a row.
         """
         width = self.num_heads * self.head_dim
         nothing = torch.zeros(2 * self.num_layers, num_past + num_new, width, dtype=self.dtype)
@@ -209,14 +226,14 @@ class _Shape:
         return torch.cat([*pieces, nothing[:, :gap]], dim=1)
 
     def cache(self, kept: Tensor, num_rows: int, num_past: int) -> Cache:
-        """A cache of transformers that reads a grid, and writes the new tokens into it."""
+        """Return a transformers cache that reads `kept` and writes the new tokens into it."""
         views = kept.view(len(kept), num_rows, -1, self.num_heads, self.head_dim).transpose(2, 3)
         pairs = zip(views[0::2], views[1::2], strict=True)
         return Cache(layers=[_GridLayer(keys, values, num_past) for keys, values in pairs])
 
 
 class _GridLayer(DynamicLayer):
-    """Keys and values [rows, heads, tokens, head_dim] of one layer, with room for new ones."""
+    """Keys and values [rows, heads, tokens, head_dim] of one layer, with room for new tokens."""
 
     def __init__(self, keys: Tensor, values: Tensor, num_past: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -235,8 +252,8 @@ class _GridLayer(DynamicLayer):
         return self._num_past
 
 
-def _rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
-    """Return what continues the same beginning, together."""
+def _group_into_rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
+    """Yield rows of at most `ROW_TOKENS` tokens that group the continuations of one prefix."""
     alike: defaultdict[Hashable, Row] = defaultdict(list)
     for request in asked:
         alike[request.beginning].append(request)
@@ -251,11 +268,15 @@ def _rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
 
 
 def _new_and_past(row: Row) -> tuple[int, int]:
+    """Return the numbers of new and of cached tokens of a row."""
     return sum(len(request.ids) for request in row), row[0].num_past
 
 
 def _layout(rows: Sequence[Row], num_past: int, num_new: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids and positions of the new tokens [rows, new], and what each sees [rows, new, tokens]."""
+    """Return the ids [rows, new], positions [rows, new] and attention mask [rows, new, tokens].
+
+    All three are those of the new tokens; the mask is true where a token is attended to.
+    """
     ids, depth = torch.zeros(2, len(rows), num_new, dtype=torch.long)
     owner = torch.full((len(rows), num_new), -1)
     for index, row in enumerate(rows):
@@ -269,14 +290,14 @@ def _layout(rows: Sequence[Row], num_past: int, num_new: int) -> tuple[Tensor, T
             )
             owner[index, start:end] = number
             start = end
-    # Padding sees what it likes, for a token that sees nothing would be NaN.
+    # Padding tokens attend to some tokens, too: attention to no token would give NaN.
     own = (owner[:, :, None] == owner[:, None]) & torch.ones(num_new, num_new).tril().bool()
     lengths = torch.tensor([row[0].num_past for row in rows])
     there = torch.arange(num_past) >= num_past - lengths[:, None]
     return ids, depth, torch.cat([there[:, None].expand(-1, num_new, -1), own], dim=-1)
 
 
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what is added to the scores of attention [rows, 1, new, tokens]."""
+def _attention_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the bias [rows, 1, new, tokens] to add to attention scores, from a boolean mask."""
     added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
     return added.masked_fill_(~mask, torch.finfo(dtype).min)[:, None]

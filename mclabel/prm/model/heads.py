@@ -1,8 +1,10 @@
-"""The heads of scorers: `likelihood`, and `token`.
+"""The two heads of step models: `likelihood` and `token`.
 
-A small model can rarely be trained to recompute a step, but it holds what it would have written.
+A small model can rarely be trained to recompute a step. But its likelihood of the step shows
+whether it would have written the step itself, and head=likelihood uses this.
 
-Its two classes are Math-Shepherd's (arXiv 2312.08935), its format that of TRL and vLLM.
+The head `token` has the two classes of Math-Shepherd (arXiv 2312.08935). Its checkpoints have the
+format that TRL and vLLM use.
 """
 
 from __future__ import annotations
@@ -23,19 +25,19 @@ from mclabel.prm.model.settings import HEAD_FILE, ModelSettings
 
 
 class LikelihoodHead(StepModel):
-    """A causal language model whose likelihood of a step enters its score.
+    """A causal language model whose likelihood of a step enters the step's score.
 
-    logit = w · hidden + a · features + b, at each step's last token; without w · hidden where the
-    head is to see likelihoods alone, which is better on a body that is not trained. Saved as the
-    language model that it is, with the head in a file of its own.
+    At each step's last token, logit = w · hidden + a · features + b. The term w · hidden is left
+    out if the head reads likelihoods alone, which is better on a frozen body. The language model is
+    saved as such, with the head in a separate file.
     """
 
     def __init__(self, network: PreTrainedModel, *, sees_states: bool = True) -> None:
-        """Put a head of zeros on a language model.
+        """Add a head with zero weights to a language model.
 
         Args:
             network: a causal language model.
-            sees_states: the head sees hidden states, too.
+            sees_states: true if the head also reads hidden states.
         """
         super().__init__()
         self.network = network
@@ -54,8 +56,8 @@ class LikelihoodHead(StepModel):
         has_neutral: bool = False,
         trains_body: bool = True,
     ) -> Self:
-        """A language model with a head of zeros; see `start_step_model`."""
-        assert not has_neutral, "for classifiers of tokens"
+        """Load a language model and add a head with zero weights; see `start_step_model`."""
+        assert not has_neutral, "three classes need a token classifier"
         network = load_network(
             AutoModelForCausalLM,
             settings.base,
@@ -68,7 +70,7 @@ class LikelihoodHead(StepModel):
 
     @classmethod
     def load(cls, folder: Path, *, dtype: str, trust_remote_code: bool) -> Self:
-        """A language model and its head that were saved; see `load_step_model`."""
+        """Load a saved language model and its head; see `load_step_model`."""
         weights = load_tensors(folder / HEAD_FILE)
         network = load_network(
             AutoModelForCausalLM,
@@ -89,35 +91,40 @@ class LikelihoodHead(StepModel):
 
     @property
     def observed_width(self) -> int:
-        """The hidden state, if it is seen, and the likelihood features."""
+        """Return the number of likelihood features, plus the hidden width if states are read."""
         return NUM_FEATURES + (0 if self.hidden is None else self.hidden.in_features)
 
     def observe(self, batch: StepBatch) -> Tensor:
-        """Likelihood features of each step, behind its hidden state if that is seen."""
+        """Return the likelihood features of each step, after its hidden state if that is read."""
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         language_head = cast(nn.Module, self.network.get_output_embeddings())
         logprobs = token_logprobs(states, language_head, batch)
         features = likelihood_features(logprobs, batch)
-        return self.observed(at_steps(states, batch), features)
+        return self.join_head_inputs(at_steps(states, batch), features)
 
-    def observed(self, ends: Tensor, features: Tensor) -> Tensor:
-        """The result of `observe`, from the states at the steps and their likelihood features."""
+    def join_head_inputs(self, ends: Tensor, features: Tensor) -> Tensor:
+        """Return the result of `observe`, from hidden states at the steps and their features.
+
+        Args:
+            ends: hidden states at the steps' positions [..., steps, width].
+            features: likelihood features of the steps [..., steps, 4].
+        """
         return features if self.hidden is None else torch.cat([ends.float(), features], dim=-1)
 
     def apply_head(self, observed: Tensor) -> Tensor:
-        """Log-odds, linear in what `observe` gives."""
+        """Return the log-odds [batch, steps], a linear function of the head's inputs."""
         logits: Tensor = self.features(observed[..., -NUM_FEATURES:])
         if self.hidden is not None:
             logits = logits + self.hidden(observed[..., :-NUM_FEATURES])
         return logits[..., 0]
 
-    def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """The language model, and the weights of the head."""
+    def body_and_head_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Return the parameters of the language model and of the head."""
         head = [p for module in self.head_modules() for p in module.parameters()]
         return list(self.network.parameters()), head
 
     def head_modules(self) -> list[nn.Module]:
-        """One linear layer of the features, and one of the states if they are seen."""
+        """Return the linear layer of the features, after that of the states if they are read."""
         return [self.features] if self.hidden is None else [self.hidden, self.features]
 
     def save(self, folder: Path) -> None:
@@ -126,34 +133,46 @@ class LikelihoodHead(StepModel):
         (folder / HEAD_FILE).parent.mkdir(exist_ok=True)
         save_file(self.head_state(), folder / HEAD_FILE, metadata={"format": "pt"})
 
+    def feature_weights(self, weights: Tensor, bias: Tensor) -> dict[str, Tensor]:
+        """Return the head's weights by name for a linear function of the features alone.
+
+        Args:
+            weights: weight of each likelihood feature [4].
+            bias: log-odds of a step whose features are all zero [1].
+        """
+        biased = "features" if self.hidden is None else "hidden"
+        return {"features.weight": weights[None], f"{biased}.bias": bias}
+
     def head_state(self) -> dict[str, Tensor]:
-        """The weights of the head."""
+        """Return the head's weights by name."""
         state = self.state_dict()
         return {k: v.contiguous() for k, v in state.items() if not k.startswith("network.")}
 
 
-# How likely a language model finds each step: the features of the likelihood head.
+# The features of the likelihood head: how likely a language model finds each step.
 #
-# A step that its own author would not write is suspect. Of the log-probabilities of a step's tokens
-# the least and the sum are taken, over the step and over the solution up to it; the least finds the
-# one token that does not belong, the sum ranks solutions by how probable they are.
+# A step that the model would not write itself is suspect. The features are the minimum and the sum
+# of token log-probabilities, over the step and over the solution up to its end. The minimum finds a
+# single wrong token. The sum ranks solutions by their probability.
 
 NUM_FEATURES = 4
+"""Number of likelihood features of a step; see `likelihood_features`."""
 MIN_LOGPROB = -10.0
-"""Least log-probability of a token; lower ones are clamped, so that one token of another
-vocabulary does not dominate.
+"""Lower bound of a token's log-probability in nats. Lower values are clamped, so that a single
+unusual token does not dominate the features.
 """
 MIN_SUM = -40.0
-ROWS = 4096  # positions whose logits are held at a time
+"""Lower bound of a feature that sums log-probabilities, in nats."""
+ROWS = 4096  # maximum number of positions whose logits are in memory at once
 
 
 def token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) -> Tensor:
-    """Log-probability of every token of the solutions at temperature 1.
+    """Return the log-probability of every token of the solutions at temperature 1, in nats.
 
     Args:
         hidden: the network's last hidden states [batch, seq, width].
-        head: from hidden states to logits.
-        batch: what the hidden states are of.
+        head: layer that maps hidden states to logits over the vocabulary.
+        batch: the solutions whose hidden states are given.
 
     Returns:
         [batch, seq], zero at prompts and padding.
@@ -168,12 +187,12 @@ def token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) -> Tensor:
 
 
 def chosen_logprobs(states: Tensor, targets: Tensor, head: nn.Module) -> Tensor:
-    """Log-probability [tokens] of each token, from the state before it.
+    """Return the log-probability of each token in nats [tokens], from the state before it.
 
     Args:
-        states: last hidden states [tokens, width], each of the token before.
-        targets: ids [tokens].
-        head: from hidden states to logits.
+        states: for each token, the last hidden state of the token before it [tokens, width].
+        targets: ids of the tokens [tokens].
+        head: layer that maps hidden states to logits over the vocabulary.
     """
     parts = []
     for start in range(0, len(states), ROWS):
@@ -184,14 +203,17 @@ def chosen_logprobs(states: Tensor, targets: Tensor, head: nn.Module) -> Tensor:
 
 
 def likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
-    """Step minimum, step sum, prefix minimum, prefix sum; in nats, clamped.
+    """Return four features of each step, from the log-probabilities of its tokens.
+
+    They are the minimum and the sum over the step, then the minimum and the sum over the solution
+    up to the step's end. They are in nats and clamped at `MIN_LOGPROB` and `MIN_SUM`.
 
     Args:
-        logprobs: [batch, seq], zero outside the solutions.
-        batch: what they are of.
+        logprobs: log-probabilities [batch, seq], zero outside the solutions.
+        batch: the solutions of the log-probabilities.
 
     Returns:
-        [batch, steps, 4], zero for steps that are not there.
+        [batch, steps, 4], zero at the padding of solutions with fewer steps.
     """
     return features_at(logprobs, batch.positions)
 
@@ -204,7 +226,7 @@ def features_at(logprobs: Tensor, positions: Tensor) -> Tensor:
     prefix_sum = logprobs.cumsum(1).gather(1, ends)
     step_sum = torch.diff(prefix_sum, dim=1, prepend=torch.zeros_like(prefix_sum[:, :1]))
     place = torch.arange(logprobs.shape[1], device=ends.device).expand_as(logprobs).contiguous()
-    # Tokens after the last step, which are padding with log-probability 0, count to it.
+    # Padding after the last step counts as part of that step: its log-probabilities are 0.
     owner = torch.searchsorted(ends.contiguous(), place).clamp(max=ends.shape[1] - 1)
     step_min = torch.zeros_like(prefix_sum).scatter_reduce(1, owner, logprobs, "amin")
     prefix_min = step_min.cummin(1).values
@@ -221,13 +243,16 @@ def features_at(logprobs: Tensor, positions: Tensor) -> Tensor:
 
 
 class TokenHead(StepModel):
-    """A token classification model: class 1 is sound; of three, 0 is wrong, 1 neutral, 2 sound."""
+    """A token classification model.
+
+    With two classes, 0 is wrong and 1 is sound. With three, 0 is wrong, 1 is neutral, 2 is sound.
+    """
 
     def __init__(self, network: PreTrainedModel) -> None:
-        """Put the head of a token classification model in float32.
+        """Wrap a token classification model, and convert its head to float32.
 
         Args:
-            network: with its head.
+            network: a token classification model with its head.
         """
         super().__init__()
         self.network = network
@@ -237,8 +262,8 @@ class TokenHead(StepModel):
                 f"{type(network).__name__}: its classification head is not a single linear layer. "
                 "Choose another base"
             )
-        # In float32 on a body of any type, as vLLM has it: scores rest on differences of logits.
-        self.head = [classifier.float()]  # in a list, or its weights would be registered twice
+        # The head is in float32, as in vLLM, because scores depend on small differences of logits.
+        self.head = [classifier.float()]  # the list prevents a second registration of its weights
 
     @classmethod
     def start(
@@ -249,7 +274,7 @@ class TokenHead(StepModel):
         has_neutral: bool = False,
         trains_body: bool = True,
     ) -> Self:
-        """A classifier with a fresh head; see `start_step_model`."""
+        """Load a base model as a classifier with a new head; see `start_step_model`."""
         names = ["wrong", "neutral", "sound"] if has_neutral else ["wrong", "sound"]
         network = load_network(
             AutoModelForTokenClassification,
@@ -261,7 +286,7 @@ class TokenHead(StepModel):
             num_labels=len(names),
             fresh=("score.", "classifier."),
         )
-        for part in network.modules():  # by default a tenth of the head's inputs is dropped
+        for part in network.modules():  # the default dropout before the head is 0.1
             if isinstance(part, nn.Dropout):
                 part.p = 0.0
         network.config.id2label = dict(enumerate(names))
@@ -270,7 +295,7 @@ class TokenHead(StepModel):
 
     @classmethod
     def load(cls, folder: Path, *, dtype: str, trust_remote_code: bool) -> Self:
-        """A classifier that was saved; see `load_step_model`."""
+        """Load a saved classifier; see `load_step_model`."""
         return cls(
             load_network(
                 AutoModelForTokenClassification,
@@ -283,46 +308,50 @@ class TokenHead(StepModel):
 
     @property
     def observed_width(self) -> int:
-        """Width of the hidden states."""
+        """Return the width of the hidden states."""
         return self.head[0].in_features
 
     def observe(self, batch: StepBatch) -> Tensor:
-        """The hidden state at each step, in float32."""
+        """Return the hidden state at each step's position, in float32."""
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         return at_steps(states, batch).float()
 
     def apply_head(self, observed: Tensor) -> Tensor:
-        """Log-odds of two classes, or the logits of three."""
+        """Return the log-odds of two classes, or the logits of three."""
         with torch.autocast(observed.device.type, enabled=False):
             logits: Tensor = self.head[0](observed)
         return logits if logits.shape[-1] == 3 else logits[..., 1] - logits[..., 0]
 
-    def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """The base, and the head."""
+    def body_and_head_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Return the parameters of the base and of the head."""
         body = list(getattr(self.network, self.network.base_model_prefix).parameters())
         body_ids = {id(p) for p in body}
         return body, [p for p in self.parameters() if id(p) not in body_ids]
 
     def head_modules(self) -> list[nn.Module]:
-        """The linear layer of the classes."""
+        """Return the linear layer that computes the logits of the classes."""
         return [*self.head]
 
     def save(self, folder: Path) -> None:
-        """Save a checkpoint of transformers, which every server loads."""
+        """Save a plain transformers checkpoint, which any server can load."""
         self.network.save_pretrained(folder)
 
 
 def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) -> str:
-    """Give the step token an embedding that can be trained; what was done, in words.
+    """Make sure that the step token has an embedding that can be trained.
 
-    A token that its model never saw may have an embedding of zeros, NaN or any size. If it is not
-    finite, or its norm is beyond three times or under a third of the median, it becomes the mean
-    of the vocabulary's. A token beyond the embedding's rows gets rows.
+    If the model never saw the token in training, its embedding may be zero, NaN or of any size.
+    An embedding is replaced by the mean embedding of the vocabulary if it is not finite, or if its
+    norm is more than three times or less than a third of the median. If the token has no row in the
+    embedding matrix, the matrix is enlarged.
 
     Args:
-        network: the scorer's, without a head that shares the embedding.
-        step_id: step id of the step token.
-        vocabulary: number of the tokenizer's tokens.
+        network: network of the scorer. Its head must not share the embedding.
+        step_id: token id of the step token.
+        vocabulary: number of tokens in the tokenizer.
+
+    Returns:
+        A sentence that says what was done.
     """
     rows = cast(nn.Embedding, network.get_input_embeddings()).weight.shape[0]
     if step_id >= rows:

@@ -1,8 +1,8 @@
-"""A step model: a language model's body, with a head that gives a log-odds for every step; how it
-is made, adapted and saved.
+"""Step models: a language model's body with a head that returns the log-odds of every step.
 
-Low-rank adapters (LoRA, arXiv 2106.09685, by `peft`) are trained in place of the body's own weights
-and merged into them in the end, so a finished PRM is a plain checkpoint that needs no `peft`.
+This module creates, adapts, loads and saves step models. LoRA adapters (arXiv 2106.09685, from the
+package `peft`) are trained instead of the body's own weights. They are merged into the weights at
+the end, so a finished PRM is a plain checkpoint that does not need `peft`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from mclabel.prm.model.settings import HEADS, ModelSettings
 
 
 class StepModel(nn.Module, ABC):
-    """A network that gives a log-odds for every step."""
+    """A network that returns the log-odds that each step is sound."""
 
     network: PreTrainedModel
+    """The language model, with its head if the head is part of the checkpoint."""
 
     @classmethod
     @abstractmethod
@@ -38,98 +39,113 @@ class StepModel(nn.Module, ABC):
         has_neutral: bool = False,
         trains_body: bool = True,
     ) -> Self:
-        """A model with a fresh head on a pretrained base; see `start_step_model`."""
+        """Return a model with a new head on a pretrained base; see `start_step_model`."""
 
     @classmethod
     @abstractmethod
     def load(cls, folder: Path, *, dtype: str, trust_remote_code: bool) -> Self:
-        """A model that was saved; see `load_step_model`."""
+        """Load a saved model; see `load_step_model`."""
 
-    def forward(self, batch: StepBatch | Tensor) -> Tensor:
-        """Log-odds that each step is sound [batch, steps], or of three classes [batch, steps, 3].
+    def forward(self, batch: StepBatch | Tensor, *, with_head: bool = True) -> Tensor:
+        """Return the log-odds that each step is sound [batch, steps].
+
+        A head with three classes returns their logits [batch, steps, 3] instead.
 
         Args:
-            batch: solutions, or what `observe` gave for them.
+            batch: encoded solutions, or the result of `observe` for them.
+            with_head: false to return the result of `observe`. A sharded model can be run only by
+                a call of the model itself, which gathers its layers.
         """
         observed = batch if isinstance(batch, Tensor) else self.observe(batch)
-        return self.apply_head(observed)
+        return self.apply_head(observed) if with_head else observed
 
     @staticmethod
     def log_odds(logits: Tensor) -> Tensor:
-        """Log-odds that each step is sound [batch, steps], from what `forward` gives."""
+        """Return the log-odds that each step is sound [batch, steps].
+
+        Args:
+            logits: result of `forward`.
+        """
         return logits if logits.dim() == 2 else three_class_log_odds(logits)
 
     @property
     @abstractmethod
     def observed_width(self) -> int:
-        """Return how many numbers `observe` gives for a step."""
+        """Return the number of head inputs per step, the last dimension of `observe`'s result."""
 
     @abstractmethod
     def observe(self, batch: StepBatch) -> Tensor:
-        """Return what the body gives for each step [batch, steps, width], all that the head
-        needs.
-        """
+        """Run the body and return the head's inputs for each step [batch, steps, width]."""
 
     @abstractmethod
     def apply_head(self, observed: Tensor) -> Tensor:
-        """The result of `forward`, from that of `observe`."""
+        """Return the result of `forward` from the result of `observe`."""
 
     @abstractmethod
-    def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """The parameters of the body, and those of the head."""
+    def body_and_head_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Return the parameters of the body and the parameters of the head."""
 
     @abstractmethod
     def head_modules(self) -> list[nn.Module]:
-        """The layers of the head."""
+        """Return the layers of the head."""
 
     @property
     def has_adapters(self) -> bool:
-        """Return whether adapters are trained in place of the body's own weights."""
+        """Return whether LoRA adapters are trained instead of the body's own weights."""
         return any(is_adapter(name) for name, _ in self.named_parameters())
 
     def freeze(self, *, body: bool) -> None:
-        """Fix the weights that are not trained.
+        """Freeze the weights that are not trained.
 
         Args:
-            body: fix the whole body; else, in a body with adapters, all but these.
+            body: true to freeze the whole body. If false, a body with adapters is frozen except for
+                its adapters, and a body without adapters is trained.
         """
         adapted = self.has_adapters
-        inside = {id(parameter) for parameter in self.parts()[0]}
+        inside = {id(parameter) for parameter in self.body_and_head_parameters()[0]}
         for name, parameter in self.named_parameters():
             if id(parameter) in inside:
                 parameter.requires_grad_(not body and (is_adapter(name) or not adapted))
 
-    def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Names and parameters that are not fixed."""
+    def trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Return the names and values of the parameters that are trained."""
         return ((name, p) for name, p in self.named_parameters() if p.requires_grad)
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Save for `load_step_model`. Adapters must have been merged."""
+        """Save the model for `load_step_model`. Its adapters must have been merged before."""
 
 
 def three_class_log_odds(logits: Tensor) -> Tensor:
-    """Log-odds [...] that a step is not wrong, from [..., 3]: neutral counts as sound.
+    """Return the log-odds [...] that a step is not wrong, from the logits of three classes.
 
-    As in Let's Verify Step by Step (arXiv 2305.20050, appendix F).
+    Neutral steps count as sound, as in Let's Verify Step by Step (arXiv 2305.20050, appendix F).
+
+    Args:
+        logits: [..., 3], of the classes wrong, neutral and sound.
     """
     return torch.logsumexp(logits[..., 1:], dim=-1) - logits[..., 0]
 
 
 def at_steps(states: Tensor, batch: StepBatch) -> Tensor:
-    """Hidden states [batch, seq, width] at the steps' positions [batch, steps, width]."""
+    """Return the states [batch, steps, width] at the positions at which steps are scored.
+
+    Args:
+        states: hidden states or logits of every token [batch, seq, width].
+        batch: the solutions of the states.
+    """
     at = batch.positions.clamp(min=0)[..., None].expand(-1, -1, states.shape[-1])
     return states.gather(1, at)
 
 
 def load_network(kind: Any, base: str, *, dtype: str, **arguments: Any) -> PreTrainedModel:
-    """A network of transformers, without its warnings about a fresh head.
+    """Load a transformers network and suppress the warnings about a new head.
 
     Args:
-        kind: class that loads it.
+        kind: transformers class that loads the network.
         base: folder or Hugging Face name.
         dtype: name of a torch dtype.
-        **arguments: arguments of `load_model`.
+        **arguments: further arguments of `load_model`.
     """
     quiet_transformers()
     return load_model(kind, base, dtype=getattr(torch, dtype), **arguments)
@@ -144,26 +160,28 @@ def is_adapter(parameter_name: str) -> bool:
 
 
 def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
-    """Put adapters into every linear layer of the body, in place; they change nothing at first.
+    """Add LoRA adapters to every linear layer of the body, in place.
+
+    The network's outputs do not change before the adapters are trained.
 
     Args:
-        network: with its head; the head gets none.
+        network: the network with its head. The head gets no adapters.
         rank: rank of the adapters.
-        alpha: their output is scaled by alpha / rank.
+        alpha: scale of the adapters: their output is multiplied by alpha / rank.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
     body = cast(nn.Module, getattr(network, network.base_model_prefix))
     linear = [name for name, part in body.named_modules() if isinstance(part, nn.Linear)]
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=linear, lora_dropout=0.0)
-    inject_adapter_in_model(config, body)  # fixes all else in the body
+    inject_adapter_in_model(config, body)  # freezes the body's own weights
     for name, parameter in body.named_parameters():
-        if is_adapter(name):  # bfloat16 would round small changes of them away
+        if is_adapter(name):  # in bfloat16, small updates would be lost to rounding
             parameter.data = parameter.data.float()
 
 
 def merge_adapters(network: nn.Module) -> None:
-    """Add the adapters to the weights that they adapt, and remove them, in place."""
+    """Merge the adapters into the weights that they adapt, and remove the adapters, in place."""
     for name, part in list(network.named_modules()):
         if not hasattr(part, "get_base_layer") or not hasattr(part, "merge"):
             continue
@@ -181,17 +199,18 @@ def start_step_model(
     device: str = "cpu",
     key: str = "base",
 ) -> StepModel:
-    """A step model with a fresh head on a pretrained language model.
+    """Return a step model with a new head on a pretrained language model.
 
     Args:
         settings: settings of the network; `base` is a folder or a Hugging Face name.
-        has_neutral: its classes are wrong, neutral and sound; of a classifier of tokens.
-        trains_body: the body will be trained, so that its states are worth seeing.
-        device: torch device that it will be trained on.
-        key: key of the setting that names the base, for messages.
+        has_neutral: true for the classes wrong, neutral and sound; only for a token classifier.
+        trains_body: true if the body will be trained. By default, only then does head=likelihood
+            receive hidden states.
+        device: torch device on which the model will be trained.
+        key: key of the setting that names the base, for error messages.
 
     Raises:
-        EngineError: the base cannot be loaded, or has no token classification.
+        EngineError: the base cannot be loaded, or its architecture has no token classifier.
     """
     dtype = settings.weights_dtype(
         device, trains_weights=trains_body and settings.lora_rank is None
@@ -208,16 +227,16 @@ def load_step_model(
     dtype: str = "float32",
     trust_remote_code: bool = False,
 ) -> StepModel:
-    """A step model that was saved.
+    """Load a saved step model.
 
     Args:
-        folder: folder of its files.
-        head: name of its head, in `HEADS`.
-        dtype: torch dtype of the body.
-        trust_remote_code: run Python code that comes with it.
+        folder: folder of the model's files.
+        head: name of the model's head, in `HEADS`.
+        dtype: name of the torch dtype of the body.
+        trust_remote_code: true if Python code that comes with the model may run.
 
     Raises:
-        EngineError: it cannot be loaded.
+        EngineError: the model cannot be loaded.
     """
     return _step_model(head).load(folder, dtype=dtype, trust_remote_code=trust_remote_code)
 

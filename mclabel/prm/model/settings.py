@@ -1,4 +1,4 @@
-"""The network of a scorer: its base, its head, and which of its weights are adapted."""
+"""Settings of a scorer's network: its base model, its head and its adapters."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Head:
     """Properties of a head that are needed before its network is loaded."""
 
     model: str
-    """`module:Class` of its step model."""
+    """Path `module:Class` of the head's step model."""
     is_token_classifier: bool
-    """It is a classifier of tokens: steps may be scored at a token of their own, and classes may be
-    three."""
+    """True if the head is a token classifier. Only a token classifier can score steps at a step
+    token or have three classes."""
     reads_logprobs: bool
-    """It reads the base's log-probabilities, and hidden states if asked."""
+    """True if the head reads the base's log-probabilities. It may also read hidden states."""
     runner: Literal["pooling", "generate"]
-    """Runner of vLLM that serves it: by the logits of every token, or by log-probabilities to
-    which a client applies the head.
+    """vLLM runner that serves the head. `pooling` returns the logits of every token; `generate`
+    returns log-probabilities, to which the client applies the head.
     """
 
 
@@ -43,12 +43,12 @@ HEADS: Mapping[str, Head] = {
         runner="generate",
     ),
 }
-"""Heads by their names. A saved scorer names its head, so there are none but these: code that a
-file names is not run."""
+"""All heads by name. Other packages cannot add heads: a saved scorer names its head, and code that
+a file names must not be run."""
 
 HEAD_FILE = "likelihood_head/head.safetensors"
-"""File of head=likelihood; in a folder of its own, because servers load every file of weights
-beside a model's configuration.
+"""Path of the weights of head=likelihood, relative to the model's folder. The file has a folder of
+its own, because servers load all weight files beside a model's configuration.
 """
 
 
@@ -56,7 +56,7 @@ HeadName = Annotated[str, OneOf(tuple(HEADS))]
 
 
 class ModelSettings(Settings):
-    """The network that scores steps."""
+    """Settings of the network that scores steps."""
 
     base: str
     """Language model to start from: a folder, a Hugging Face name, arith:policy, arith:strong or
@@ -69,23 +69,25 @@ class ModelSettings(Settings):
     """`token` is a token classifier; `likelihood` also receives the base's likelihood of each
     step."""
     states: bool | None = None
-    """True if head=likelihood receives hidden states, too. null: if the base is trained."""
+    """True if head=likelihood also receives hidden states. null means true if the base is
+    trained, false if it is frozen."""
     lora_rank: int | None = Field(None, ge=1, le=65_536)
-    """Rank of LoRA adapters, trained at `backbone_lr` in place of the base."""
+    """Rank of the LoRA adapters. They are trained at the rate `backbone_lr` instead of the base's
+    weights. null trains without adapters."""
     lora_alpha: int = Field(32, gt=0, le=MAX_COUNT)
-    """LoRA output is multiplied by lora_alpha / lora_rank."""
+    """Scale of the LoRA adapters: their output is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Data type of the base's weights. `auto`: bfloat16 for a frozen base on a GPU, else
-    float32."""
+    """Data type of the base's weights. `auto` takes bfloat16 for weights that are not trained on a
+    GPU that supports it, and float32 otherwise."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
-    """Recompute activations, which saves memory and takes longer."""
+    """Recompute activations in the backward pass, which saves memory and takes longer."""
 
     def weights_dtype(self, device: str, *, trains_weights: bool) -> str:
-        """Name of the torch dtype of the base's weights.
+        """Return the name of the torch dtype of the base's weights.
 
         Args:
-            device: torch device that they are for.
-            trains_weights: they are trained themselves; adapters are others.
+            device: torch device that holds the weights.
+            trains_weights: true if the base's own weights are trained, not only adapters.
         """
         if self.dtype != "auto":
             return self.dtype
@@ -96,6 +98,6 @@ class ModelSettings(Settings):
         if self.states is not None and not HEADS[self.head].reads_logprobs:
             return (
                 f"states={str(self.states).lower()}: works only with head=likelihood, not with "
-                f"head={self.head}. Remove it, or set head=likelihood"
+                f"head={self.head}. Remove states, or set head=likelihood"
             )
         return None

@@ -1,13 +1,13 @@
-"""Other people's PRMs behind the interface of ours, each read as its authors read it.
+"""Adapters for published PRMs: they encode solutions as each format's authors do.
 
 | format | network | a step's score |
 |---|---|---|
 | trl | token classification | P(class 1) at the step's separator |
 | math-shepherd | causal LM | P(+) against P(-) at the tag after the step (arXiv 2312.08935) |
-| rlhflow | causal LM | P(+) against P(-) as the answer to the step, a turn of a chat |
+| rlhflow | causal LM | P(+) against P(-) as the assistant's reply to the step in a chat |
 | qwen | Qwen2 with a head of two layers | P(class 1) at `<extra_0>` (arXiv 2501.07301) |
 
-Nothing of a checkpoint's own code is run, unless the caller trusts it.
+Code that comes with a checkpoint runs only if the caller sets `trust_remote_code`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,13 @@ from mclabel.engines.pretrained import load_model, load_tokenizer
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
 from mclabel.prm.model.network import at_steps
-from mclabel.prm.scoring.layout import LayoutSettings, Split, layout_of, numbered, split_text
+from mclabel.prm.scoring.layout import (
+    LayoutSettings,
+    Split,
+    complete_layout,
+    number_steps,
+    split_text,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,19 +53,20 @@ _GOOD_NAMES = frozenset(
 _BAD_NAMES = frozenset(
     ("label_0", "0", "-", "bad", "incorrect", "wrong", "unsound", "false", "invalid", "negative")
 ) | {"no", "error"}
-"""Names of classes in `id2label`. Their order decides nothing."""
+"""Names in `id2label` that identify the bad class. The good class is identified by `_GOOD_NAMES`,
+and the order of the classes does not matter."""
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
 class AdaptedPRM(ABC):
-    """Scores steps with a network of another format."""
+    """A scorer with a network of a format other than `mclabel`."""
 
     network_class: ClassVar[Any] = AutoModelForTokenClassification
-    """Loads the network, by `from_pretrained`."""
+    """Class whose `from_pretrained` loads the network."""
     form: ClassVar[str]
-    """Name of the format."""
+    """Name of the format, in `FORMATS`."""
     _mark: int
-    """Id of the mark after each step, of a format that has one."""
+    """Token id of the mark after each step, in formats that have a mark."""
 
     def __init__(
         self,
@@ -67,12 +74,12 @@ class AdaptedPRM(ABC):
         tokenizer: PreTrainedTokenizerBase,
         layout: LayoutSettings | None = None,
     ) -> None:
-        """Score with a network.
+        """Wrap a loaded network. Use `load` to load a checkpoint.
 
         Args:
-            network: on its device.
+            network: network of the PRM, on its device.
             tokenizer: tokenizer of the same checkpoint.
-            layout: where it departs from the authors' own.
+            layout: settings that depart from the layout of the format's authors; None for none.
 
         Raises:
             DataError: the tokenizer or the network lacks what the layout needs.
@@ -80,9 +87,9 @@ class AdaptedPRM(ABC):
         self.network, self.tokenizer = network.eval(), tokenizer
         self._control = ControlTokens(tokenizer)
         own = LayoutSettings() if layout is None else layout
-        self.layout = layout_of(self.form, own)
+        self.layout = complete_layout(self.form, own)
         self._is_set = own.classes is not None
-        self._good, self._bad = self._classes(*cast(tuple[str, str], self.layout.classes))
+        self._good, self._bad = self._class_indices(*cast(tuple[str, str], self.layout.classes))
 
     @classmethod
     def load(
@@ -96,14 +103,14 @@ class AdaptedPRM(ABC):
         """Load a PRM of this format.
 
         Args:
-            path: folder or Hugging Face name.
-            layout: layout, as in the class.
-            device: torch device; `auto` takes cuda where there is a GPU.
-            trust_remote_code: run Python code that comes with it.
+            path: folder or Hugging Face name of the checkpoint.
+            layout: settings that depart from the layout of the format's authors; None for none.
+            device: torch device; `auto` takes cuda if there is a GPU.
+            trust_remote_code: true if Python code that comes with the checkpoint may run.
 
         Raises:
-            EngineError: it cannot be loaded.
-            DataError: as of the class.
+            EngineError: the checkpoint cannot be loaded.
+            DataError: the tokenizer or the network lacks what the layout needs.
         """
         quiet_transformers()
         device = check_device(device)
@@ -115,13 +122,13 @@ class AdaptedPRM(ABC):
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> list[list[float]]:
-        """Score solutions as `PRM.score` does: for every solution a number in [0, 1] per step.
+        """Score solutions as `PRM.score` does, and return scores in [0, 1], one per step.
 
-        Steps are given as texts, or are the lines or paragraphs of a text; line ends around them do
-        not count.
+        A solution is a list of steps, or one text whose lines or paragraphs are the steps. Line
+        breaks around steps are removed.
 
         Raises:
-            DataError: no steps, or a text that holds the format's own marks.
+            DataError: a solution has no steps, or a text contains the format's own marks.
         """
         pairs = zip(problems, solutions, strict=True)
         return self.score_encoded([self.encode(problem, solution) for problem, solution in pairs])
@@ -132,16 +139,16 @@ class AdaptedPRM(ABC):
         """Encode a solution for the network.
 
         Raises:
-            TooLongError: longer than what the network was made for.
-            DataError: no steps, or a text that holds the format's own marks.
+            TooLongError: the solution is longer than the network's maximum length.
+            DataError: the solution has no steps, or a text contains the format's own marks.
         """
         config = self.network.config.get_text_config()
         limit = getattr(config, "max_position_embeddings", None) or inf
         try:
             steps = self._steps(solution)
-            if len(steps) > limit:  # a chat is rendered once a step
+            if len(steps) > limit:  # refused early: a chat would be rendered once per step
                 raise TooLongError(
-                    f"{place}: {len(steps)} steps, which cannot fit in the model's limit of "
+                    f"{place}: has {len(steps)} steps, which cannot fit in the model's limit of "
                     f"{limit} tokens"
                 )
             encoded = self.encode_steps(problem, steps)
@@ -151,7 +158,7 @@ class AdaptedPRM(ABC):
             raise DataError(f"{place}: {error}") from error
         if len(encoded.ids) > limit:
             raise TooLongError(
-                f"{place}: {len(encoded.ids)} tokens, more than the model's limit of {limit}"
+                f"{place}: has {len(encoded.ids)} tokens, more than the model's limit of {limit}"
             )
         return encoded
 
@@ -175,63 +182,78 @@ class AdaptedPRM(ABC):
 
     @abstractmethod
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """Return the token ids, and the position at which each step's score is read."""
+        """Encode a problem and the steps of a solution, and locate where each score is read."""
 
     def read(self, logits: Tensor) -> Tensor:
-        """Scores [batch, steps] from the logits there [batch, steps, classes or tokens]: the
-        probability of the good class against the bad one.
+        """Return the scores [batch, steps]: the probability of the good against the bad class.
+
+        Args:
+            logits: logits at the scored positions [batch, steps, classes or tokens].
         """
         return logits[..., [self._good, self._bad]].softmax(-1)[..., 0]
 
     def _steps(self, solution: str | Sequence[str]) -> list[str]:
         if isinstance(solution, str):
             solution = split_text(solution, cast(Split, self.layout.split))
-        steps = [self._stripped(step) for step in solution]
+        steps = [self._strip_step(step) for step in solution]
         if not steps:
             raise DataError("a solution without steps has nothing to score")
-        return numbered(steps) if self.layout.numbering else steps
+        return number_steps(steps) if self.layout.numbering else steps
 
-    def _stripped(self, step: str) -> str:
+    def _strip_step(self, step: str) -> str:
         """Return a step without the line breaks around it."""
         return step.strip("\n")
 
     @abstractmethod
-    def _classes(self, good: str, bad: str) -> tuple[int, int]:
-        """Return where the logits of two classes stand among those of the network."""
+    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
+        """Return the indices of the good and the bad class among the network's logits.
+
+        Args:
+            good: name or token of the good class, as in `LayoutSettings.classes`.
+            bad: name or token of the bad class.
+        """
 
     def _ids(self, text: str) -> list[int]:
         return self._control.encode(text)
 
-    def _one_token(self, text: str, after: str = "") -> int:
-        """Return the id of a text that must be one token of the vocabulary.
+    def _single_token_id(self, text: str, after: str = "") -> int:
+        """Return the id of a text that must be a single token of the vocabulary.
 
         Args:
             text: text of the token.
-            after: what stands before it, on which the token may depend.
+            after: text before the token, on which the tokenisation may depend.
         """
         ids = self._ids(after + text)[len(self._ids(after)) :]
         if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id:
             raise DataError(
                 f"its tokenizer has no single token for {text!r}, which this format needs. Check "
-                "format, or set layout.separator or layout.classes to what it was trained with"
+                "format, or set layout.separator and layout.classes to the texts it was trained "
+                "with"
             )
         return ids[0]
 
-    def _marked(self, ids: Sequence[int], mark: int, num_steps: int) -> EncodedSolution:
-        """Return the positions of a mark, which must occur once per step."""
+    def _encode_at_marks(self, ids: Sequence[int], mark: int, num_steps: int) -> EncodedSolution:
+        """Return an encoded solution that is scored at each occurrence of a mark.
+
+        Args:
+            ids: token ids of the prompt and the solution.
+            mark: token id of the mark, which must occur once per step.
+            num_steps: number of steps.
+        """
         positions = tuple(i for i, token in enumerate(ids) if token == mark)
         if len(positions) != num_steps:
             raise DataError(
-                f"{len(positions)} marks {self.tokenizer.decode([mark])!r} for {num_steps} steps: "
-                "a text holds the mark itself"
+                f"has {len(positions)} marks {self.tokenizer.decode([mark])!r} for {num_steps} "
+                "steps, because the text of the problem or the solution contains the mark. Remove "
+                "the mark from the text"
             )
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=positions)
 
 
 class _HeadPRM(AdaptedPRM):
-    """A PRM whose network classifies tokens by a head of its own."""
+    """A PRM whose network has a classification head."""
 
-    def _classes(self, good: str, bad: str) -> tuple[int, int]:
+    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
         names = self.network.config.id2label
         if set(names) == {0, 1} and not self._is_set:
             return _classes_by_name(names)
@@ -242,8 +264,8 @@ class _HeadPRM(AdaptedPRM):
             return class_indices[good], class_indices[bad]
         if len(names) < 2:
             raise DataError(
-                "its head has one class, and steps are scored by a good class against a bad one. "
-                "It may be a reward model of whole solutions: check format"
+                "its head has one class, but step scores need a good and a bad class. The model "
+                "may be a reward model of whole solutions: check format"
             )
         listed = ", ".join(f"{index} ({name})" for index, name in names.items())
         raise DataError(
@@ -253,31 +275,35 @@ class _HeadPRM(AdaptedPRM):
 
 
 def _classes_by_name(names: Mapping[int, str]) -> tuple[int, int]:
-    """Return the good and the bad one of two classes, by their names.
+    """Return the indices of the good and the bad class, according to their names.
 
     Args:
-        names: by index. If they do not say it, class 1 is the good one, as the formats have it.
+        names: names of two classes by index. If the names are not known, class 1 is the good class,
+            as usual in these formats.
     """
     kinds = {index: str(name).strip().casefold() for index, name in names.items()}
     for good, bad in ((0, 1), (1, 0)):
         if kinds[good] in _GOOD_NAMES and kinds[bad] in _BAD_NAMES:
             return good, bad
     logger.warning(
-        "id2label names the classes %s and %s, so class 1 is taken for the good one. If it is not, "
-        "set layout.classes=[GOOD, BAD]",
+        "id2label names the classes %s and %s, which do not show which class is good. Class 1 is "
+        "used as the good class. If this is wrong, set layout.classes=[GOOD, BAD]",
         *(names[index] for index in (0, 1)),
     )
     return 1, 0
 
 
 class _TokenPRM(AdaptedPRM):
-    """A PRM that is a language model: a score is the probability of one token against another."""
+    """A PRM that is a language model. A score is the probability of one token against another."""
 
     network_class = AutoModelForCausalLM
 
 
 class TrlPRM(_HeadPRM):
-    """Trained by TRL's `PRMTrainer`: prompt, steps and separators tokenised apart, no template."""
+    """A PRM trained with TRL's `PRMTrainer`.
+
+    Prompt, steps and separators are tokenised separately, without a chat template.
+    """
 
     form = "trl"
 
@@ -295,7 +321,10 @@ class TrlPRM(_HeadPRM):
 
 
 class ShepherdPRM(_TokenPRM):
-    """Math-Shepherd's: `problem Step 1: … ки`, a line a step, tokenised in one piece."""
+    """A PRM in the format of Math-Shepherd: `problem Step 1: … ки`, one line per step.
+
+    The whole text is tokenised at once.
+    """
 
     form = "math-shepherd"
 
@@ -304,11 +333,12 @@ class ShepherdPRM(_TokenPRM):
         fence, tag = self._control.fence, cast(str, self.layout.separator)
         lines = "\n".join(f"{fence(step)} {tag}" for step in steps)
         ids = self._control.encode_prompt(f"{fence(problem)} {lines}")
-        return self._marked(ids, self._mark, len(steps))
+        return self._encode_at_marks(ids, self._mark, len(steps))
 
-    def _classes(self, good: str, bad: str) -> tuple[int, int]:
-        self._mark = self._one_token(f" {self.layout.separator}", after="a")
-        return self._one_token(good), self._one_token(f" {bad}", after=good)  # as "+ -" is read
+    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
+        self._mark = self._single_token_id(f" {self.layout.separator}", after="a")
+        good_id = self._single_token_id(good)
+        return good_id, self._single_token_id(f" {bad}", after=good)  # as "+ -" is read
 
 
 class RlhflowPRM(_TokenPRM):
@@ -321,7 +351,7 @@ class RlhflowPRM(_TokenPRM):
     form = "rlhflow"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """Encode a chat in which each score stands where the answer to its step begins."""
+        """Encode a chat. The score of a step is read where the assistant's reply to it begins."""
         fence, good = self._control.fence, cast(tuple[str, str], self.layout.classes)[0]
         turns: list[dict[str, str]] = []
         positions = []
@@ -335,23 +365,23 @@ class RlhflowPRM(_TokenPRM):
         ids = self._chat(turns, ask=False)
         if ids[: len(asked)] != asked:
             raise DataError(
-                "the chat template renders the beginning of a chat differently when "
-                "the chat is longer, so steps cannot be located"
+                "its chat template renders the first turns of a chat differently when more turns "
+                "follow, so steps cannot be located. Choose a model with another template"
             )
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=tuple(positions))
 
     def _chat(self, turns: list[dict[str, str]], *, ask: bool) -> list[int]:
         return self._ids(render_chat(self.tokenizer, turns, ask=ask))
 
-    def _stripped(self, step: str) -> str:
+    def _strip_step(self, step: str) -> str:
         return step.strip()
 
-    def _classes(self, good: str, bad: str) -> tuple[int, int]:
-        return self._one_token(good), self._one_token(bad)
+    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
+        return self._single_token_id(good), self._single_token_id(bad)
 
 
 class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
-    """The network of Qwen2.5-Math-PRM, which transformers does not have."""
+    """The network of Qwen2.5-Math-PRM, which transformers does not include."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -366,13 +396,16 @@ class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
 
 
 class QwenPRM(_HeadPRM):
-    """Qwen2.5-Math-PRM: the chat template, the steps in the answer, each with a mark after it."""
+    """A PRM in the format of Qwen2.5-Math-PRM.
+
+    The chat template is used. The assistant's turn contains all steps, with a mark after each.
+    """
 
     network_class = Qwen2ForProcessRewardModel
     form = "qwen"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """Encode a chat with one answer; each score is read at the mark after its step."""
+        """Encode a chat with one reply; each score is read at the mark after its step."""
         fence, mark = self._control.fence, cast(str, self.layout.separator)
         turns = [
             {"role": "system", "content": QWEN_SYSTEM},
@@ -380,8 +413,8 @@ class QwenPRM(_HeadPRM):
             {"role": "assistant", "content": "".join(f"{fence(step)}{mark}" for step in steps)},
         ]
         ids = self._ids(render_chat(self.tokenizer, turns, ask=False))
-        return self._marked(ids, self._mark, len(steps))
+        return self._encode_at_marks(ids, self._mark, len(steps))
 
-    def _classes(self, good: str, bad: str) -> tuple[int, int]:
-        self._mark = self._one_token(cast(str, self.layout.separator))
-        return super()._classes(good, bad)
+    def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
+        self._mark = self._single_token_id(cast(str, self.layout.separator))
+        return super()._class_indices(good, bad)

@@ -1,4 +1,4 @@
-"""The scores of a solution's steps, and from them to one score of the solution, or to none."""
+"""Step scores of a solution, and their aggregation to one score of the solution."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mclabel.core.errors import DataError
 from mclabel.core.settings import OneOf
 
 _LEAST = 1e-9
-"""Scores are kept this far from 0 and 1 where their log-odds are taken."""
+"""Minimum distance of a score from 0 and 1 before its log-odds are computed."""
 
 
 def log_odds_sum(scores: Sequence[float]) -> float:
-    """Sum of log(p / (1 - p)) over the steps: any number, higher is better."""
+    """Return the sum of log(p / (1 - p)) over the scores p of the steps. Higher is better."""
     bounded = [min(max(score, _LEAST), 1 - _LEAST) for score in scores]
     return sum(math.log(score / (1 - score)) for score in bounded)
 
@@ -27,22 +27,23 @@ AGGREGATIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "max": max,
     "log_odds": log_odds_sum,
 }
-"""`last` suits scorers trained on Monte Carlo labels, whose step values look ahead
-(arXiv 2501.07301); `min` and `product` those trained on labels of correctness
-(arXiv 2305.20050); `max` noisy labels (arXiv 2402.02658)."""
+"""Aggregations of step scores by name. `last` suits scorers trained on Monte Carlo labels, which
+estimate the final outcome (arXiv 2501.07301). `min` and `product` suit scorers trained on labels of
+correctness (arXiv 2305.20050). `max` suits noisy labels (arXiv 2402.02658)."""
 
 Aggregation = Annotated[str, OneOf(tuple(AGGREGATIONS))]
+"""Name of an aggregation, a key of `AGGREGATIONS`."""
 
 
 def aggregate(scores: Sequence[float], how: Aggregation) -> float:
-    """One score of a solution.
+    """Return the score of a solution from the scores of its steps.
 
     Args:
-        scores: scores of its steps, in order, in [0, 1].
+        scores: scores of the steps in order, in [0, 1].
         how: name of the aggregation.
 
     Raises:
-        ValueError: no scores.
+        ValueError: `scores` is empty.
     """
     if not scores:
         raise ValueError("no step scores: a solution without steps has no score")
@@ -50,17 +51,18 @@ def aggregate(scores: Sequence[float], how: Aggregation) -> float:
 
 
 class UnscoredError(DataError):
-    """A solution was read, but nothing that the scorer sampled on it gives a verdict.
+    """The error for a solution for which a sampling scorer got no verdict.
 
-    `score_encoded` gives it in place of the solution's scores; who needs them raises it.
+    `score_encoded` returns this error in place of the solution's scores. A caller that needs the
+    scores raises it.
     """
 
     def __init__(self, reason: str, *, num_tokens: int = 0) -> None:
-        """Note why there is no score.
+        """Create the error.
 
         Args:
-            reason: a sentence without the name of the solution.
-            num_tokens: that were sampled in vain.
+            reason: a sentence that says why there is no score, without the name of the solution.
+            num_tokens: number of tokens that were sampled without a result.
         """
         super().__init__(reason)
         self.num_tokens = num_tokens
@@ -70,23 +72,23 @@ class StepEstimates(NamedTuple):
     """Scores of the steps of one solution."""
 
     scores: list[float]
-    """One per step: the probability that it is sound."""
+    """Probability that each step is sound."""
     num_tokens: int = 0
-    """Tokens that were sampled for them, by a scorer that samples."""
+    """Number of tokens that were sampled to compute the scores; 0 if the scorer does not sample."""
 
 
 def check_scores(
     model: str, scores: Sequence[Sequence[float] | UnscoredError], places: Sequence[str]
 ) -> None:
-    """Refuse scores that are no numbers: they would neither be the best nor the worst.
+    """Refuse scores that are NaN or infinite, because they cannot be ranked.
 
     Args:
-        model: its name, for the message.
-        scores: scores of each solution; one without scores is left to the caller.
-        places: names of the solutions.
+        model: name of the model, for the error message.
+        scores: step scores of each solution. Solutions without scores are ignored.
+        places: descriptions of the solutions for the error message.
 
     Raises:
-        DataError: names the first solution with such a score.
+        DataError: a score is not finite. The message names the first such solution.
     """
     for place, row in zip(places, scores, strict=True):
         for score in () if isinstance(row, UnscoredError) else row:

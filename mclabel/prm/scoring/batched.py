@@ -1,4 +1,4 @@
-"""A scorer that is loaded where it is used, and scores solutions together as they come."""
+"""Asynchronous scoring in batches: requests of several blocks share the batches of one model."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 _CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
-"""Tokens that a core, or a GPU, scores at a time."""
+"""Maximum number of tokens in a batch, per CPU core and for a GPU."""
 
 
 def batch_tokens(num_cores: int, *, on_gpu: bool) -> int:
-    """Tokens that a GPU, or so many cores, score at a time."""
+    """Return the maximum number of tokens in a batch, for a GPU or for some CPU cores."""
     return _GPU_TOKENS if on_gpu else _CORE_TOKENS * num_cores
 
 
 class BatchedScorer:
-    """Scores solutions of several blocks together, on one event loop."""
+    """Loads a scorer and scores solutions in batches, on one event loop."""
 
     def __init__(self, load: Callable[[], Any], *, max_tokens: int) -> None:
-        """Prepare to score; `start` loads the model.
+        """Prepare to score. `start` loads the model.
 
         Args:
-            load: gives a `Scorer`.
-            max_tokens: that are scored at a time.
+            load: function that returns a `Scorer`.
+            max_tokens: maximum number of tokens in a batch.
         """
         self._load, self._max_tokens = load, max_tokens
         self._executor = CpuExecutor()
@@ -46,22 +46,22 @@ class BatchedScorer:
         self._num_steps = 0
 
     async def start(self) -> None:
-        """Load the model, in the thread that prepares its input."""
+        """Load the model in the thread that also encodes solutions."""
         self._scorer = await self._executor.run(self._load)
         self._batches = ScoreBatches(self._score, max_tokens=self._max_tokens)
 
     async def score(self, item: SolutionItem) -> tuple[StepEstimates, int]:
-        """Score one solution, together with others that wait.
+        """Score one solution, in a batch with other waiting solutions.
 
         Returns:
-            What the scorer says of the steps, and the tokens that were sampled, or read where
-            nothing is sampled.
+            Scores of the steps, and a number of tokens: those that were sampled or, if nothing was
+            sampled, those that were read.
 
         Raises:
-            TooLongError: it is longer than the scorer takes.
-            UnscoredError: nothing that the scorer sampled gives a verdict.
-            DataError: it cannot be encoded.
-            EngineDied: the device has no memory left.
+            TooLongError: the solution is longer than the scorer accepts.
+            UnscoredError: no sampled chain gave a verdict.
+            DataError: the solution cannot be encoded.
+            EngineDied: the device ran out of memory.
         """
         assert self._batches is not None, "start() first"
         self._batches.num_coming += 1
@@ -78,7 +78,7 @@ class BatchedScorer:
         return estimates, estimates.num_tokens or len(encoded.ids)
 
     def state(self) -> RunnerState:
-        """The solutions that are scored now, and tokens and steps scored."""
+        """Return the numbers of solutions in progress, and of scored tokens and steps."""
         batches = self._batches
         if batches is None:
             return RunnerState(counters={"num_steps": 0})
@@ -100,15 +100,15 @@ class BatchedScorer:
         )
 
     async def close(self) -> None:
-        """Free the model."""
+        """Stop scoring and free the model."""
         self._executor.close()
         if self._batches is not None:
             self._batches.close()
         scorer, self._scorer = self._scorer, None
         await asyncio.to_thread(close_scorer, scorer)
 
-    def _score(self, encoded: Any) -> Sequence[Found]:
-        """Score a batch, in a thread of its own."""
+    def _score(self, encoded: Any) -> Sequence[ScoreResult]:
+        """Score a batch. `ScoreBatches` calls this in a separate thread."""
         import torch
 
         from mclabel.prm.scoring.score import estimate_steps
@@ -119,59 +119,60 @@ class BatchedScorer:
             raise EngineDied(f"the device has no memory left ({error})") from error
 
 
-# Scores solutions of several blocks together, as many at a time as fill the model.
+# Batching of waiting solutions.
 #
-# Solutions that begin alike are computed once where they are scored in one batch, so those that
-# wait are taken in their order, which keeps the solutions of a problem together.
+# A prefix shared by several solutions of a batch is computed only once. Waiting solutions are
+# therefore taken in the order of arrival, which keeps the solutions of a problem together.
 
-Found = Union["StepEstimates", UnscoredError]
-"""Result of a scorer for a solution."""
-Score = Callable[[Sequence["EncodedSolution"]], Sequence[Found]]
+ScoreResult = Union["StepEstimates", UnscoredError]
+"""Result of a scorer for one solution."""
+Score = Callable[[Sequence["EncodedSolution"]], Sequence[ScoreResult]]
+"""Function that scores a batch of encoded solutions."""
 MAX_SOLUTIONS = 256
-"""Solutions of a batch, at most."""
+"""Maximum number of solutions in a batch."""
 WAIT_S = 0.005
-"""Between two looks at whether enough solutions are encoded for a batch."""
+"""Seconds between two checks whether enough solutions are encoded for a batch."""
 
 
 class ScoreBatches:
     """Collects encoded solutions on one event loop, and scores them in a thread."""
 
     def __init__(self, score: Score, *, max_tokens: int) -> None:
-        """Begin with nothing to score.
+        """Create an empty queue of solutions.
 
         Args:
-            score: gives what is said of the steps of every solution.
-            max_tokens: maximum number of tokens of a batch; a longer solution is scored alone.
+            score: function that scores a batch of solutions.
+            max_tokens: maximum number of tokens in a batch. A longer solution is scored alone.
         """
         self._compute, self._max_tokens = score, max_tokens
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scores")
-        self._waiting: deque[tuple[EncodedSolution, asyncio.Future[Found]]] = deque()
-        self._alone: deque[tuple[EncodedSolution, asyncio.Future[Found]]] = deque()
-        """Solutions of a batch in which one got a bad answer: each is scored alone."""
+        self._waiting: deque[tuple[EncodedSolution, asyncio.Future[ScoreResult]]] = deque()
+        self._alone: deque[tuple[EncodedSolution, asyncio.Future[ScoreResult]]] = deque()
+        """Solutions of batches that failed with a `BadAnswer`. Each is scored again, alone."""
         self._running: asyncio.Task[None] | None = None
         self.num_live = self.num_tokens = 0
         self.num_coming = 0
-        """Solutions that are being encoded: a batch that is not full waits for them."""
+        """Number of solutions that are being encoded. An incomplete batch waits for them."""
 
     @property
     def num_waiting(self) -> int:
-        """Solutions that wait for a batch."""
+        """Return the number of solutions that wait for a batch."""
         return len(self._waiting)
 
-    async def score(self, encoded: EncodedSolution) -> Found:
-        """The scores of a solution.
+    async def score(self, encoded: EncodedSolution) -> ScoreResult:
+        """Return the scores of a solution.
 
         Raises:
-            Exception: whatever scoring the batch has raised.
+            Exception: the exception that was raised when the solution's batch was scored.
         """
-        turn: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[ScoreResult] = asyncio.get_running_loop().create_future()
         self._waiting.append((encoded, turn))
         if self._running is None:
             self._running = asyncio.create_task(self._run())
         return await turn
 
     def close(self) -> None:
-        """Drop what waits."""
+        """Drop all waiting solutions and stop scoring."""
         self._waiting.clear()
         self._alone.clear()
         if self._running is not None:
@@ -186,13 +187,13 @@ class ScoreBatches:
                 self.num_live = len(batch)
                 try:
                     results = await loop.run_in_executor(self._pool, self._compute, solutions)
-                except BadAnswer as error:  # to one of them
+                except BadAnswer as error:  # the answer to one solution of the batch is unusable
                     if len(batch) > 1:
                         self._alone.extend(batch)
                     elif not batch[0][1].done():
                         batch[0][1].set_exception(error)
                     continue
-                except Exception as error:  # to whoever waits
+                except Exception as error:  # passed on to all callers that wait for this batch
                     for _, turn in batch:
                         if not turn.done():
                             turn.set_exception(error)
@@ -204,13 +205,13 @@ class ScoreBatches:
         finally:
             self.num_live, self._running = 0, None
 
-    async def _next(self) -> list[tuple[EncodedSolution, asyncio.Future[Found]]]:
-        """The solutions of the next batch; none if none waits, and none is coming."""
+    async def _next(self) -> list[tuple[EncodedSolution, asyncio.Future[ScoreResult]]]:
+        """Return the solutions of the next batch; empty if none is waiting or being encoded."""
         if self._alone:
             return [self._alone.popleft()]
         while self.num_coming and not self._is_full():
             await asyncio.sleep(WAIT_S)
-        batch: list[tuple[EncodedSolution, asyncio.Future[Found]]] = []
+        batch: list[tuple[EncodedSolution, asyncio.Future[ScoreResult]]] = []
         num_tokens = 0
         while self._waiting and len(batch) < MAX_SOLUTIONS:
             encoded, turn = self._waiting[0]
@@ -224,7 +225,7 @@ class ScoreBatches:
         return batch
 
     def _is_full(self) -> bool:
-        """Return whether enough is waiting for a batch."""
+        """Return whether enough solutions are waiting for a full batch."""
         if len(self._waiting) >= MAX_SOLUTIONS:
             return True
         return sum(len(encoded.ids) for encoded, _ in self._waiting) >= self._max_tokens

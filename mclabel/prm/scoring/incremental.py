@@ -1,10 +1,10 @@
-"""Scores beginnings of solutions as they grow: only their new tokens are computed.
+"""Incremental scoring of solution prefixes: only the new tokens of a longer prefix are computed.
 
-A search scores a beginning, continues it in several ways, and scores these. Each beginning keeps
-the keys and values of its own tokens and knows the one that it continues, so that a tree holds
-every token once and what a search drops is freed. Where memory is short, those that were not used
-for the longest are dropped, and computed again when they are continued. The scores are those of
-`PRM.score_encoded` on the whole.
+A search scores a prefix, samples several continuations, and scores the longer prefixes. Each
+prefix keeps the keys and values of its own tokens and a reference to the prefix that it continues.
+A tree therefore stores every token once, and prefixes that the search drops are freed. If memory is
+limited, the least recently used tensors are dropped and recomputed when they are needed. The scores
+are the same as those of `PRM.score_encoded` for the whole prefix.
 """
 
 from __future__ import annotations
@@ -32,25 +32,29 @@ from mclabel.prm.scoring.scorer import Scorer
 
 @dataclass(frozen=True, kw_only=True)
 class _Computed:
-    """State of a prefix's own tokens that later tokens need."""
+    """State of a prefix's own tokens, which is needed to compute later tokens.
+
+    The own tokens of a prefix are those that its parent does not contain.
+    """
 
     cache: Tensor
-    """Keys and values, as of `CachedBody`."""
+    """Keys and values of the tokens, in the format of `CachedBody.run`."""
     state: Tensor
-    """Last hidden state of the last token [width]: what is expected next."""
+    """Last hidden state of the last token [width], which predicts the next token."""
     logprobs: Tensor
-    """Log-probability of each token [tokens], on the CPU; empty where no head looks at it."""
+    """Log-probability of each token [tokens], on the CPU; empty if the head does not need it."""
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the tensors."""
+        """Return the size of the tensors in bytes."""
         return sum(tensor.nbytes for tensor in (self.cache, self.state, self.logprobs))
 
 
 class ScoredPrefix:
-    """A problem and the first steps of a solution, with their scores. It never changes.
+    """A problem and the first steps of a solution, with the scores of the steps.
 
-    Its tensors are freed with it and with all that continues it.
+    Its public attributes never change. Its tensors are freed when this prefix and all prefixes that
+    continue it are freed.
     """
 
     __slots__ = (
@@ -67,26 +71,34 @@ class ScoredPrefix:
         scores: tuple[float, ...] = (),
         computed: _Computed | None = None,
     ) -> None:
-        """Made by `IncrementalPRM`, on whose model the tensors rest."""
+        """Create a prefix. Only `IncrementalPRM` calls this, because the tensors are its model's.
+
+        Args:
+            ids: token ids that the parent does not contain.
+            parent: prefix that this one continues; None for a problem without steps.
+            positions: positions of all steps, as in `EncodedSolution`.
+            scores: scores of all steps, in [0, 1].
+            computed: state of the tokens in `ids`; None if it is not computed yet.
+        """
         self.parent = parent
-        """The prefix that it continues; None of a problem alone."""
+        """The prefix that this one continues; None for a problem without steps."""
         self.scores = scores
-        """Scores of all its steps, in [0, 1], as `PRM.score_encoded` gives them."""
+        """Scores of all steps of the prefix, in [0, 1], as from `PRM.score_encoded`."""
         self.positions = positions
-        """Positions of all its steps, as in `EncodedSolution`."""
+        """Positions of all steps of the prefix, as in `EncodedSolution`."""
         self.num_tokens: int = len(ids) + (0 if parent is None else parent.num_tokens)
-        """Number of its tokens, the prompt's included, as the PRM reads them."""
+        """Number of tokens that the PRM reads, including the prompt and step tokens."""
         self.num_prompt: int = len(ids) if parent is None else parent.num_prompt
-        """Number of the prompt's."""
+        """Number of tokens of the prompt."""
         self._ids = ids
-        self._computed = computed  # None of a problem not continued yet, or where memory was short
+        self._computed = computed  # None if not computed yet, or dropped to save memory
 
     @property
     def encoded(self) -> EncodedSolution:
-        """Return the whole prefix as the PRM reads it.
+        """Return the whole prefix as an encoded solution.
 
         Raises:
-            DataError: it has no steps.
+            DataError: the prefix has no steps.
         """
         if not self.positions:
             raise DataError("solution: has no steps to score")
@@ -94,8 +106,8 @@ class ScoredPrefix:
         return EncodedSolution(ids=ids, num_prompt=self.num_prompt, positions=self.positions)
 
     @property
-    def _kept(self) -> _Computed:
-        assert self._computed is not None, "what is missing is computed first"
+    def _kept_states(self) -> _Computed:
+        assert self._computed is not None, "missing states must be computed first"
         return self._computed
 
     def _path(self) -> list[ScoredPrefix]:
@@ -107,37 +119,38 @@ class ScoredPrefix:
 
 
 def is_incremental(scorer: Scorer) -> TypeGuard[PRM]:
-    """Return whether `IncrementalPRM` takes a scorer; others read each solution as a whole.
+    """Return whether `IncrementalPRM` supports a scorer. Other scorers must read whole solutions.
 
-    It must be a PRM of our own format in this process, whose layers all attend to every token
-    before: windows, recurrent layers and attention other than PyTorch's own do not.
+    The scorer must be a PRM of the format `mclabel` in this process, and all its layers must attend
+    to all earlier tokens. Sliding windows, recurrent layers, and attention implementations other
+    than PyTorch's are not supported.
     """
     return (
         isinstance(scorer, PRM)
         and isinstance(scorer.model, TokenHead | LikelihoodHead)
-        and CachedBody.of(scorer.model.network) is not None
+        and CachedBody.from_network(scorer.model.network) is not None
     )
 
 
 class IncrementalPRM:
-    """Scores prefixes of solutions, each from the one that it continues. For one thread."""
+    """Scores prefixes of solutions by extending shorter prefixes. It is not thread-safe."""
 
     def __init__(self, prm: PRM, *, threads: int | None = None, max_bytes: float = inf) -> None:
-        """Score with a PRM.
+        """Score incrementally with a PRM.
 
         Args:
-            prm: `is_incremental`.
-            threads: on a CPU; None for those of the PRM.
-            max_bytes: maximum bytes of keys and values kept from one `extend` to the next.
+            prm: a PRM for which `is_incremental` is true.
+            threads: number of CPU threads; None uses `prm.threads`.
+            max_bytes: maximum bytes of keys and values that are kept between two calls of `extend`.
 
         Raises:
-            EngineError: its architecture cannot be computed incrementally.
+            EngineError: the PRM's architecture cannot be computed incrementally.
         """
-        body = CachedBody.of(prm.model.network)
+        body = CachedBody.from_network(prm.model.network)
         if body is None or not isinstance(prm.model, TokenHead | LikelihoodHead):
             raise EngineError(
-                f"{type(prm.model.network).__name__}: cannot be computed from cached keys and "
-                "values. Score whole solutions with it"
+                f"{type(prm.model.network).__name__}: this architecture cannot be computed from "
+                "cached keys and values. Score whole solutions with this PRM instead"
             )
         self._model: TokenHead | LikelihoodHead = prm.model
         self._body, self._encoder = body, prm.encoder
@@ -145,19 +158,20 @@ class IncrementalPRM:
         self._problems: WeakValueDictionary[str, ScoredPrefix] = WeakValueDictionary()
         self._max_bytes = max_bytes
         self._sizes: WeakKeyDictionary[ScoredPrefix, int] = WeakKeyDictionary()
-        """Maps each computed prefix to its bytes, in order of last use."""
+        """Size in bytes of each computed prefix, from the least to the most recently used."""
         self.last_computed: list[int] = []
-        """Number of tokens computed for each request of the last `extend`. Tokens computed for
-        several requests count for the first."""
+        """Number of tokens computed for each request of the last call of `extend`. Tokens computed
+        for several requests count for the first of these requests."""
         self.num_computed = 0
-        """Number of tokens that were computed."""
+        """Total number of tokens that were computed."""
         self.num_cached = 0
-        """Number of tokens that the cache saved. Full passes would have computed them in addition
-        to `num_computed`."""
+        """Total number of tokens that the cache saved. Passes over whole solutions would have
+        computed them in addition to `num_computed`."""
 
     def begin(self, problem: str) -> ScoredPrefix:
-        """Return the prefix of a problem without steps. Its prompt is computed when the prefix is
-        first extended.
+        """Return the prefix that consists of a problem without steps.
+
+        The prompt is computed when the prefix is extended for the first time.
         """
         root = self._problems.get(problem)
         if root is None:
@@ -166,50 +180,55 @@ class IncrementalPRM:
         return root
 
     def shares_tokens(self, ids: Sequence[int], text: str) -> bool:
-        """Return whether ids of a policy mean the same text to the PRM, so that `extend` may take
-        them.
+        """Return whether the PRM's tokenizer decodes a policy's token ids to the same text.
+
+        Only then may the ids be passed to `extend`.
         """
         return self._encoder.decodes(ids, text)
 
     def extend(
-        self, asked: Sequence[tuple[ScoredPrefix, Sequence[Sequence[int]]]]
+        self, requests: Sequence[tuple[ScoredPrefix, Sequence[Sequence[int]]]]
     ) -> list[ScoredPrefix | DataError]:
-        """Score continuations of prefixes, all together. Equal ones are computed once.
+        """Score continuations of prefixes as a batch. Equal continuations are computed once.
 
         Args:
-            asked: a prefix, and the token ids of each of its new steps, without step tokens.
+            requests: pairs of a prefix and its new steps. Each step is given as token ids without
+                step tokens.
 
         Returns:
-            For each, in order, the longer prefix, or why there is none: a `TooLongError`, or
-            another `DataError` where it has no steps, an empty one, or a step token in one.
+            For each request, in order, the longer prefix or an error. A `TooLongError` means that
+            the prefix would be too long. Another `DataError` means that there are no steps, or that
+            a step is empty or contains a step token.
         """
         refused: dict[int, DataError] = {}
         places: dict[_Key, list[int]] = {}
-        for place, (prefix, steps) in enumerate(asked):
+        for place, (prefix, steps) in enumerate(requests):
             try:
                 if not all(len(step) for step in steps):
                     raise DataError("solution: has a step without tokens")
                 ids, positions = self._encoder.join_steps(steps, before=prefix.num_tokens)
                 places.setdefault((prefix, ids, positions), []).append(place)
             except DataError as error:
-                refused[place] = error.with_traceback(None)  # whose frames would hold tensors
+                refused[place] = error.with_traceback(None)  # its frames would keep tensors alive
         restored = self._restore([prefix for prefix, _, _ in places])
         results: dict[int, ScoredPrefix | DataError] = {**refused}
-        self.last_computed = [0] * len(asked)
+        self.last_computed = [0] * len(requests)
         computed = self._compute([_Job(*key) for key in places])
         for (prefix, ids, _), at, longer in zip(places, places.values(), computed, strict=True):
             results.update(dict.fromkeys(at, longer))
             num_restored = restored.pop(prefix, 0)
             self.last_computed[at[0]] = len(ids) + num_restored
             self.num_cached += prefix.num_tokens - num_restored
-        self._keep(computed)
-        return [results[place] for place in range(len(asked))]
+        self._keep_recent_states(computed)
+        return [results[place] for place in range(len(requests))]
 
     def _restore(self, prefixes: Sequence[ScoredPrefix]) -> dict[ScoredPrefix, int]:
-        """Compute the missing ancestors of some prefixes: prompts, and prefixes that were dropped.
+        """Compute the missing states of prefixes and of their ancestors.
+
+        States are missing for new prompts, and for prefixes that were dropped to save memory.
 
         Returns:
-            For those of the prefixes for which anything was computed, how many tokens.
+            Number of tokens computed for each prefix with missing states.
         """
         missing: dict[int, dict[ScoredPrefix, None]] = defaultdict(dict)
         num_restored: Counter[ScoredPrefix] = Counter()
@@ -227,14 +246,14 @@ class IncrementalPRM:
                 ancestor._computed = restored._computed
         return num_restored
 
-    def _keep(self, prefixes: Sequence[ScoredPrefix]) -> None:
-        """Record the use of these prefixes and their ancestors, and drop others to save memory."""
+    def _keep_recent_states(self, prefixes: Sequence[ScoredPrefix]) -> None:
+        """Mark prefixes and their ancestors as just used, and drop states beyond `max_bytes`."""
         if self._max_bytes == inf:
             return
         for prefix in prefixes:
-            for ancestor in reversed(prefix._path()):  # the last to go is what all others need
+            for ancestor in reversed(prefix._path()):  # the root comes last, so it is dropped last
                 self._sizes.pop(ancestor, None)
-                self._sizes[ancestor] = ancestor._kept.num_bytes
+                self._sizes[ancestor] = ancestor._kept_states.num_bytes
         total = sum(list(self._sizes.values()))
         for ancestor, size in list(self._sizes.items()):
             if total <= self._max_bytes:
@@ -265,7 +284,12 @@ class IncrementalPRM:
     def _score(
         self, jobs: Sequence[_Job], computed: Sequence[tuple[Tensor, Tensor]]
     ) -> list[ScoredPrefix]:
-        """Return the prefixes of a batch, from the states and the cache of the jobs' new tokens."""
+        """Return the scored prefixes of a batch.
+
+        Args:
+            jobs: jobs of the batch.
+            computed: hidden states and cache of each job's new tokens, from `CachedBody.run`.
+        """
         states = torch.cat([own for own, _ in computed])
         logprobs = self._logprobs(jobs, states)
         scores = iter(self._new_scores(jobs, states, logprobs))
@@ -282,11 +306,11 @@ class IncrementalPRM:
 
     def _logprobs(self, jobs: Sequence[_Job], states: Tensor) -> list[Tensor]:
         """Return the log-probabilities of each job's new tokens, from states [tokens, width]."""
-        last = [job.prefix._kept.state for job in jobs if job.prefix is not None]
+        last = [job.prefix._kept_states.state for job in jobs if job.prefix is not None]
         if isinstance(self._model, TokenHead) or not last:
             return [torch.zeros(0)] * len(jobs)
         before = states.roll(1, dims=0)
-        before[_starts(jobs)] = torch.stack(last)
+        before[_new_token_starts(jobs)] = torch.stack(last)
         ids = torch.tensor([token for job in jobs for token in job.ids], device=states.device)
         head = cast(nn.Module, self._model.network.get_output_embeddings())
         flat = chosen_logprobs(before, ids, head).cpu()
@@ -295,10 +319,10 @@ class IncrementalPRM:
     def _new_scores(
         self, jobs: Sequence[_Job], states: Tensor, logprobs: Sequence[Tensor]
     ) -> list[float]:
-        """Scores of the new steps of all, one after the other."""
+        """Return the scores of the new steps of all jobs, concatenated."""
         at = [
             start + position - job.num_before
-            for job, start in zip(jobs, _starts(jobs), strict=True)
+            for job, start in zip(jobs, _new_token_starts(jobs), strict=True)
             for position in job.positions
         ]
         if not at:
@@ -306,7 +330,7 @@ class IncrementalPRM:
         observed = states[at]
         if isinstance(self._model, LikelihoodHead):
             features = _new_features(jobs, logprobs).to(states.device)
-            observed = self._model.observed(observed, features)
+            observed = self._model.join_head_inputs(observed, features)
         logits = self._model.apply_head(observed.float()[None])
         scores: list[float] = self._model.log_odds(logits)[0].float().sigmoid().tolist()
         return scores
@@ -317,7 +341,7 @@ _Key = tuple[ScoredPrefix, tuple[int, ...], tuple[int, ...]]
 
 
 class _Job:
-    """New tokens of a prefix, or a prompt."""
+    """Tokens to compute: the continuation of a prefix or, if `prefix` is None, a prompt."""
 
     def __init__(
         self, prefix: ScoredPrefix | None, ids: tuple[int, ...], positions: tuple[int, ...]
@@ -329,13 +353,13 @@ class _Job:
         self.old_scores = () if prefix is None else prefix.scores
         self.new_tokens = NewTokens(
             ids=ids,
-            past=[ancestor._kept.cache for ancestor in self.path],
+            past=[ancestor._kept_states.cache for ancestor in self.path],
             num_past=self.num_before,
             beginning=object() if prefix is None else prefix,
         )
 
 
-def _starts(jobs: Sequence[_Job]) -> list[int]:
+def _new_token_starts(jobs: Sequence[_Job]) -> list[int]:
     """Return the start of each job's new tokens in the concatenation of all new tokens."""
     return [0, *accumulate(len(job.ids) for job in jobs)][:-1]
 
@@ -343,7 +367,7 @@ def _starts(jobs: Sequence[_Job]) -> list[int]:
 def _new_features(jobs: Sequence[_Job], logprobs: Sequence[Tensor]) -> Tensor:
     """Return the likelihood features of the new steps of all jobs, [steps, features]."""
     whole = [
-        torch.cat([*(prefix._kept.logprobs for prefix in job.path), new])
+        torch.cat([*(prefix._kept_states.logprobs for prefix in job.path), new])
         for job, new in zip(jobs, logprobs, strict=True)
     ]
     ends = [

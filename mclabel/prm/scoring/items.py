@@ -1,4 +1,4 @@
-"""Solutions as the items of a job: the rows of a file, or the solutions of a run."""
+"""Solutions as work items of a scoring job, from the rows of a file or from a labelling run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import LabeledSolution
 from mclabel.data.readers.rows import LONE_SURROGATES, row_place, scan_rows, text_of
-from mclabel.data.readers.solutions import say_separated, solution_in
+from mclabel.data.readers.solutions import solution_in, warn_of_inserted_breaks
 from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
 
 FILES = (".jsonl", ".json", ".parquet", ".csv")
+"""Suffixes of files that can be scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,37 +24,38 @@ class SolutionItem:
     """A solution to be scored."""
 
     id: str
-    """Its row in the file, or its own id in a run."""
+    """Number of the row in a file, or id of the solution in a run."""
     number: int
-    """Its place in the input, from 1."""
+    """Position in the input, from 1."""
     place: str
-    """Names it in messages."""
+    """Description of the item for error messages."""
     row: str
-    """The input's row, as JSON."""
+    """Row of the input, as JSON."""
     problem: str
+    """Text of the problem."""
     steps: str | tuple[str, ...]
-    """The solution with a step a line, or the texts of its steps."""
+    """Text of the solution with a step per line, or the texts of its steps."""
     is_separated: bool = False
     """True if the steps are given one by one, as in `GivenSolution`."""
 
     @property
     def num_chars(self) -> int:
-        """Length of problem and solution."""
+        """Return the number of characters of problem and solution."""
         return len(self.problem) + sum(map(len, self.steps))
 
     def content(self) -> Sequence[str]:
-        """The whole row: it is written again with the scores."""
+        """Return the whole row as content, because it is written again with the scores."""
         return (self.row,)
 
     def extras(self) -> Sequence[str]:
-        """Nothing: all of the row is content."""
+        """Return nothing, because the whole row is content."""
         return ()
 
 
 class Solutions:
-    """Solutions of an input, read anew each time they are gone through.
+    """The solutions of an input. Each iteration reads the input again.
 
-    Rows that cannot be used are left out, which depends on nothing but the rows.
+    Rows that cannot be used are left out. Only a row's own content decides whether it is usable.
     """
 
     def __init__(
@@ -63,31 +65,32 @@ class Solutions:
         source: str,
         strict: bool = False,
     ) -> None:
-        """Go through an input once, to count it.
+        """Read an input once, to count its solutions.
 
         Args:
-            rows: gives the input's rows: a solution, or a row's number and why it is rejected.
-            source: its name.
-            strict: whether a row that cannot be used is an error.
+            rows: function that yields the input's rows. A row is a solution or, if it is rejected,
+                its number and the reason.
+            source: name of the input for messages.
+            strict: true if an unusable row is an error.
 
         Raises:
-            DataError: no row can be used; if strict, one cannot.
+            DataError: no row can be used or, with `strict`, a row cannot be used.
         """
         self._rows, self.source, self._strict = rows, source, strict
         read = [(item.num_chars, item.is_separated) for item in self]
         lengths = [num_chars for num_chars, _ in read]
-        say_separated(source, sum(is_separated for _, is_separated in read))
+        warn_of_inserted_breaks(source, sum(is_separated for _, is_separated in read))
         self._count, self.size = len(lengths), Size.of_lengths(lengths)
         if lengths:
             return
         reasons = list(self.rejects())
         if not reasons:
             raise DataError(f"{source}: holds no solutions")
-        raise DataError(none_left(source, reasons))
+        raise DataError(no_solutions_message(source, reasons))
 
     @property
     def items(self) -> Solutions:
-        """Number of its solutions."""
+        """Return the solutions themselves, as a sized iterable."""
         return self
 
     def __len__(self) -> int:
@@ -102,15 +105,15 @@ class Solutions:
                 raise DataError(f"{row_place(self.source, number)}: {why.detail}")
 
     def rejects(self) -> Iterator[Reject]:
-        """The rows that were left out, in order."""
+        """Yield the rows that are left out, in input order."""
         for item in self._rows():
             if not isinstance(item, SolutionItem):
                 number, why = item
                 yield Reject(row=number, source=self.source, reason=why.reason, detail=why.detail)
 
 
-def none_left(source: str, rejects: Sequence[Reject]) -> str:
-    """The message that nothing of an input can be scored; names the first row."""
+def no_solutions_message(source: str, rejects: Sequence[Reject]) -> str:
+    """Return the message for an input without usable rows, with the reason for the first row."""
     first = min(rejects, key=lambda reject: reject.row or 0)
     return (
         f"{source}: none of its {len(rejects)} rows can be scored; "
@@ -119,7 +122,7 @@ def none_left(source: str, rejects: Sequence[Reject]) -> str:
 
 
 def file_items(source: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
-    """The rows of a file: a solution, or a row's number and why it is rejected."""
+    """Yield for each row of a file its solution or, if the row is rejected, number and reason."""
     for number, row in scan_rows(source):
         item = (
             row
@@ -130,12 +133,12 @@ def file_items(source: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]
 
 
 def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
-    """The solution in a row, or why there is none.
+    """Return the solution in a row, or the reason for which the row is rejected.
 
     Args:
         number: number of the row, from 1.
-        place: names it in messages.
-        row: as it was read.
+        place: description of the row for messages.
+        row: content of the row, as read from the file.
     """
     if not isinstance(row, Mapping):
         return RejectReason("not_an_object", "must be an object with a problem and a solution")
@@ -165,11 +168,11 @@ def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
 
 
 def labeled_item(number: int, labeled: LabeledSolution) -> SolutionItem:
-    """A solution of a run.
+    """Return the item of a labelled solution of a run.
 
     Args:
-        number: its place in the run, from 1.
-        labeled: it, with its labels.
+        number: position of the solution in the run, from 1.
+        labeled: the solution with its labels.
     """
     problem, solution = labeled.problem, labeled.solution
     steps = tuple(step.text for step in solution.steps)

@@ -1,4 +1,4 @@
-"""Layouts of solutions for other people's PRMs, if a checkpoint departs from its format."""
+"""Layouts of solutions for published PRMs, and settings for checkpoints that depart from them."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ from mclabel.data.exchange.published import SHEPHERD_TAG
 
 _NUMBERED = re.compile(r"\s*step\s*\d+\s*[:.]", re.IGNORECASE)
 Split = Literal["line", "paragraph"]
-"""Splits with which other people's PRMs were trained: every line that is not blank, or every
-paragraph.
+"""Rules that split a solution into steps for published PRMs. A step is a line that is not blank, or
+a paragraph.
 """
 OUR_SPLIT = f"line, rules {SPLITTER_VERSION}"
-"""Split of labels made by mclabel: by line with the rules of `mclabel.data.boundaries`; a run
-records it.
+"""Name of mclabel's own split rule, which runs record: by line, with the rules of
+`mclabel.data.boundaries`.
 """
 MAX_CHARS = 100
+"""Maximum number of characters of a separator."""
 QWEN_STEP = "<extra_0>"
+"""Mark after each step in the format of Qwen2.5-Math-PRM."""
 
 
 class LayoutSettings(Settings):
-    """The way that a PRM of another format reads a solution. A field that is null is as the
-    format's authors have it.
+    """Layout of solutions for a PRM of another format. A field that is null keeps the layout of the
+    format's authors.
     """
 
     separator: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)] | None = None
-    """Text after each step, where its score is read; null: as the format has it."""
+    """Text after each step, at which the step's score is read; null takes that of the format."""
     numbering: bool | None = None
-    """Put "Step k: " before steps; null: for math-shepherd only."""
+    """True to put "Step k: " before each step; null means true only for math-shepherd."""
     split: Split | None = None
-    """Split of a solution that is given as one text; null: that of the format."""
+    """Rule that splits a solution given as one text into steps: by `line` or by `paragraph`; null
+    takes that of the format."""
     classes: tuple[str, str] | None = None
-    """Good and bad class: tokens for math-shepherd and rlhflow, indices or label names for trl
-    and qwen."""
+    """Good class and bad class: tokens for math-shepherd and rlhflow, class indices or label names
+    for trl and qwen. null takes those of the format."""
 
 
 LAYOUTS: Mapping[str, LayoutSettings] = {
@@ -51,11 +54,16 @@ LAYOUTS: Mapping[str, LayoutSettings] = {
         separator=QWEN_STEP, numbering=False, split="paragraph", classes=("1", "0")
     ),
 }
-"""The layout of the authors of each format but our own."""
+"""Layout of the authors of each published format."""
 
 
-def layout_of(form: str, own: LayoutSettings) -> LayoutSettings:
-    """The layout of a PRM of another format: its own where it is set, else that of the authors."""
+def complete_layout(form: str, own: LayoutSettings) -> LayoutSettings:
+    """Return the layout of a PRM of another format.
+
+    Args:
+        form: name of the format, a key of `LAYOUTS`.
+        own: settings of this PRM, which take precedence over the layout of the format's authors.
+    """
     layout = LAYOUTS[form].changed(**own.model_dump(exclude_none=True))
     if layout.split is not None:
         return layout
@@ -63,11 +71,11 @@ def layout_of(form: str, own: LayoutSettings) -> LayoutSettings:
 
 
 def split_text(solution: str, how: str) -> list[str]:
-    """The steps of a solution given as one text.
+    """Split a solution given as one text into steps.
 
     Args:
-        solution: the text.
-        how: a `Split`, or `OUR_SPLIT`.
+        solution: text of the solution.
+        how: name of the split rule, a `Split` or `OUR_SPLIT`.
     """
     if how == OUR_SPLIT:
         ends = newline_ends(solution)
@@ -79,8 +87,8 @@ def split_text(solution: str, how: str) -> list[str]:
     return [solution[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def numbered(steps: Sequence[str]) -> list[str]:
-    """Steps with "Step k: " before each, unless one of them carries a number."""
+def number_steps(steps: Sequence[str]) -> list[str]:
+    """Return steps with "Step k: " before each, unless a step is already numbered."""
     if any(_NUMBERED.match(step) for step in steps):
         return list(steps)
     return [f"Step {number}: {step}" for number, step in enumerate(steps, 1)]

@@ -1,4 +1,8 @@
-"""The file beside a scorer's weights, so that it scores as it was trained."""
+"""The manifest of a PRM, fingerprints of its weights, and thresholds of its scores.
+
+The manifest is a file beside the weights. It records how solutions were encoded in training, so
+that they are encoded in the same way for scoring.
+"""
 
 from __future__ import annotations
 
@@ -24,38 +28,44 @@ from mclabel.prm.model.settings import HEAD_FILE, HeadName
 from mclabel.run.shards.manifest import versions
 
 MANIFEST = "prm.json"
+"""Name of the manifest file."""
 FORMAT = 1
+"""Version of the manifest's format."""
 
 
 class PrmManifest(Settings):
-    """Everything that a saved PRM needs beside its weights to score as it was trained."""
+    """The manifest of a saved PRM: all that is needed beside the weights to score solutions."""
 
     kind: Literal["prm", "orm"]
-    """An `orm` was trained on outcomes alone: only its last score means something."""
+    """Kind of the model. An `orm` was trained on outcomes only, so only the score of the last step
+    is meaningful."""
     head: HeadName
+    """Name of the model's head."""
     step_token: str | None = Field(min_length=1)
-    """Follows every step; None scores at each step's last token."""
+    """Token after every step, at which the step is scored; None scores a step at its own last
+    token."""
     template: str | None
-    """Template of the prompt; None is the tokenizer's chat template."""
+    """Template of the prompt; None uses the tokenizer's chat template."""
     system: str | None
+    """System message in the chat template; None omits it."""
     max_tokens: int = Field(ge=1, le=MAX_TOKENS)
-    """Most tokens of an encoded solution."""
+    """Maximum number of tokens of an encoded solution, including the prompt."""
 
     @rule
     def _a_template_holds_the_problem(self) -> str | None:
         return template_fault(self.template)
 
     def save(self, folder: Path) -> None:
-        """Write it beside the weights."""
+        """Write the manifest to the folder of the weights."""
         content = {"format": FORMAT, **dict(self)}
         (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> PrmManifest:
-        """Read it.
+        """Read the manifest in a folder.
 
         Raises:
-            DataError: the folder holds no PRM of this format.
+            DataError: the folder holds no manifest, or an invalid one.
         """
         check_plain(folder / MANIFEST, DataError)
         try:
@@ -65,13 +75,14 @@ class PrmManifest(Settings):
             return cls.model_validate(content)
         except FileNotFoundError:
             raise DataError(
-                f"{folder}: holds no {MANIFEST}. Give the `out` of `mclabel train`"
+                f"{folder}: holds no {MANIFEST}, so it is not a PRM. Give the output folder of "
+                "`mclabel train`"
             ) from None
         except ValidationError as error:
             faults = joined_faults(cls, error, MANIFEST)
             raise DataError(
                 f"{folder}/{MANIFEST}: not a PRM's manifest: {faults}. Copy the whole folder "
-                "again, or train it again"
+                "again, or train the PRM again"
             ) from error
         except (
             *(OSError, ValueError, KeyError, TypeError),
@@ -79,15 +90,18 @@ class PrmManifest(Settings):
         ) as error:
             raise DataError(
                 f"{folder}/{MANIFEST}: not a PRM's manifest: {type(error).__name__}: {error}. Copy "
-                "the whole folder again, or train it again"
+                "the whole folder again, or train the PRM again"
             ) from error
 
 
 def model_folder(path: str | Path) -> Path:
-    """The folder of the weights, of the `out` of a training run or of the folder itself.
+    """Return the folder of a PRM's weights.
+
+    Args:
+        path: output folder of a training run, or the folder of the weights itself.
 
     Raises:
-        DataError: its training has not ended, or it holds something else than plain files.
+        DataError: the training run has not finished, or the folder contains links or special files.
     """
     folder = Path(path)
     if folder.is_dir():
@@ -101,10 +115,10 @@ def model_folder(path: str | Path) -> Path:
 
 
 def trained_blocks(path: str | Path) -> frozenset[str]:
-    """Ids of the blocks of labels that a PRM was trained on; none where that is not recorded.
+    """Return the ids of the blocks of labels on which a PRM was trained; empty if not recorded.
 
     Args:
-        path: `out` of a training run, or its folder `model`.
+        path: output folder of a training run, or the folder `model` in it.
     """
     for folder in (Path(path), Path(path).parent):
         claim = folder / "train.json"
@@ -121,7 +135,7 @@ def trained_blocks(path: str | Path) -> frozenset[str]:
 
 
 def scorer_fingerprint(path: str | Path) -> str:
-    """A hash that changes with a scorer's weights, its head's among them.
+    """Return a hash of a scorer's weights, including those of the head.
 
     Args:
         path: folder of the scorer, as in `model_folder`.
@@ -134,36 +148,46 @@ def scorer_fingerprint(path: str | Path) -> str:
 def step_encoder(
     text: PolicyText, manifest: PrmManifest, *, ends: Collection[int] = ()
 ) -> StepEncoder:
-    """The encoder of a PRM.
+    """Return the encoder of a PRM.
 
     Args:
-        text: text of its base.
+        text: tokenizer and prompt template of the PRM's base.
         manifest: manifest of the PRM.
-        ends: ids that the base's configuration names, of which no step token is suggested.
+        ends: ids of control tokens in the base's configuration. Error messages do not suggest them
+            as step tokens.
 
     Raises:
-        ConfigError: the tokenizer lacks the step token.
+        ConfigError: the tokenizer lacks the step token, or the token has another function.
     """
     identity = None
     if manifest.step_token is not None:
         identity = text.token_id(manifest.step_token)
         if identity is None or not text.is_one_token(manifest.step_token):
-            raise _unfit(text, manifest, "is not a token of this model's tokenizer", ends)
-        if text.reads(identity):
-            raise _unfit(
+            raise _step_token_error(
+                text, manifest, "is not a token of this model's tokenizer", ends
+            )
+        if text.has_meaning(identity):
+            raise _step_token_error(
                 text,
                 manifest,
-                "its model's prompts use it, or it begins, ends, separates or fills up texts, so "
-                "it cannot mark the end of a step",
+                "it cannot mark the end of a step, because the model uses it in prompts, or to "
+                "begin, end, separate or pad texts",
                 ends,
             )
     return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)
 
 
-def _unfit(
+def _step_token_error(
     text: PolicyText, manifest: PrmManifest, fault: str, ends: Collection[int]
 ) -> ConfigError:
-    """Return what is wrong with the step token, and which ones would do."""
+    """Return an error about the step token that suggests usable tokens.
+
+    Args:
+        text: tokenizer of the base model.
+        manifest: manifest with the step token.
+        fault: clause that says what is wrong with the step token.
+        ends: ids of tokens that must not be suggested.
+    """
     unused = ", ".join(text.unused_tokens(ends)[:8])
     if text.step_token not in (None, manifest.step_token):
         remedy = (
@@ -171,10 +195,11 @@ def _unfit(
         )
     elif unused:
         remedy = (
-            f"Name a special token without a use ({unused}), or add one with add_step_token=true"
+            f"Set step_token to an unused special token ({unused}), or add a token with "
+            "add_step_token=true"
         )
     else:
-        remedy = "Add one with add_step_token=true"
+        remedy = "Add the token with add_step_token=true"
     return ConfigError(
         f"step_token={manifest.step_token!r}: {fault}. {remedy}, or use head=likelihood, which "
         "needs no step token"
@@ -182,24 +207,23 @@ def _unfit(
 
 
 def write_provenance(path: Path, **about: Any) -> None:
-    """Write a record.
+    """Write a record of how results were made, with the versions of packages.
 
     Args:
-        path: path of its JSON file.
-        **about: what made the results; no secrets. Whether code of a model was trusted
-            (`trust_remote_code`) belongs to it.
+        path: path of the JSON file to write.
+        **about: settings that made the results, including `trust_remote_code`, but no secrets.
     """
     content = {**about, "versions": versions()}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def weights_of(prm: str) -> str | None:
-    """A hash of a PRM's weights; None if it is no folder but a name."""
+    """Return a hash of a PRM's weights; None if `prm` is a name and not a folder."""
     return scorer_fingerprint(prm) if Path(prm).is_dir() else None
 
 
 def server_address(url: str) -> str:
-    """The scheme, host and port of a URL, without the password that it may hold."""
+    """Return the scheme, host and port of a URL, without a user name or password."""
     parts = urlsplit(url)
     return parts._replace(
         netloc=parts.netloc.rpartition("@")[2], path="", query="", fragment=""
@@ -207,34 +231,36 @@ def server_address(url: str) -> str:
 
 
 def first_below(scores: Sequence[float], threshold: float) -> int | None:
-    """Index of the first score under the threshold, None for none."""
+    """Return the index of the first score below the threshold, from 0; None if there is none."""
     return next((i for i, score in enumerate(scores) if score < threshold), None)
 
 
 def best_threshold(rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence[float]]) -> float:
-    """The threshold with the highest F1, over all distinct scores exactly.
+    """Return the threshold of step scores with the highest F1, by an exact search.
 
-    A solution is predicted right for the thresholds in one interval: up to its lowest score where
-    no step is wrong; above the score of the wrong step, up to the lowest before it, where one is.
-    Between two scores the threshold lies in their middle; of several equally good the lowest is
-    taken, which flags least.
+    A step is predicted wrong if its score is below the threshold. For each solution, the thresholds
+    with a correct prediction form one interval. Without a wrong step, the interval ends at the
+    solution's lowest score. With a wrong step, it begins above that step's score and ends at the
+    lowest score before it. The threshold lies in the middle between two neighbouring scores. If
+    several thresholds are equally good, the lowest is returned, which predicts the fewest errors.
 
     Args:
-        rows: with both kinds.
-        scores: by id, one a step. Solutions without scores are left out.
+        rows: judged solutions, some with and some without a wrong step.
+        scores: step scores of each solution, by solution id. Solutions without scores are ignored.
 
     Raises:
-        DataError: no scores, or only one kind of solutions.
+        DataError: there are no scored solutions with a wrong step, or none without.
     """
     rows = [row for row in rows if row.id in scores]
     wrong = sum(row.first_error is not None for row in rows)
     if not 0 < wrong < len(rows):
         raise DataError(
             f"{wrong} scored solutions with a wrong step and {len(rows) - wrong} without: the "
-            "threshold is chosen by F1, which needs both. Give a threshold"
+            "threshold is chosen by F1, which needs both. Set a threshold"
         )
     levels = np.array(sorted({score for row in rows for score in scores[row.id]}))
-    # Threshold k makes the scores levels[:k] wrong: edges of intervals, to be added up.
+    # Threshold k predicts that the scores levels[:k] are wrong. `edges` marks where the interval of
+    # each solution begins (+1) and ends (-1), so that a cumulative sum counts correct predictions.
     edges = np.zeros((2, len(levels) + 2))
     for row in rows:
         mine, error = scores[row.id], row.first_error

@@ -1,8 +1,8 @@
-"""A language model's likelihoods of solutions, read once for all scorers that rest on them alone.
+"""Likelihoods of solutions under a language model, computed once for several scorers.
 
-A head on a frozen body (`LikelihoodHead` without hidden states) and a model's own likelihood are
-functions of the same few numbers a step. Of a PRM, an ORM and their base the body is one, and the
-pass through it all the work.
+A `LikelihoodHead` without hidden states and a model's own likelihood are functions of the same few
+numbers per step. A PRM, an ORM and their frozen base share one body, and almost all the time goes
+into the forward pass through the body. So the pass is made only once for all of them.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from mclabel.prm.model.network import StepModel, load_network
 from mclabel.prm.scoring.score import step_scores
 
 SAMPLE = 1 << 18
-"""Numbers of a tensor that its fingerprint rests on, of either end."""
+"""Number of elements at each end of a tensor that enter its fingerprint."""
 LEAST = 2
-"""The feature that is the least token of the prefix."""
+"""Index of the feature that holds the lowest log-probability up to the step's end, from 0."""
 UNRELATED = ("_name_or_path", "architectures", "transformers_version", "use_cache")
 """Keys of a model's configuration that do not change its likelihoods."""
 
 
 class Reading(NamedTuple):
-    """A language model's likelihoods of one solution, in nats. As JSON, a list of the two."""
+    """A language model's likelihoods of one solution, in nats. JSON stores the fields as a list."""
 
     steps: list[list[float]]
-    """[steps, 4]: the features of `likelihood_features`."""
+    """Features of the steps [steps, 4], from `likelihood_features`."""
     total: float
-    """Log-probability of all tokens."""
+    """Sum of the log-probabilities of all tokens of the solution."""
 
 
 def read_solutions(
@@ -52,13 +52,13 @@ def read_solutions(
     threads: int | None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Reading]:
-    """Read every solution; equal ones are computed once.
+    """Compute the likelihoods of solutions. Equal solutions are computed once.
 
     Args:
         network: a causal language model.
-        encoded: in any order.
-        threads: on a CPU; None for one a core.
-        on_progress: called with distinct solutions done and in all.
+        encoded: encoded solutions, in any order.
+        threads: number of threads on a CPU; None uses one thread per core.
+        on_progress: called with the number of finished and of all distinct solutions.
     """
 
     def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Reading]:
@@ -77,14 +77,19 @@ def read_solutions(
 
 
 def read_body(model: StepModel) -> PreTrainedModel | None:
-    """The language model whose readings are all that a scorer sees; None if it sees more."""
+    """Return a scorer's language model if the head uses only its likelihoods, else None."""
     if isinstance(model, LikelihoodHead) and model.hidden is None:
         return model.network
     return None
 
 
 def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[float]]:
-    """Score readings as `PRM.score_encoded` does, with a head on a body that `read_body` gives."""
+    """Score readings as `PRM.score_encoded` does.
+
+    Args:
+        model: step model for which `read_body` returns a language model.
+        readings: readings of the solutions by that language model.
+    """
     if not readings:
         return []
     device = next(model.parameters()).device
@@ -96,9 +101,10 @@ def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[f
 
 
 def body_fingerprint(network: PreTrainedModel) -> str:
-    """A hash that is equal for models with the same likelihoods, wherever they were saved.
+    """Return a hash that is equal for copies of the same model in different folders.
 
-    Of large tensors only both ends enter; training changes every tensor.
+    Only the two ends of large tensors enter the hash. This suffices, because training changes
+    every tensor.
     """
     config = network.config.to_dict()
     settings = sorted((key, str(value)) for key, value in config.items() if key not in UNRELATED)
@@ -107,16 +113,16 @@ def body_fingerprint(network: PreTrainedModel) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         flat = tensor.detach().flatten()
         for part in (flat[:SAMPLE], flat[-SAMPLE:]):
-            digest.update(_bytes(part))
+            digest.update(_tensor_bytes(part))
     return digest.hexdigest()[:16]
 
 
-def _bytes(tensor: Tensor) -> bytes:
+def _tensor_bytes(tensor: Tensor) -> bytes:
     return tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
 
 
 class LikelihoodScorer:
-    """Log-likelihood of whole solutions at temperature 1: the sum, and the least token's."""
+    """Scores solutions by a language model's log-probabilities at temperature 1."""
 
     def __init__(
         self,
@@ -131,23 +137,24 @@ class LikelihoodScorer:
 
         Args:
             model: folder or Hugging Face name of a causal language model.
-            template: prompt with `{problem}` in it; None uses the model's chat template.
-            system: system message, with a chat template.
-            trust_remote_code: run Python code that comes with the model.
-            key: key of the setting that names the model, for messages.
+            template: prompt template that contains `{problem}`; None uses the model's chat
+                template.
+            system: system message in the chat template; None omits it.
+            trust_remote_code: true if Python code that comes with the model may run.
+            key: key of the setting that names the model, for error messages.
 
         Raises:
-            EngineError: it cannot be loaded.
+            EngineError: the model cannot be loaded.
         """
         of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": key}
         network = load_network(AutoModelForCausalLM, model, dtype="float32", **of)
         self.network = network.eval()
-        """Reads the solutions (`reading`)."""
+        """Language model to pass to `read_solutions`."""
         limit = load_model_config(model, **of).get_text_config().max_position_embeddings
         text = PolicyText.load(model, revision=None, template=template, system=system, **of)
         self.encoder = StepEncoder(text, step_id=None, max_tokens=limit)
 
     @staticmethod
     def likelihoods(readings: Sequence[Reading]) -> list[tuple[float, float]]:
-        """Sum of the log-probabilities of a solution's tokens, and the least of them, in nats."""
+        """Return the sum and the minimum of each solution's token log-probabilities, in nats."""
         return [(reading.total, reading.steps[-1][LEAST]) for reading in readings]

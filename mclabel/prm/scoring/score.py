@@ -32,13 +32,13 @@ class PRM:
         *,
         threads: int | None = None,
     ) -> None:
-        """Score with a model.
+        """Wrap a loaded model. Use `load` to read a saved PRM.
 
         Args:
-            model: on its device.
-            encoder: encoder of its text.
-            manifest: manifest of the same.
-            threads: on a CPU; None for one a core.
+            model: step model, on its device.
+            encoder: encoder of solutions for the model.
+            manifest: manifest of the PRM.
+            threads: number of threads on a CPU; None uses one thread per core.
         """
         self.model, self.encoder, self.manifest = model, encoder, manifest
         self.threads = threads
@@ -53,19 +53,19 @@ class PRM:
         threads: int | None = None,
         trust_remote_code: bool = False,
     ) -> Self:
-        """Load what `mclabel train` has written.
+        """Load a PRM that `mclabel train` has written.
 
         Args:
-            path: its `out`, or the `model` folder in it.
-            device: torch device; `auto` takes cuda where there is a GPU.
-            dtype: torch dtype of the body.
-            threads: on a CPU; None for one a core.
-            trust_remote_code: run Python code that comes with it, if its base had some.
+            path: output folder of `mclabel train`, or the folder `model` in it.
+            device: torch device; `auto` takes cuda if there is a GPU.
+            dtype: name of the torch dtype of the body.
+            threads: number of threads on a CPU; None uses one thread per core.
+            trust_remote_code: true if Python code that comes with the PRM may run.
 
         Raises:
-            DataError: there is no finished PRM.
-            ConfigError: its tokenizer lacks the step token.
-            EngineError: its weights cannot be loaded.
+            DataError: the folder holds no finished PRM.
+            ConfigError: the PRM's tokenizer lacks the step token.
+            EngineError: the PRM's weights cannot be loaded.
         """
         device = check_device(device)
         folder = model_folder(path)
@@ -94,7 +94,7 @@ class PRM:
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> EncodedSolution:
-        """One solution as the model reads it; see `StepEncoder.text`."""
+        """Encode a solution for the model; see `StepEncoder.text`."""
         return self.encoder.text(problem, solution, place)
 
     def score(
@@ -104,19 +104,20 @@ class PRM:
         *,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[list[float]]:
-        """Probability that each step is sound, in the sense of the labels it was trained on.
+        """Return the probability that each step is sound, in the sense of the training labels.
 
         Args:
-            problems: texts, one per solution.
-            solutions: each as one text with a step a line, or as its steps, which join to the
-                solution as they are.
-            on_progress: called with solutions done and in all.
+            problems: texts of the problems, one per solution.
+            solutions: one text with a step per line for each solution, or a list of its steps,
+                which are concatenated as they are.
+            on_progress: called with the number of finished and of all distinct solutions.
 
         Returns:
-            For every solution one number a step.
+            For each solution, one probability per step.
 
         Raises:
-            DataError: a solution without steps, too long, or not given back by the tokenizer.
+            DataError: a solution has no steps or is too long, or the tokenizer does not reproduce
+                its text.
         """
         if len(problems) != len(solutions):
             raise DataError(
@@ -135,7 +136,7 @@ class PRM:
         *,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[list[float]]:
-        """Score encoded solutions as `score` does. Equal ones are computed once."""
+        """Score encoded solutions as `score` does. Equal solutions are computed once."""
 
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             rows = self.model(batch).float()
@@ -154,11 +155,11 @@ class PRM:
 
 
 def step_scores(model: StepModel, logits: Tensor) -> list[float]:
-    """Probabilities that the steps of one solution are sound.
+    """Return the probabilities that the steps of one solution are sound.
 
     Args:
-        model: that gave them.
-        logits: logits of its steps, as of `StepModel.forward` without the first dimension.
+        model: step model that computed the logits.
+        logits: logits of the steps, as returned by `StepModel.forward` without the batch dimension.
     """
     scores: list[float] = model.log_odds(logits[None])[0].sigmoid().tolist()
     return scores
@@ -167,7 +168,12 @@ def step_scores(model: StepModel, logits: Tensor) -> list[float]:
 def estimate_steps(
     scorer: Scorer, encoded: Sequence[EncodedSolution]
 ) -> Sequence[StepEstimates | UnscoredError]:
-    """Scores of any scorer, with what else it says of them, or why a solution has none."""
+    """Score encoded solutions with any scorer.
+
+    Returns:
+        For each solution its step scores and the number of sampled tokens, or an error that says
+        why the solution has no scores.
+    """
     estimate = getattr(scorer, "estimate_encoded", None)
     if estimate is not None:
         return cast("Sequence[StepEstimates | UnscoredError]", estimate(encoded))

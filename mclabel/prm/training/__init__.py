@@ -1,1 +1,1 @@
-"""Training of a step model: loop, losses, checkpoints, workers."""
+"""Training of a step model: the training loop, losses, checkpoints and distributed workers."""

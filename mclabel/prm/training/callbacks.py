@@ -1,4 +1,4 @@
-"""Callbacks of training: progress, the log, validation and early stopping."""
+"""Trainer callbacks for progress reports, the log file, validation and early stopping."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, Example
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.checkpoint import save_weights, writing
-from mclabel.prm.training.distributed import from_first, is_sharded
+from mclabel.prm.training.checkpoint import explain_write_errors, save_weights
+from mclabel.prm.training.distributed import broadcast_first, is_sharded
 
 VALIDATION_LOSS = "validation_loss"
+"""Key of the validation loss in the trainer's log history."""
 
 
-class Report(TrainerCallback):
-    """Progress for the caller, figures for the log."""
+class ProgressReporter(TrainerCallback):
+    """Reports progress to the caller and writes figures to the log file."""
 
     def __init__(self, path: Path, on_progress: Callable[[int, int, str], None]) -> None:
+        """Report the progress of one training run.
+
+        Args:
+            path: path of the log file, to which JSON lines are appended.
+            on_progress: called with completed optimizer steps, all steps, and the loss as text.
+        """
         self._path, self._on_progress = path, on_progress
         self._loss = ""
 
@@ -45,22 +52,22 @@ class Report(TrainerCallback):
         logs: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
-        """Append figures to the log; the first worker does."""
+        """Append figures to the log file, in the first worker only."""
         if not logs or not state.is_world_process_zero:
             return
         if "loss" in logs:
             self._loss = f"loss {logs['loss']:.3f}"
         if "loss" in logs or VALIDATION_LOSS in logs:
-            with writing(self._path), self._path.open("a") as file:
+            with explain_write_errors(self._path), self._path.open("a") as file:
                 file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
 
 
 class Validate(TrainerCallback):
-    """Validation, and early stopping by it.
+    """Validates the model during training, and stops training early.
 
-    Past figures lie in the trainer's own log history, which checkpoints keep: a resumed run stops
-    where the whole one would have stopped. Every worker validates, and uses the figures of the
-    first: their floats may differ in the last bit.
+    Earlier validation losses are read from the trainer's log history. Checkpoints store that
+    history, so a resumed run stops at the same step as an uninterrupted one. Every worker validates
+    but uses the figures of the first worker, because floats may differ in the last bit.
     """
 
     def __init__(
@@ -72,14 +79,15 @@ class Validate(TrainerCallback):
         every: int | None,
         patience: int | None,
     ) -> None:
-        """Validate a trainer's model as it goes.
+        """Validate the model of a trainer during training.
 
         Args:
-            trainer: that calls this.
+            trainer: the trainer that calls this callback.
             validation: examples to validate on.
-            best: file for the best weights, written if there is a patience.
+            best: path of the file for the best weights. It is written only if `patience` is given.
             every: optimizer steps between two validations; None validates after every epoch.
-            patience: validations without a lower loss after which training stops.
+            patience: number of validations without a lower loss after which training stops; None
+                never stops early.
         """
         self._trainer, self._validation, self._best = trainer, validation, best
         self._every, self._patience = every, patience
@@ -87,20 +95,22 @@ class Validate(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Validate every so many optimizer steps, if asked for."""
+        """Validate if the step is a multiple of `every`."""
         if self._every is not None and state.global_step % self._every == 0:
             self._run(state, control)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Validate after every epoch, unless steps between validations are given."""
+        """Validate after the epoch if `every` is None."""
         if self._every is None:
             self._run(state, control)
 
     def _run(self, state: TrainerState, control: TrainerControl) -> None:
         model = self._trainer.accelerator.unwrap_model(self._trainer.model)
-        figures: Mapping[str, float | None] = from_first(asdict(validate(model, self._validation)))
+        figures: Mapping[str, float | None] = broadcast_first(
+            asdict(validate(model, self._validation))
+        )
         self._trainer.log({f"validation_{k}": v for k, v in figures.items() if v is not None})
         if self._patience is None or figures["loss"] is None:
             return
@@ -113,34 +123,38 @@ class Validate(TrainerCallback):
 
 
 NUM_BINS = 10
+"""Number of bins of the calibration error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """Figures over held-out problems; None where there is nothing to measure."""
+    """Figures over held-out problems. A figure is None if no data defines it."""
 
     num_solutions: int
+    """Number of validation solutions."""
     num_steps: int
-    """With a label."""
+    """Number of labelled steps."""
     loss: float | None
     """Mean cross-entropy of the labelled steps."""
     accuracy: float | None
-    """Share of labelled steps on the right side of 0.5 (targets rounded)."""
+    """Share of labelled steps whose score and target lie on the same side of 0.5."""
     f1_wrong: float | None
-    """Harmonic mean of precision and recall of wrong steps at 0.5."""
+    """F1 of predicting wrong steps: a step is predicted wrong if its score is at most 0.5."""
     auc: float | None
-    """Chance that a sound step scores higher than a wrong one, of any problem."""
+    """Area under the ROC curve: chance that a random sound step scores higher than a random wrong
+    step. The two steps may belong to different problems."""
     calibration_error: float | None
-    """Mean distance between scores and targets over ten bins of equal count (ECE)."""
+    """Expected calibration error (ECE): mean absolute difference between mean score and mean
+    target, over ten bins with equal numbers of steps."""
     pair_accuracy: float | None
-    """Share of pairs of a right and a wrong solution of one problem in which the right one's
-    last step scores higher; ties count half. Choosing among solutions needs this; a pooled
-    AUC hides it.
+    """Share of pairs of a right and a wrong solution in which the right one's last step scores
+    higher. Both solutions belong to the same problem, and ties count half. This figure measures how
+    well solutions can be selected, which a pooled AUC hides.
     """
 
 
 def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
-    """Measure a step model on examples."""
+    """Score examples with a step model, and return the validation figures."""
     was_training = model.training
     model.eval()
     chosen = list(examples)
@@ -173,11 +187,14 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
 def step_figures(
     logits: NDArray[np.float64], targets: NDArray[np.float64]
 ) -> dict[str, float | None]:
-    """Loss, accuracy, F1 of wrong steps, AUC and calibration error.
+    """Compute the figures of `Validation` that depend on single steps.
 
     Args:
-        logits: [steps] log-odds that a step is sound.
-        targets: [steps] in [0, 1].
+        logits: log-odds that each step is sound; shape (steps,).
+        targets: target of each step, in [0, 1]; shape (steps,).
+
+    Returns:
+        Loss, accuracy, F1 of wrong steps, AUC and calibration error, by field of `Validation`.
     """
     if not len(targets):
         return dict.fromkeys(("loss", "accuracy", "f1_wrong", "auc", "calibration_error"))
@@ -187,7 +204,7 @@ def step_figures(
     losses = np.logaddexp(0, logits) - targets * logits
     hits = int((~scored_sound & ~sound).sum())
     called = int((~scored_sound).sum()) + int((~sound).sum())
-    # scipy.stats has a function for ranks, but takes longer to import than most validations take
+    # scipy.stats also computes ranks, but importing it takes longer than most validations
     _, place, ties = np.unique(logits, return_inverse=True, return_counts=True)
     ranks, num_sound = (np.cumsum(ties) - (ties - 1) / 2)[place], int(sound.sum())
     num_pairs = num_sound * (len(sound) - num_sound)

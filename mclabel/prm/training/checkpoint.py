@@ -1,8 +1,8 @@
-"""Checkpoints, with which training continues after a kill: trained weights and the optimizer's
-state.
+"""Checkpoints of a training run: trained weights, and the state of the optimizer.
 
-Files hold whole tensors, also of a model that is split over workers. Workers call these functions
-alike, and read from a folder that all of them see.
+A killed run resumes from its last checkpoint. Files hold complete tensors, even if the model is
+sharded over workers. All workers must call these functions together, on a folder that all of them
+can access.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
@@ -31,11 +32,13 @@ from mclabel.core.errors import MclabelError, TrainingError
 from mclabel.core.plain_files import check_plain_folder
 from mclabel.engines.pretrained import load_state, load_tensors
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.distributed import is_first, is_sharded, whole
+from mclabel.prm.training.distributed import gather_tensor, is_first, is_sharded
 from mclabel.run.trainings import COMPLETE, checkpoint_faults, mark_checkpoint, step_of
 
 OPTIMIZER, SCHEDULER, WEIGHTS = "optimizer.pt", "scheduler.pt", "model.safetensors"
+"""Names of the files of a checkpoint."""
 _MAX_REASON = 200
+"""Maximum number of characters of an underlying error that a message quotes."""
 logger = logging.getLogger(__name__)
 
 
@@ -44,17 +47,18 @@ def last_checkpoint(folder: Path) -> Path | None:
     checkpoints = _checkpoints(folder)
     for path in checkpoints:
         if not (path / COMPLETE).is_file():
-            logger.warning("%s: was not written to its end, so it is removed", path)
+            logger.warning("%s: this checkpoint is incomplete, so it is removed", path)
             shutil.rmtree(path, ignore_errors=True)
-    whole_ones = [path for path in checkpoints if (path / COMPLETE).is_file()]
-    return whole_ones[-1] if whole_ones else None
+    complete = [path for path in checkpoints if (path / COMPLETE).is_file()]
+    return complete[-1] if complete else None
 
 
 def check_checkpoint(folder: Path) -> None:
     """Check that a checkpoint is undamaged, before training resumes from it.
 
     Raises:
-        TrainingError: names a file that is damaged, missing, or of elsewhere, and what to do.
+        TrainingError: a file is damaged, missing, or does not belong to the checkpoint. The error
+            names the file and the remedy.
     """
     check_plain_folder(folder, TrainingError)
     check_trainer_files(folder)
@@ -79,7 +83,8 @@ def check_trainer_files(folder: Path) -> None:
     except (OSError, ValueError, TypeError, RecursionError) as error:  # TypeError: other fields
         reason = " ".join(str(error).split())[:_MAX_REASON]
         raise TrainingError(
-            f"{path}: holds no state of a training ({type(error).__name__}: {reason}). {remedy}"
+            f"{path}: does not hold the state of a training run ({type(error).__name__}: "
+            f"{reason}). {remedy}"
         ) from error
     fields = {"global_step": int, "max_steps": int, "log_history": list, "stateful_callbacks": dict}
     for name, kind in fields.items():
@@ -94,82 +99,85 @@ def check_trainer_files(folder: Path) -> None:
     scaler = folder / SCALER_NAME
     if scaler.exists():
         raise TrainingError(
-            f"{scaler}: is the state of a loss scaler, which this training does not use, so the "
-            "file comes from elsewhere. Remove the file if you trust the others. Otherwise: "
-            f"{remedy}"
+            f"{scaler}: holds the state of a loss scaler. This training does not use a loss "
+            "scaler, so the file comes from another program. Remove the file if you trust the "
+            f"other files of the checkpoint. Otherwise: {remedy}"
         )
 
 
 @contextmanager
-def writing(place: Path) -> Iterator[None]:
-    """Add the place and the remedy to errors of writing.
+def explain_write_errors(place: Path) -> Iterator[None]:
+    """Turn a write error into a message with the path, the free disk space and the remedy.
+
+    Args:
+        place: file or folder that is written.
 
     Raises:
-        TrainingError: the disk is full, or refuses.
+        TrainingError: the disk is full, or the path cannot be written.
     """
     try:
         yield
-    except (OSError, RuntimeError, SafetensorError) as error:  # the latter two: torch.save, weights
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch.save raises RuntimeError
         above = next(path for path in (place, *place.parents) if path.exists())
         free = shutil.disk_usage(above).free
         reason = error.strerror if isinstance(error, OSError) else None
         reason = reason or " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON]
         raise TrainingError(
             f"{place}: could not be written ({reason}; {free / 1e6:,.1f} MB are free on its disk). "
-            "Whole checkpoints are kept. Free some space, or correct what the disk refuses, and "
+            "Complete checkpoints are kept. Free some disk space or make the folder writable, then "
             "run the same command again to resume"
         ) from error
 
 
 @contextmanager
-def resuming(folder: Path, *names: str) -> Iterator[None]:
-    """Add the files and the remedy to errors of loading a checkpoint.
+def explain_resume_errors(folder: Path, *names: str) -> Iterator[None]:
+    """Turn an error while a checkpoint is loaded into a message with the files and the remedy.
 
     Args:
         folder: folder of the checkpoint.
-        names: names of the files.
+        names: names of the files that are loaded.
 
     Raises:
-        TrainingError: the files do not fit the training.
+        TrainingError: the files are damaged or do not fit the training run.
     """
     try:
         yield
-    except Exception as error:  # a stranger's file fails in every way that unpickling can
+    except Exception as error:  # unpickling an unknown file can raise any exception
         reason = f" ({error})" if isinstance(error, MclabelError) else f" ({type(error).__name__})"
         raise TrainingError(
-            f"{folder / names[0]}{''.join(f' or {name}' for name in names[1:])}: cannot be resumed "
-            f"from{reason}. {_remedy(folder)}"
+            f"{folder / names[0]}{''.join(f' or {name}' for name in names[1:])}: training cannot "
+            f"resume from this file{reason}. {_remedy(folder)}"
         ) from error
 
 
-class WholeCheckpoints:
-    """Checkpoints of a `Trainer`: marks whole ones, and names damaged ones."""
+class CheckpointMarking:
+    """A mixin for `Trainer` that marks complete checkpoints and reports damaged ones."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         trainer = cast(Trainer, self)
         folder = Path(trainer.args.output_dir or "") / f"checkpoint-{trainer.state.global_step}"
-        with writing(folder):
+        with explain_write_errors(folder):
             super()._save_checkpoint(model, trial)  # type: ignore[misc]
         trainer.accelerator.wait_for_everyone()
         if trainer.args.should_save:
-            with writing(folder):
+            with explain_write_errors(folder):
                 mark_checkpoint(folder)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        with resuming(Path(resume_from_checkpoint), WEIGHTS):
+        with explain_resume_errors(Path(resume_from_checkpoint), WEIGHTS):
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with resuming(Path(checkpoint or ""), OPTIMIZER, SCHEDULER):
+        with explain_resume_errors(Path(checkpoint or ""), OPTIMIZER, SCHEDULER):
             super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        with resuming(Path(checkpoint or ""), "rng_state.pth"):
+        with explain_resume_errors(Path(checkpoint or ""), "rng_state.pth"):
             super()._load_rng_state(checkpoint)  # type: ignore[misc]
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """Return the folders of checkpoints, complete or not, by step."""
+    """Return the folders of all checkpoints, including incomplete ones, sorted by step."""
     if not folder.is_dir():
         return []
     folders = [path for path in folder.iterdir() if step_of(path) is not None and path.is_dir()]
@@ -177,27 +185,31 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _remedy(folder: Path) -> str:
-    """Return what to do about a damaged checkpoint: nobody but the user gives up what it has come
-    to.
+    """Return the advice for a damaged checkpoint.
+
+    The program does not remove the checkpoint: only the user may discard its progress.
     """
     earlier = [
         path
         for path in _checkpoints(folder.parent)
         if (step_of(path) or 0) < (step_of(folder) or 0) and (path / COMPLETE).is_file()
     ]
-    start = f"{earlier[-1].name}, the one before it" if earlier else "the start: there is no other"
-    return f"Remove the folder {folder} to resume from {start}, or put back the file from a copy"
+    if earlier:
+        remedy = f"to resume from {earlier[-1].name}, the one before it"
+    else:
+        remedy = "to train from the start, as no earlier checkpoint exists"
+    return f"Remove the folder {folder} {remedy}, or restore the file from a backup"
 
 
 def save_weights(model: StepModel, path: Path) -> None:
-    """Write the weights that are trained, whole or not at all; the first of all workers does."""
+    """Write the trained weights to a file atomically, in the first worker only."""
     trained = {}
-    for name, parameter in model.trained():
-        weight = whole(parameter.detach())
+    for name, parameter in model.trained_parameters():
+        weight = gather_tensor(parameter.detach())
         if is_first():
             trained[name] = weight.cpu().contiguous()
     if is_first():
-        with writing(path):
+        with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".partial")
             save_file(trained, partial, metadata={"format": "pt"})
@@ -206,13 +218,20 @@ def save_weights(model: StepModel, path: Path) -> None:
 
 def load_weights(model: StepModel, path: Path) -> None:
     """Load the weights that `save_weights` wrote."""
-    first = is_first() or not is_sharded(model)
-    weights: Any = load_tensors(path) if first else {}
-    set_model_state_dict(model, weights, options=_loading(model))
+    set_weights(model, load_tensors(path) if is_first() or not is_sharded(model) else {})
+
+
+def set_weights(model: StepModel, weights: dict[str, Tensor]) -> None:
+    """Set weights by name. The other weights stay as they are.
+
+    If the model is sharded, the first worker's weights are used.
+    """
+    used = weights if is_first() or not is_sharded(model) else {}
+    set_model_state_dict(model, cast(Any, used), options=_load_options(model))
 
 
 def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
-    """Write an optimizer's state, by parameters' names; the first of all workers does."""
+    """Write an optimizer's state by parameter name, in the first worker only."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_optimizer_state_dict(model, optimizer, options=options)
     if is_first():
@@ -224,14 +243,15 @@ def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
     first = is_first() or not is_sharded(model)
     state = load_state(path) if first else {}
     if first and not (isinstance(state, dict) and state.get("state")):
-        raise TrainingError(f"{path}: holds no state of an optimizer")
-    set_optimizer_state_dict(model, optimizer, cast(Any, state), options=_loading(model))
+        raise TrainingError(f"{path}: does not hold the state of an optimizer")
+    set_optimizer_state_dict(model, optimizer, cast(Any, state), options=_load_options(model))
 
 
-def _loading(model: StepModel) -> StateDictOptions:
-    """Return options for whole tensors, which the first worker reads and distributes.
+def _load_options(model: StepModel) -> StateDictOptions:
+    """Return options for loading complete tensors, which the first worker reads and distributes.
 
-    Not strict: fixed weights are not there, and weights that got no gradient have no state.
+    Missing entries are allowed: checkpoints do not hold frozen weights, and weights that never had
+    a gradient have no optimizer state.
     """
     return StateDictOptions(
         full_state_dict=True, strict=False, broadcast_from_rank0=is_sharded(model)

@@ -1,4 +1,4 @@
-"""Training in several workers by Ray Train: one process a worker, all in one process group."""
+"""Distributed training with Ray Train: each worker is a process of one process group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from mclabel.core.errors import TrainingError
 from mclabel.prm.model.network import StepModel
-from mclabel.run.ray_cluster import ask_for_tokens, explained
+from mclabel.run.ray_cluster import enable_token_authentication, explain_ray_errors
 
 T = TypeVar("T")
 
@@ -32,29 +32,30 @@ def run_workers(
     num_gpus: float,
     storage: Path,
 ) -> None:
-    """Run a function in every worker of a process group, and wait for all.
+    """Run a function in every worker of a process group, and wait until all have finished.
 
     Args:
-        work: importable where the workers run; each has its rank in its environment.
-        address: address of the Ray cluster, `local` starts one.
-        num_workers: number of workers of the group.
-        num_cpus: number of cpus of a worker.
-        num_gpus: number of gpus of a worker.
-        storage: folder for what Ray Train itself writes.
+        work: function that each worker calls. It must be importable there. The environment of each
+            worker holds the worker's rank.
+        address: address of the Ray cluster; `local` starts a new cluster.
+        num_workers: number of workers in the process group.
+        num_cpus: number of CPUs reserved for each worker.
+        num_gpus: number of GPUs reserved for each worker.
+        storage: folder for the files of Ray Train itself.
 
     Raises:
         EngineError: Ray cannot be reached, or does not start.
-        TrainingError: a worker failed; its error is named.
+        TrainingError: a worker failed; the message contains the worker's error.
     """
     if address == "local" and "RAY_ADDRESS" not in os.environ:
-        ask_for_tokens()
+        enable_token_authentication()
     import ray
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     started = not ray.is_initialized()
     if started:
-        with explained(address):
+        with explain_ray_errors(address):
             ray.init(
                 address=None if address == "local" else address,
                 include_dashboard=False,
@@ -63,7 +64,7 @@ def run_workers(
             )
     try:
         TorchTrainer(
-            _loop,
+            _run_worker,
             train_loop_config={"work": work},
             scaling_config=ScalingConfig(
                 num_workers=num_workers,
@@ -80,17 +81,17 @@ def run_workers(
             ray.shutdown()
 
 
-def _loop(arguments: dict[str, Any]) -> None:
+def _run_worker(arguments: dict[str, Any]) -> None:
     arguments["work"]()
 
 
 def is_first() -> bool:
-    """Return whether this is the worker that writes."""
+    """Return whether this process is the first worker, which writes the files."""
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
-def from_first(value: T) -> T:
-    """The value of the first worker, in all of them, so that they decide alike."""
+def broadcast_first(value: T) -> T:
+    """Broadcast the first worker's value to all workers, so that all take the same decision."""
     if not torch.distributed.is_initialized():
         return value
     box = [value]
@@ -98,22 +99,23 @@ def from_first(value: T) -> T:
     return box[0]
 
 
-# Weights, gradients and optimizer state split over workers (FSDP2, arXiv 2304.11277).
+# Sharding of weights, gradients and optimizer state over workers (FSDP2, arXiv 2304.11277).
 
 
 def shard(model: StepModel, device: str, *, bf16: bool) -> None:
-    """Split a model's parameters over the workers, in place, and move them to their devices.
+    """Shard a model's parameters over the workers, in place, and move them to their devices.
 
-    Each of the body's layers is gathered for its own computation alone; what lies outside of them,
-    embeddings above all, for the whole of a forward or backward pass. All workers call this alike.
+    A layer of the body is gathered only while it is computed. Parameters outside of the layers,
+    mainly embeddings, stay gathered for a whole forward or backward pass. All workers must call
+    this function together.
 
     Args:
-        model: on the CPU, the same in every worker.
-        device: type of the workers' devices, as in "cuda" or "cpu".
-        bf16: gather the body's weights in bfloat16; gradients are added up in float32.
+        model: the same model in every worker, on the CPU.
+        device: type of the workers' devices, such as "cuda" or "cpu".
+        bf16: true to gather the body's weights in bfloat16. Gradients are summed in float32.
 
     Raises:
-        TrainingError: the body's class does not name its layers.
+        TrainingError: the class of the body does not name the body's layers.
     """
     mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
     reduced = MixedPrecisionPolicy(
@@ -129,28 +131,34 @@ def shard(model: StepModel, device: str, *, bf16: bool) -> None:
         )
     for part in reversed(layers):
         fully_shard(part, mesh=mesh, mp_policy=reduced)
-    for part in model.head_modules():  # a group is of one type, and the head in float32
+    for part in model.head_modules():  # a group has one dtype, and the head is in float32
         fully_shard(part, mesh=mesh)
-    # By default the outermost would stay whole after a forward pass that no backward pass follows.
+    # By default the outermost module stays gathered after a forward pass without a backward pass.
     fully_shard(model, mesh=mesh, mp_policy=reduced, reshard_after_forward=True)
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Return whether `shard` was called on it."""
+    """Return whether `shard` has sharded the model."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """All of a parameter; itself where it is not split. All workers call this alike."""
+def gather_tensor(tensor: Tensor) -> Tensor:
+    """Return the complete tensor of a sharded parameter; any other tensor is returned as it is.
+
+    All workers must call this function together.
+    """
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def here(tensor: Tensor) -> Tensor:
-    """A worker's own part of a parameter; itself where it is not split."""
+def local_shard(tensor: Tensor) -> Tensor:
+    """Return this worker's shard of a sharded parameter; any other tensor is returned as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole_state(model: nn.Module) -> dict[str, Tensor]:
-    """All weights, in the first worker's memory; in others nothing. All workers call this alike."""
+def gather_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return all weights by name in the first worker, and an empty dictionary in the others.
+
+    All workers must call this function together.
+    """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     return cast(dict[str, Tensor], get_model_state_dict(model, options=options))

@@ -1,5 +1,6 @@
-"""Examples as the trainer takes them: in which order, one by one, and in batches that are cut into
-pieces.
+"""Input of the trainer: the order of the examples, their batches, and pieces of batches.
+
+A batch is cut into pieces (micro-batches) that fit into memory.
 """
 
 from __future__ import annotations
@@ -17,16 +18,26 @@ from torch.utils.data import Dataset, Sampler
 from mclabel.prm.examples.batch import StepBatch, make_batch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, Example, PackedExamples
 from mclabel.prm.model.network import StepModel
+from mclabel.prm.training.distributed import is_sharded
 
 MAX_OBSERVED_BYTES = 2 * 2**30
-"""Most memory for what a frozen body gives for the examples; beyond it, nothing is kept."""
+"""Maximum memory for the cached outputs of a frozen body. If all outputs need more, none is
+cached."""
 
 
 def observe(
     model: StepModel, examples: PackedExamples, on_progress: Callable[[int, int, str], None]
 ) -> list[Tensor] | None:
-    """Return what a frozen body gives for every step, computed once; None if that is too much to
-    keep.
+    """Compute a frozen body's outputs for the steps of all examples, before training.
+
+    Args:
+        model: step model whose body is frozen.
+        examples: training examples.
+        on_progress: called with 0, 0 and a text that says how many solutions are done.
+
+    Returns:
+        One tensor [steps, width] per example, or None if all outputs would take more than
+        `MAX_OBSERVED_BYTES`.
     """
     model.eval()
     num_steps = sum(len(example.targets) for example in examples)
@@ -34,20 +45,23 @@ def observe(
         return None
 
     def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Tensor]:
-        rows = model.observe(batch).cpu()
+        rows = model(batch, with_head=False).cpu()
         return [row[: len(e.positions)].clone() for row, e in zip(rows, group, strict=True)]
 
     return map_solutions(
         [example.encoded for example in examples],
         compute,
         network=model.network,
-        threads=torch.get_num_threads(),
+        # Workers with a sharded model gather its layers together, in the same order.
+        threads=1 if is_sharded(model) else torch.get_num_threads(),
         on_progress=lambda done, total: on_progress(0, 0, f"{done} of {total} solutions read"),
     )
 
 
-def balance(examples: PackedExamples) -> tuple[float, float]:
-    """Factors of the weights of wrong and of sound steps, by which both come to half of all."""
+def class_balance_factors(examples: PackedExamples) -> tuple[float, float]:
+    """Return factors for the weights of wrong and of sound steps that give both classes half the
+    total weight.
+    """
     sound = wrong = 0.0
     for example in examples:
         for target, weight in zip(example.targets, example.weights, strict=True):
@@ -59,17 +73,19 @@ def balance(examples: PackedExamples) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Item:
-    """One example, with what was computed from it before training."""
+    """One example, with values computed from it before training."""
 
     example: Example
     observed: Tensor | None
-    """States of a frozen body for its steps [steps, width]."""
+    """Cached outputs of a frozen body for the example's steps [steps, width]; None if the outputs
+    are not cached."""
     factors: tuple[float, float] | None
-    """Factors of the weights of wrong and of sound steps."""
+    """Factors for the weights of wrong and of sound steps, from `class_balance_factors`; None
+    leaves the weights unchanged."""
 
 
 class Items(Dataset[Item]):
-    """All examples of a training run."""
+    """All examples of a training run, as a torch dataset."""
 
     def __init__(
         self,
@@ -85,7 +101,10 @@ class Items(Dataset[Item]):
         return len(self.examples)
 
     def __getitem__(self, index: int) -> Item:
-        """An example; behind the last, the shortest one without its labels, to fill a batch."""
+        """Return the example at an index. The index `len(self)` returns a filler for a batch.
+
+        The filler is the shortest example without its labels.
+        """
         nothing = index == len(self.examples)
         index = self._shortest if nothing else index
         example = self.examples[index]
@@ -97,10 +116,12 @@ class Items(Dataset[Item]):
 
 
 def collate(items: Sequence[Item]) -> dict[str, Tensor]:
-    """A worker's batch: what the model reads or what its frozen body gave, targets and weights.
+    """Join items into a worker's batch.
 
-    Targets and weights are [batch, steps], NaN and 0 where there is no step; `num_steps` is
-    [batch].
+    Returns:
+        Tensors by name: either the fields of a `StepBatch` or the cached outputs `observed`;
+        `targets` [batch, steps], padded with NaN; `weights` [batch, steps], padded with 0; and
+        `num_steps` [batch].
     """
     examples, nan = [item.example for item in items], float("nan")
     observed = [item.observed for item in items if item.observed is not None]
@@ -125,34 +146,42 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
 
 
 def longest_first(batch: dict[str, Tensor]) -> list[int]:
-    """Rows of a batch, the longest first."""
+    """Return the row indices of a batch, sorted from the longest row to the shortest."""
     lengths = batch["mask"].sum(1).tolist()
     return sorted(range(len(lengths)), key=lambda row: -lengths[row])
 
 
 def num_pieces(batch: dict[str, Tensor], rows: Sequence[int], most_tokens: int) -> int:
-    """The fewest pieces of about as many rows each that hold no more tokens, padding included.
+    """Return the smallest number of equal pieces in which no piece has too many tokens.
 
     Args:
-        batch: as `collate` makes it.
-        rows: in the order in which they are cut.
-        most_tokens: in a piece; a single row may have more.
+        batch: result of `collate`.
+        rows: row indices in the order in which they are distributed over pieces.
+        most_tokens: maximum number of tokens in a piece, including padding. A piece of a single
+            row may have more.
     """
     lengths = batch["mask"].sum(1).tolist()
     for number in range(1, len(rows)):
-        pieces = _split(rows, number)
+        pieces = _split_evenly(rows, number)
         if all(len(some) * max(lengths[row] for row in some) <= most_tokens for some in pieces):
             return number
     return len(rows)
 
 
-def cut(batch: dict[str, Tensor], rows: Sequence[int], number: int) -> list[dict[str, Tensor]]:
-    """A batch in so many pieces, with no more padding than they need.
+def cut_batch(
+    batch: dict[str, Tensor], rows: Sequence[int], number: int
+) -> list[dict[str, Tensor]]:
+    """Cut a batch into pieces, each without unnecessary padding.
 
-    Where there are more pieces than rows, the last ones hold a solution of weight 0.
+    If there are more pieces than rows, the last pieces hold a solution with weight 0.
+
+    Args:
+        batch: result of `collate`.
+        rows: row indices in the order in which they are distributed over pieces.
+        number: number of pieces.
     """
     pieces = []
-    for some in _split(rows, number):
+    for some in _split_evenly(rows, number):
         chosen = torch.tensor(list(some or rows[-1:]))
         piece = {name: part[chosen] if part.dim() else part for name, part in batch.items()}
         width, steps = int(piece["mask"].sum(1).max()), int(piece["num_steps"].max())
@@ -165,9 +194,9 @@ def cut(batch: dict[str, Tensor], rows: Sequence[int], number: int) -> list[dict
     return pieces
 
 
-def _split(rows: Sequence[int], number: int) -> list[Sequence[int]]:
-    size, longer = divmod(len(rows), number)
-    ends = [i * size + min(i, longer) for i in range(number + 1)]
+def _split_evenly(rows: Sequence[int], num_parts: int) -> list[Sequence[int]]:
+    size, longer = divmod(len(rows), num_parts)
+    ends = [i * size + min(i, longer) for i in range(num_parts + 1)]
     return [rows[a:b] for a, b in pairwise(ends)]
 
 
@@ -177,14 +206,15 @@ def _padded(rows: Sequence[Sequence[float]], padding: float) -> Tensor:
 
 
 MEGABATCH = 50
-"""Batches among whose solutions neighbours in length are put together."""
+"""Number of batches whose solutions are sorted by length together."""
 
 
 class LengthGroupedSampler(Sampler[int]):
-    """Shuffled indices, those of a batch of similar length.
+    """Yields shuffled example indices, so that the examples of a batch have similar lengths.
 
-    The order is a function of seed and epoch alone, so that a run resumed in the middle of an
-    epoch goes on with the batches that were left; that of transformers is not.
+    The order depends only on the seed and the epoch. A run that is resumed within an epoch
+    therefore continues with the remaining batches. The sampler of transformers does not guarantee
+    this.
     """
 
     def __init__(
@@ -199,17 +229,18 @@ class LengthGroupedSampler(Sampler[int]):
 
         Args:
             lengths: lengths of the examples, in tokens.
-            batch_size: batch size of an optimizer step, over all workers.
-            seed: seed of the order.
-            fill: fill the last batch up with the index behind the last example. Several workers
-                must have equal shares, and would be given examples twice.
+            batch_size: number of examples in an optimizer step, over all workers.
+            seed: random seed of the order.
+            fill: true to fill up the last batch with the index `len(lengths)`, the filler of
+                `Items`. Several workers need equal shares; without fillers, the loader would
+                repeat examples.
         """
         self._lengths, self._batch_size, self._seed = lengths, batch_size, seed
         self._missing = -len(lengths) % batch_size if fill else 0
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order comes next."""
+        """Set the epoch, counted from 0, for the order of the next iteration."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -225,7 +256,7 @@ class LengthGroupedSampler(Sampler[int]):
             groups += [
                 part[i : i + self._batch_size] for i in range(0, len(part), self._batch_size)
             ]
-        # A short batch can only come last: the loader cuts the order every batch_size indices.
+        # An incomplete batch must come last: the loader cuts the order every batch_size indices.
         whole = [group for group in groups if len(group) == self._batch_size]
         rng.shuffle(whole)
         rest = [group for group in groups if len(group) < self._batch_size]

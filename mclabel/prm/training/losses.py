@@ -1,7 +1,7 @@
 """Losses over the labelled steps of a batch.
 
-Sums, not means: the trainer divides by the weight of a whole optimizer step, so that what is
-learned does not depend on how the step is cut into pieces and workers.
+Losses are summed, not averaged. The trainer divides the sum by the total weight of an optimizer
+step. Training therefore does not depend on how the step is split into micro-batches and workers.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mclabel.core.boundary import Boundary, shown
+from mclabel.core.boundary import Boundary, describe_value
 from mclabel.core.components import find_component
+
+NOT_FINITE = "Lower head_lr or backbone_lr, check the base model, and train into another out"
+"""Remedy if the loss or the weights are not finite."""
 
 
 def cross_entropy(log_odds: Tensor, targets: Tensor) -> Tensor:
-    """- (t log p + (1 - t) log(1 - p)) of each step, with p = sigmoid(log-odds).
+    """Return - (t log p + (1 - t) log(1 - p)) for each step, with p = sigmoid(log-odds).
 
-    With targets in {0, 1} this is Math-Shepherd's loss, with soft targets its generalisation
-    (arXiv 2312.08935, eq. 1).
+    With targets in {0, 1} this is the loss of Math-Shepherd (arXiv 2312.08935, eq. 1). Soft targets
+    generalise it.
     """
     return functional.binary_cross_entropy_with_logits(log_odds, targets, reduction="none")
 
 
 def squared_error(log_odds: Tensor, targets: Tensor) -> Tensor:
-    """(p - t)^2 of each step, the Brier score, with p = sigmoid(log-odds)."""
+    """Return the Brier score (p - t)^2 of each step, with p = sigmoid(log-odds)."""
     return (log_odds.sigmoid() - targets) ** 2
 
 
@@ -35,18 +38,18 @@ def step_loss(
     *,
     loss: str = "cross_entropy",
 ) -> Tensor:
-    """Weighted sum of the losses of the labelled steps.
+    """Return the weighted sum of the losses of the labelled steps.
 
-    Of three classes (wrong, neutral, sound) the loss is the cross-entropy of the class round(2 t).
+    With three classes (wrong, neutral, sound) the loss is the cross-entropy with class round(2 t).
 
     Args:
-        logits: [batch, steps] log-odds, or [batch, steps, 3].
-        targets: [batch, steps], in [0, 1], NaN where there is no label.
-        weights: [batch, steps], >= 0.
-        loss: name of the loss of log-odds, in `LOSSES`.
+        logits: log-odds of shape (batch, steps), or logits of three classes (batch, steps, 3).
+        targets: targets in [0, 1] of shape (batch, steps); NaN for steps without a label.
+        weights: weights >= 0 of shape (batch, steps).
+        loss: name of a loss of log-odds: built in, or from an entry point or `module:function`.
 
     Returns:
-        A scalar; zero, with zero gradients, where nothing is labelled.
+        A scalar. It is zero with zero gradients if no step is labelled.
     """
     labelled = ~targets.isnan()
     if not labelled.any():
@@ -61,10 +64,10 @@ def step_loss(
 
 
 def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
-    """The loss of each labelled step.
+    """Return the loss of each labelled step.
 
     Raises:
-        ComponentError: a loss of somebody's own fails, or gives something else.
+        ComponentError: a user's own loss function fails, or does not return one loss per step.
     """
     loss, boundary = find_component("losses", name), Boundary("losses", name)
     rule = None if boundary.is_built_in else _fault
@@ -74,12 +77,15 @@ def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
 
 def _fault(losses: object, log_odds: Tensor, targets: Tensor) -> str | None:
     if not isinstance(losses, Tensor):
-        return f"gave {shown(losses)}, must give a tensor"
+        return f"gave {describe_value(losses)}, but must give a tensor"
     if losses.shape != log_odds.shape:
         return (
-            f"gave a tensor of shape {tuple(losses.shape)} for {len(log_odds)} steps, must give "
-            "one number per step, not their mean or sum"
+            f"gave a tensor of shape {tuple(losses.shape)} for {len(log_odds)} steps, but must "
+            "give one number per step, not their mean or sum"
         )
     if not losses.dtype.is_floating_point or (torch.is_grad_enabled() and not losses.requires_grad):
-        return f"gave {losses.dtype} without a gradient, must be computed from the log-odds"
+        return (
+            f"gave a tensor of type {losses.dtype} without a gradient, but must compute the losses "
+            "from the log-odds"
+        )
     return None if bool(losses.isfinite().all()) else "gave numbers that are not finite"

@@ -1,4 +1,4 @@
-"""Checks the data before it is trained on, for what would otherwise go wrong in silence."""
+"""Checks of the training data before training, for errors that would otherwise stay unnoticed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from mclabel.prm.examples.encode import Example
 from mclabel.prm.examples.targets import target_of
 
 NUM_SHOWN = 3
+"""Number of examples that the report shows token by token."""
 MIN_OTHERS, PER_OTHER = 10, 1000
-"""Labels that must differ from the most frequent one: one in a thousand, ten at most."""
+"""At least one label in `PER_OTHER` must differ from the most frequent label; `MIN_OTHERS` such
+labels are always enough."""
 TOKENS_BEFORE = 6
-"""Tokens of a step that are shown before the one at which it is scored."""
+"""Number of tokens shown before the token at which a step is scored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,33 +30,38 @@ class Preflight:
     """Figures of the training data."""
 
     num_train: int
+    """Number of training solutions."""
     num_validation: int
+    """Number of validation solutions."""
     num_steps: int
+    """Number of steps of the training solutions."""
     num_labels: int
-    """Steps with a target."""
+    """Number of training steps with a target."""
     num_sound: int
-    """Steps with a target above 0.5."""
+    """Number of training steps with a target above 0.5."""
     mean_target: float
     most_frequent: float
-    """The target that most steps have."""
+    """The most frequent target."""
     num_others: int
-    """Steps with another target than that one."""
+    """Number of training steps whose target is not `most_frequent`."""
     target: str
+    """Name of the target, as in `TARGETS`."""
     token_lengths: tuple[int, int, int]
-    """Tokens of an example: median, 95th percentile, most."""
+    """Tokens of a training example: median, 95th percentile and maximum."""
     left_out: dict[str, int]
-    """Solutions that are not trained on, by reason."""
+    """Number of solutions that are not trained on, by reason."""
     first_refused: str | None
+    """Message on the first solution that was refused; None if none was."""
     shown: tuple[str, ...]
-    """Some examples, token by token."""
+    """Some training examples as text, token by token."""
     fitting: str | None = None
-    """Description of the trained weights, rates, device and precision, if that is known."""
+    """Description of the trained weights, learning rates, device and precision; None if unknown."""
 
     def lines(self, *, examples: bool) -> Iterator[str]:
         """Yield the lines of the report for a terminal.
 
         Args:
-            examples: print the examples, too.
+            examples: true to include the examples, token by token.
         """
         if examples:
             yield from self.shown
@@ -75,10 +82,11 @@ class Preflight:
             yield f"left out: {named}.{first}"
 
     def check_differ(self) -> None:
-        """Refuse labels that are all the same, or all but a handful: they teach a constant.
+        """Refuse labels that are almost all equal: a model would learn a constant from them.
 
         Raises:
-            DataError: names the label, and what to change.
+            DataError: too few labels differ from the most frequent one. The message names that
+                label and the remedy.
         """
         few = min(MIN_OTHERS, ceil(self.num_labels / PER_OTHER))
         if self.num_others >= few:
@@ -87,7 +95,7 @@ class Preflight:
         raise DataError(
             f"{alike} to train on are {self.most_frequent:.4g}, so the model would learn a "
             f"constant. At least {few} must differ from it. {_REMEDIES[self._kind]}. "
-            "`mclabel labels RUN` shows more of a run's health"
+            "`mclabel labels RUN` shows more figures of a run's labels"
         )
 
     @property
@@ -98,12 +106,12 @@ class Preflight:
 
 
 _REMEDIES: Mapping[str, str] = {
-    "wrong": "Label easier problems (problems.source) or with a stronger policy.model, and see "
-    "that solutions are not cut (policy.max_tokens)",
+    "wrong": "Label easier problems (problems.source) or use a stronger policy.model, and check "
+    "that solutions are not cut off (policy.max_tokens)",
     "sound": "Label harder problems (problems.source), more solutions (solutions.per_problem), "
     "or balance them (solutions.balance)",
-    "level": "No step changes the value: label problems that the policy solves sometimes, or "
-    "choose another target",
+    "level": "The value hardly changes from step to step. Label problems that the policy solves "
+    "only sometimes, or choose another target",
 }
 
 
@@ -114,13 +122,13 @@ def preflight(
     step_id: int | None,
     decode: Callable[[Sequence[int]], str],
 ) -> Preflight:
-    """Check every example, and give the figures of all.
+    """Check every training example, and return figures of all examples.
 
     Args:
-        examples: that are to be trained on.
-        target: name of the view of labels that is learned.
-        step_id: step id of the step token, None if steps are scored at their own last token.
-        decode: token ids to text.
+        examples: examples of a training run.
+        target: name of the target that is learned.
+        step_id: token id of the step token; None if a step is scored at its own last token.
+        decode: function that decodes token ids to text.
 
     Raises:
         DataError: no position carries a label, or positions, targets and step tokens of an example
@@ -168,27 +176,34 @@ def _check(example: Example, step_id: int | None) -> None:
     encoded = example.encoded
     if not len(encoded.positions) == len(example.targets) == len(example.weights):
         raise DataError(
-            f"problem {example.problem_id}: {len(encoded.positions)} positions for "
-            f"{len(example.targets)} targets and {len(example.weights)} weights"
+            f"problem {example.problem_id}: has {len(encoded.positions)} scored positions, "
+            f"{len(example.targets)} targets and {len(example.weights)} weights, but must have one "
+            "of each per step"
         )
     if any(t is not None and not 0 <= t <= 1 for t in example.targets):
         raise DataError(
-            f"problem {example.problem_id}: targets {example.targets}: must lie in [0, 1]"
+            f"problem {example.problem_id}: has the targets {example.targets}, but all targets "
+            "must lie in [0, 1]"
         )
     if not all(0 <= weight < inf for weight in example.weights):
         raise DataError(
-            f"problem {example.problem_id}: weights {example.weights}: must be finite and >= 0"
+            f"problem {example.problem_id}: has the weights {example.weights}, but all weights "
+            "must be finite and >= 0"
         )
     rising = (encoded.num_prompt - 1, *encoded.positions, len(encoded.ids))
     if any(b <= a for a, b in pairwise(rising)):
-        raise DataError(f"problem {example.problem_id}: positions {encoded.positions} do not rise")
+        raise DataError(
+            f"problem {example.problem_id}: has the scored positions {encoded.positions}, but each "
+            "must be greater than the one before and inside the solution"
+        )
     if step_id is None:
         return
     places = tuple(i for i, token in enumerate(encoded.ids) if token == step_id)
     inside = tuple(i for i in places if i >= encoded.num_prompt)
     if inside != encoded.positions:
         raise DataError(
-            f"problem {example.problem_id}: step tokens at {inside}, labels at {encoded.positions}"
+            f"problem {example.problem_id}: has step tokens at {inside} but labels at "
+            f"{encoded.positions}; the positions must be equal"
         )
 
 

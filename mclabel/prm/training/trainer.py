@@ -1,14 +1,15 @@
-"""Train a step model on examples: Hugging Face `Trainer`, resumed after any kill.
+"""Train a step model on examples with the Hugging Face `Trainer`; a killed run can be resumed.
 
-OUT/train.json       what is trained on what; a folder belongs to one such run
-OUT/checkpoints/     one counts only when it is marked complete
-OUT/log.jsonl        loss and learning rates, and validation figures
-OUT/tensorboard/     the same, if asked for
-OUT/model/           the finished PRM, put there whole
+OUT/train.json       configuration and data of the run; a folder belongs to one run
+OUT/checkpoints/     checkpoints; only those marked as complete are used
+OUT/log.jsonl        loss, learning rates and validation figures
+OUT/tensorboard/     the same figures for TensorBoard, if `report_to` names it
+OUT/model/           the finished PRM, moved here when all files are written
 
-One optimizer step is the same but for rounding whatever it is cut into: losses are summed over
-pieces and workers, and divided by the weight of all their steps. Resumed on the same kind of
-machine, with as many workers, training comes to the same weights, to the last bit.
+Splitting an optimizer step into pieces and workers changes its result only by rounding: losses are
+summed over all pieces and workers, then divided by the total weight of their steps. If a run is
+resumed on the same kind of machine with the same number of workers, its final weights are the same
+to the last bit.
 """
 
 from __future__ import annotations
@@ -31,37 +32,40 @@ from mclabel.core.errors import TrainingError
 from mclabel.engines.pretrained import load_state
 from mclabel.prm.examples.batch import StepBatch
 from mclabel.prm.examples.encode import Example, PackedExamples
+from mclabel.prm.model.heads import LikelihoodHead
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.callbacks import Report, Validate, Validation, validate
+from mclabel.prm.training.callbacks import ProgressReporter, Validate, Validation, validate
 from mclabel.prm.training.checkpoint import (
     OPTIMIZER,
     SCHEDULER,
-    WholeCheckpoints,
+    CheckpointMarking,
     check_checkpoint,
+    explain_resume_errors,
     last_checkpoint,
     load_optimizer,
     load_weights,
-    resuming,
     save_optimizer,
     save_weights,
 )
-from mclabel.prm.training.distributed import from_first, here, is_sharded, whole
+from mclabel.prm.training.distributed import broadcast_first, gather_tensor, is_sharded, local_shard
+from mclabel.prm.training.head_fit import fit_head
 from mclabel.prm.training.items import (
     Items,
     LengthGroupedSampler,
-    balance,
+    class_balance_factors,
     collate,
-    cut,
+    cut_batch,
     longest_first,
     num_pieces,
     observe,
 )
-from mclabel.prm.training.losses import step_loss
+from mclabel.prm.training.losses import NOT_FINITE, step_loss
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.run.trainings import BEST, CHECKPOINTS
 
 STATE = "trained.safetensors"
-"""The trained weights of a checkpoint; frozen ones are the base's."""
+"""File of a checkpoint that holds the trained weights. Frozen weights are not stored, because they
+are those of the base."""
 
 
 def train_step_model(
@@ -73,20 +77,20 @@ def train_step_model(
     settings: TrainerSettings,
     on_progress: Callable[[int, int, str], None] = lambda step, total, detail: None,
 ) -> Validation:
-    """Train in place, resuming from the last whole checkpoint under `out`.
+    """Train a model in place, resuming from the last complete checkpoint under `out`.
 
-    In a process group, every rank calls this with the same arguments.
+    In a process group, every rank must call this function with the same arguments.
 
     Args:
-        model: with a fresh head; `sharding.shard` may have split it.
+        model: model with a new head. `distributed.shard` may have sharded it.
         train: examples to train on.
-        validation: examples of other problems, may be none.
+        validation: examples of other problems for validation; may be empty.
         out: folder for checkpoints and the log.
-        settings: how.
-        on_progress: called with steps done, steps in all, and the loss.
+        settings: settings of the trainer.
+        on_progress: called with completed optimizer steps, all steps, and the loss as text.
 
     Returns:
-        Validation at the end.
+        The validation figures after training.
 
     Raises:
         TrainingError: the last checkpoint is damaged, the loss is not finite, or the workers cannot
@@ -99,7 +103,7 @@ def train_step_model(
         check_checkpoint(last)
     rate = settings.body_rate(has_adapters=model.has_adapters)
     model.freeze(body=rate == 0)
-    body, head = model.parts()
+    body, head = model.body_and_head_parameters()
     groups = [{"params": head, "lr": settings.head_lr}]
     if rate > 0:
         groups.append({"params": [p for p in body if p.requires_grad], "lr": rate})
@@ -108,15 +112,20 @@ def train_step_model(
     observed = None
     if rate == 0:
         observed = observe(model, packed, on_progress)
+    factors = class_balance_factors(packed) if settings.balance else None
+    if last is None and isinstance(model, LikelihoodHead):
+        fit_head(
+            model, packed, observed, loss=settings.loss, factors=factors, on_progress=on_progress
+        )
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     trainer = _StepTrainer(
         settings=settings,
         model=model,
         args=trainer_arguments(model, checkpoints, settings, num_steps),
-        train_dataset=Items(packed, observed, balance(packed) if settings.balance else None),
+        train_dataset=Items(packed, observed, factors),
         data_collator=collate,
         optimizer=torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0),
-        callbacks=[Report(out / "log.jsonl", on_progress)],
+        callbacks=[ProgressReporter(out / "log.jsonl", on_progress)],
     )
     trainer.remove_callback(PrinterCallback)
     if validation:
@@ -130,21 +139,18 @@ def train_step_model(
             )
         )
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if settings.patience is not None and from_first((checkpoints / BEST).is_file()):
+    if settings.patience is not None and broadcast_first((checkpoints / BEST).is_file()):
         load_weights(model, checkpoints / BEST)
-    finite = torch.tensor(all(bool(here(p).isfinite().all()) for p in model.parameters()))
+    finite = torch.tensor(all(bool(local_shard(p).isfinite().all()) for p in model.parameters()))
     if not trainer.accelerator.gather(finite[None].to(trainer.args.device)).all():
         raise TrainingError(
-            "the weights contain NaN or infinite values after the last step. " + _REMEDY
+            "the weights contain NaN or infinite values after the last step. " + NOT_FINITE
         )
     return validate(model, validation)
 
 
-_REMEDY = "Lower head_lr or backbone_lr, check the base model, and train into another out"
-
-
-class _StepTrainer(WholeCheckpoints, Trainer):
-    """`Trainer` with our loss and our format of checkpoints."""
+class _StepTrainer(CheckpointMarking, Trainer):
+    """The Hugging Face `Trainer` with mclabel's loss and checkpoint format."""
 
     loss_is_scaled_for_ga = True
 
@@ -161,7 +167,7 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         super().__init__(model=model, optimizers=(optimizer, None), **arguments)
 
     def create_accelerator_and_postprocess(self) -> None:
-        """Wrap the model without averaging gradients, if they are split already."""
+        """Prepare the model. A sharded model gets no wrapper that averages gradients again."""
         super().create_accelerator_and_postprocess()
         if self._sharded:
             self.accelerator.prepare_model = partial(
@@ -181,7 +187,7 @@ class _StepTrainer(WholeCheckpoints, Trainer):
     def _get_num_items_in_batch(
         self, batch_samples: list[dict[str, Tensor]], device: torch.device
     ) -> Tensor:
-        """Weight of the labelled steps of an optimizer step, over all workers."""
+        """Return the total weight of the labelled steps in an optimizer step, over all workers."""
         weight = sum(
             (b["weights"] * ~b["targets"].isnan()).sum(dtype=torch.float64) for b in batch_samples
         )
@@ -195,18 +201,18 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """The loss of a piece of a batch, as its share of the whole optimizer step."""
+        """Return the loss of a piece of a batch, divided by the weight of the optimizer step."""
         targets, weights, _ = (inputs.pop(n) for n in ("targets", "weights", "num_steps"))
         observed = inputs.pop("observed", None)
         logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
         loss = step_loss(logits, targets, weights, loss=self._settings.loss)
         assert isinstance(num_items_in_batch, Tensor)
-        # Gradients are averaged over workers; the total is of all of them.
+        # Gradients are averaged over workers, but num_items_in_batch is the sum over workers.
         scale = self.accelerator.num_processes / num_items_in_batch.clamp(min=1e-9)
         loss = loss * scale.to(loss.dtype)
         if not torch.isfinite(loss):
             raise TrainingError(
-                f"the loss is {loss.item()} at step {self.state.global_step}. {_REMEDY}"
+                f"the loss is {loss.item()} at step {self.state.global_step}. {NOT_FINITE}"
             )
         return cast(Tensor, loss)
 
@@ -216,18 +222,24 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         inputs: dict[str, Any],
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """Loss of a batch, cut into pieces that fit into memory; gradients are added up."""
+        """Compute a batch in pieces that fit into memory, and return its loss.
+
+        The gradients of the pieces are summed.
+        """
         pieces = self._pieces(inputs)
         total = torch.zeros((), device=self.args.device)
         for number, piece in enumerate(pieces, start=1):
-            # Parts of split gradients are added up as they are, whole ones are averaged once.
+            # Sharded gradients are summed after every piece. Others are averaged over workers
+            # only once, after the last piece.
             alone = number < len(pieces) and not self._sharded
             with self.accelerator.no_sync(model) if alone else nullcontext():
                 total += super().training_step(model, piece, num_items_in_batch)
         return total
 
     def _pieces(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
-        """Cut a batch; all workers into as many pieces, as they compute split layers together."""
+        """Cut a batch into pieces. All workers use the same number of pieces, because they must
+        gather sharded layers together.
+        """
         if "observed" in inputs:
             return [inputs]
         rows = longest_first(inputs)
@@ -235,14 +247,14 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         if self.accelerator.num_processes > 1:
             needed = self.accelerator.gather(torch.tensor([number], device=self.args.device))
             number = int(needed.max())
-        return cut(inputs, rows, number)
+        return cut_batch(inputs, rows, number)
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         norm: Tensor = super()._clip_grad_norm(model)  # type: ignore[no-untyped-call]
-        return whole(norm)
+        return gather_tensor(norm)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write what is trained into a checkpoint; all workers give their parts of it."""
+        """Write the trained weights into a checkpoint. All workers contribute their shards."""
         assert output_dir is not None
         save_weights(self._unwrapped(), Path(output_dir) / STATE)
 
@@ -256,17 +268,17 @@ class _StepTrainer(WholeCheckpoints, Trainer):
         self, resume_from_checkpoint: str, model: nn.Module | None = None
     ) -> None:
         folder = Path(resume_from_checkpoint)
-        with resuming(folder, STATE):
+        with explain_resume_errors(folder, STATE):
             load_weights(self._unwrapped(), folder / STATE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
         folder = Path(checkpoint)
-        with resuming(folder, OPTIMIZER):
+        with explain_resume_errors(folder, OPTIMIZER):
             load_optimizer(self._unwrapped(), self._plain_optimizer, folder / OPTIMIZER)
         assert self.lr_scheduler is not None
-        with resuming(folder, SCHEDULER):
+        with explain_resume_errors(folder, SCHEDULER):
             self.lr_scheduler.load_state_dict(load_state(folder / SCHEDULER))
 
     def _unwrapped(self) -> StepModel:
@@ -276,13 +288,13 @@ class _StepTrainer(WholeCheckpoints, Trainer):
 def trainer_arguments(
     model: StepModel, checkpoints: Path, settings: TrainerSettings, num_steps: int
 ) -> TrainingArguments:
-    """The arguments of `Trainer`, which has other names for most settings.
+    """Return the arguments of the Hugging Face `Trainer` for our settings.
 
     Args:
-        model: on the device that it is trained on.
-        checkpoints: folder for them.
-        settings: how it is trained.
-        num_steps: optimizer steps.
+        model: the model to train, on its training device.
+        checkpoints: folder for checkpoints.
+        settings: settings of the trainer.
+        num_steps: total number of optimizer steps.
 
     Raises:
         TrainingError: the workers of the process group cannot share a batch evenly.
@@ -316,7 +328,7 @@ def trainer_arguments(
         disable_tqdm=True,
         report_to=list(settings.report_to),
     )
-    # `Trainer` would spread a worker's batch over all GPUs that it sees.
-    assert arguments.device is not None  # chooses the GPU, and counts
+    # By default, `Trainer` spreads a worker's batch over all GPUs that are visible to it.
+    assert arguments.device is not None  # reading this property selects the GPU and counts GPUs
     arguments._n_gpu = min(1, arguments.n_gpu)
     return arguments

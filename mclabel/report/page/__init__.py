@@ -1,1 +1,1 @@
-"""The HTML report of runs, trainings and evaluations."""
+"""The HTML report on labelling runs, trainings and evaluations."""

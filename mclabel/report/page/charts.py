@@ -13,25 +13,24 @@ from mclabel.report.page.facts import GatheredRun
 from mclabel.show.figures import WIDTH, Plot, Series, row_height
 
 NUM_BINS = 10
-FIFTHS = ("first fifth", "second", "third", "fourth", "last fifth")
+"""Number of bins of the distribution of step values."""
 
 
 def label_plots(
     runs: Sequence[GatheredRun], facts: Sequence[dict[str, Any]]
 ) -> dict[str, Plot | None]:
-    """The plots by name; None for one that has nothing to show."""
+    """Return the plots of labelling runs by name; None for a plot without data."""
     made = {
-        "quality": _quality(facts),
-        "errors": _errors([run for run in runs if run.rows]),
-        "values": _values(runs),
-        "reliability": _reliability(runs),
-        "places": _places(runs),
+        "quality": _plot_quality(facts),
+        "errors": _plot_first_errors([run for run in runs if run.rows]),
+        "values": _plot_values(runs),
+        "reliability": _plot_reliability(runs),
     }
     return {name: plot if plot.series else None for name, plot in made.items()}
 
 
-def _quality(facts: Sequence[dict[str, Any]]) -> Plot:
-    """Label quality with intervals, a colour a run."""
+def _plot_quality(facts: Sequence[dict[str, Any]]) -> Plot:
+    """Plot the label quality with intervals, with one colour for each run."""
     qualities = {run["name"]: run["quality"] for run in facts if run["quality"] is not None}
     titles = [title.strip() for title in QUALITY_ROWS]
     series = []
@@ -55,10 +54,10 @@ def _quality(facts: Sequence[dict[str, Any]]) -> Plot:
     )
 
 
-def _errors(runs: Sequence[GatheredRun]) -> Plot:
-    """Return where the first errors are, by label and in truth, and what is not decided."""
+def _plot_first_errors(runs: Sequence[GatheredRun]) -> Plot:
+    """Plot the shares of labelled and true first errors by step, of no error and of undecided."""
     columns = {
-        f"{_prefix(run, runs)}{name}": shares
+        f"{_run_name_prefix(run, runs)}{name}": shares
         for run in runs
         for name, shares in run.errors().items()
     }
@@ -75,8 +74,11 @@ def _errors(runs: Sequence[GatheredRun]) -> Plot:
     )
 
 
-def _values(runs: Sequence[GatheredRun]) -> Plot:
-    """Return how values are distributed; of one run with truth, of sound and of wrong steps."""
+def _plot_values(runs: Sequence[GatheredRun]) -> Plot:
+    """Plot the distribution of step values.
+
+    For a single run with truth, sound and wrong steps are shown separately.
+    """
     parts = {run.run.name: run.steps["value"] for run in runs}
     if len(runs) == 1 and runs[0].has_truth:
         steps = runs[0].steps
@@ -100,45 +102,20 @@ def _values(runs: Sequence[GatheredRun]) -> Plot:
     )
 
 
-def _reliability(runs: Sequence[GatheredRun]) -> Plot:
-    """Values against what became of the solution, and against truth."""
+def _plot_reliability(runs: Sequence[GatheredRun]) -> Plot:
+    """Plot step values against the share of right outcomes, and of steps that are truly sound."""
     curves = {}
     for run in runs:
         steps, drawn = run.steps, run.steps["drawn"] == 1
-        curves[f"{_prefix(run, runs)}solution ends right"] = share_points(
+        curves[f"{_run_name_prefix(run, runs)}solution ends right"] = share_points(
             steps["value"][drawn], steps["right"][drawn]
         )
-        curves[f"{_prefix(run, runs)}step sound in truth"] = share_points(
+        curves[f"{_run_name_prefix(run, runs)}step sound in truth"] = share_points(
             steps["value"], steps["sound"]
         )
     shown = {name: points for name, points in curves.items() if points}
     title = "Do the values hold?"
     return reliability_plot(title, shown) if shown else Plot(title=title, x_label="", series=[])
-
-
-def _places(runs: Sequence[GatheredRun]) -> Plot:
-    """Values along solutions that end right and wrong."""
-    series: list[Series] = []
-    for run in runs:
-        steps = run.steps
-        fifths = np.minimum((steps["place"] * 5).astype(int), 4)
-        for name, flag in (("ends right", 1.0), ("ends wrong", 0.0)):
-            inside = (steps["right"] == flag) & ~np.isnan(steps["value"])
-            parts = {fifth: steps["value"][inside & (fifths == fifth)] for fifth in range(5)}
-            means = {fifth: float(part.mean()) for fifth, part in parts.items() if len(part)}
-            title = f"{_prefix(run, runs)}{name}"
-            if means:
-                series.append(
-                    Series(name=title, x=list(means), y=list(means.values()), hue=len(series))
-                )
-    return Plot(
-        title="Values along solutions",
-        x_label="part of the solution",
-        y_label="mean value",
-        series=series,
-        y_range=(0, 1.02),
-        ticks=dict(enumerate(FIFTHS)),
-    )
 
 
 def _bars(places: Sequence[float], columns: dict[str, Any]) -> list[Series]:
@@ -148,5 +125,5 @@ def _bars(places: Sequence[float], columns: dict[str, Any]) -> list[Series]:
     ]
 
 
-def _prefix(run: GatheredRun, runs: Sequence[GatheredRun]) -> str:
+def _run_name_prefix(run: GatheredRun, runs: Sequence[GatheredRun]) -> str:
     return f"{run.run.name}: " if len(runs) > 1 else ""

@@ -1,4 +1,4 @@
-"""Best-of-N evaluations in the report: what a scorer brings, curves, who was fooled."""
+"""Best-of-N evaluations in the report: gains of scorers, curves, and examples of wrong choices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
 from mclabel.show.figures import WIDTH, Plot, Series, row_height
 
 MAX_FOOLED_SHOWN = 5
+"""Maximum number of wrong choices shown for each scorer."""
 PROVENANCE = "provenance.json"
 _NEEDED = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "groups")
 
 
 def evaluation_data(run: Run) -> dict[str, Any]:
-    """Return what `mclabel eval best-of-n` has measured.
+    """Return the results of `mclabel eval best-of-n` in the form of the report.
 
     Raises:
         ShardError: the evaluation was written by another version.
@@ -28,8 +29,8 @@ def evaluation_data(run: Run) -> dict[str, Any]:
     result = report.get("result")
     if not isinstance(result, Mapping) or any(key not in result for key in _NEEDED):
         raise ShardError(
-            f"{run.location}/{BEST_OF_N}: of another version. Run `mclabel eval best-of-n` again; "
-            "what it has sampled and scored is kept"
+            f"{run.location}/{BEST_OF_N}: was written by another version. Run `mclabel eval "
+            "best-of-n` again; its samples and scores are reused"
         )
     config = (read_json(run.store, PROVENANCE) or {}).get("config", {})
     accuracy = {
@@ -43,7 +44,7 @@ def evaluation_data(run: Run) -> dict[str, Any]:
     over_optimised = result["over_optimisation"]
     falls = {name: estimate(figures["fall"]) for name, figures in over_optimised.items()}
     size = result["num_samples"]
-    title, axis = "Does more choice help?", f"change from the best N to N={size}"
+    title, axis = "Do more samples help?", f"change in accuracy from the best N to N={size}"
     return {
         **{key: report[key] for key in ("num_excluded", "num_unscored")},
         **{key: result[key] for key in ("num_problems", "num_samples")},
@@ -76,11 +77,11 @@ def evaluation_data(run: Run) -> dict[str, Any]:
 
 
 def main_choice(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of an evaluation that stand at the head, at the largest N.
+    """Choose the results for the head of the report, at the largest N.
 
-    None of its references is among them. The scorer is the first that the evaluation names, by its
-    first aggregation: taking the one that did best here would overstate it. The likelihood is the
-    best one, which understates what the scorer brings against it.
+    Reference scorers are left out. The scorer is the first one in the evaluation, with its first
+    aggregation. The best scorer on these problems would have an overstated gain. The likelihood is
+    the best one on these problems, so the scorer's gain over the likelihood is understated.
     """
     accuracy, size = result["accuracy"], str(result["num_samples"])
     methods = [m for m in accuracy if not is_reference(m, result.get("references", ()))]
@@ -103,7 +104,7 @@ def main_choice(result: Mapping[str, Any]) -> dict[str, Any]:
 def _accuracy(
     result: Mapping[str, Any], accuracy: Mapping[str, Mapping[int, Estimate]]
 ) -> list[dict[str, Any]]:
-    """Accuracy of every method by N, and its difference from majority vote at the largest."""
+    """Return each method's accuracy by N, and its difference to majority vote at the largest N."""
     rows = []
     for method, by_size in accuracy.items():
         last = max(by_size)
@@ -120,7 +121,7 @@ def _accuracy(
 
 
 def _groups(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Accuracy at the largest N by field of the problems' metadata and its value."""
+    """Return the accuracy at the largest N, by metadata field of the problems and its value."""
     methods = [RANDOM, MAJORITY, *main_methods(result["pair_accuracy"]), PASS]
     size = str(result["num_samples"])
     return {
@@ -139,7 +140,7 @@ def _rows_plot(
     estimates: Mapping[str, Estimate],
     x_range: tuple[float, float] | None = None,
 ) -> Plot:
-    """A figure with its interval in each row, the highest first, and a line at zero."""
+    """Plot one estimate with its interval per row, highest first, and a vertical line at zero."""
     names = sorted(estimates, key=lambda name: -(estimates[name].value or 0.0))
     value, low, high = (
         [getattr(estimates[name], end) for name in names] for end in ("value", "low", "high")
@@ -154,10 +155,10 @@ def _rows_plot(
 
 
 def estimate(content: Mapping[str, Any]) -> Estimate:
-    """An estimate as it was before it was written."""
+    """Restore an estimate from its JSON form."""
     return Estimate(**{end: content[end] for end in ("value", "low", "high")})
 
 
 def difference_text(content: Mapping[str, float]) -> str:
-    """`+0.120 [+0.050, +0.190]`."""
+    """Return a difference with its interval as text, such as `+0.120 [+0.050, +0.190]`."""
     return f"{content['value']:+.3f} [{content['low']:+.3f}, {content['high']:+.3f}]"

@@ -1,7 +1,6 @@
-"""The parts of the report that show examples: one labelled solution, and the trees of searches.
+"""The report's examples: one labelled solution, and the search trees of a few problems.
 
-The solution stands at the head of the report, step by step. The trees of a few problems are opened
-node by node.
+The head of the report shows the solution step by step. Readers open the trees node by node.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.report.page.html import MAX_CELL, left_out
+from mclabel.data.exchange.formats import imported_id
+from mclabel.report.page.html import MAX_CELL, omission_note
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import StoredNode, StoredTree, has_trees, read_trees
 from mclabel.show.solutions import (
@@ -22,36 +22,40 @@ from mclabel.show.solutions import (
     pieces,
     places_by_step,
     rule_name,
+    shown_value,
 )
 from mclabel.show.texts import cut, step_body
 
 MIN_STEPS, MAX_STEPS = 3, 9
 """Limits on the number of steps of a solution that is quick to read."""
 MAX_CHARACTERS = 1500
-"""Maximum number of characters of its text."""
-MAX_SHOWN = 14
-"""Steps; of a longer solution those around its first error."""
+"""Maximum characters of problem and solution together, if they are quick to read."""
+MAX_SHOWN = 30
+"""Maximum number of steps shown. For a longer solution, these are the steps around its first
+error."""
 _BEFORE = 8
 """Maximum number of steps shown before the first error."""
 
+_TALLIES = {"given": "imported label", "outcome": "outcome", "judge": "judge", "none": "no label"}
 _WORDS = {True: "sound", False: "wrong", None: "no verdict"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """A solution and what decided that it is shown."""
+    """A candidate for the report's example: a labelled solution with its truth."""
 
     row: LabeledSolution
     has_truth: bool
     truth: int | None
-    """True first error; None is none, or not known."""
+    """0-based index of the true first error; None if there is none, or if it is unknown."""
 
     @property
     def rank(self) -> tuple[bool, bool, bool, float]:
-        """The higher, the more it shows of what a label is.
+        """Rank of the candidate; the highest rank is shown.
 
-        Wrong, with the first error after its first step and before its last; labelled where the
-        error truly is, as far as known; quick to read; the fall of the value at the first error.
+        The criteria, in order: the solution is wrong and its labelled first error is neither the
+        first nor the last step; the label is not known to differ from the truth; the solution is
+        quick to read; the value falls far at the first error.
         """
         row, at = self.row, self.row.first_error
         count = len(row.steps)
@@ -66,14 +70,15 @@ class Example:
 
     @property
     def fall(self) -> float | None:
-        """Value of the step before the first error less the value there."""
+        """Value of the step before the first error minus the value of the first wrong step."""
         at = self.row.first_error
-        values = [step.estimate for step in self.row.steps[at - 1 : at + 1]] if at else []
+        pair = self.row.steps[at - 1 : at + 1] if at else ()
+        values = [shown_value(step.source, step.estimate) for step in pair]
         return None if not values or None in values else values[0] - values[1]  # type: ignore[operator]
 
 
-def more_telling(best: Example | None, other: Example) -> Example:
-    """Return the one of two solutions to show: the higher rank, then the lower id."""
+def higher_ranked(best: Example | None, other: Example) -> Example:
+    """Return which of two solutions to show: the one with the higher rank, then the lower id."""
     if best is None:
         return other
     return min(best, other, key=lambda each: ([-part for part in each.rank], each.row.solution.id))
@@ -86,9 +91,14 @@ def example_data(example: Example) -> dict[str, Any]:
     start = max(0, min((at or 0) - _BEFORE, len(row.steps) - MAX_SHOWN))
     end = min(len(row.steps), start + MAX_SHOWN)
     inside, agrees, quick, _ = example.rank
+    gold = row.problem.gold
+    tests = gold.get("inputs", ()) if isinstance(gold, Mapping) else ()
     values = [step.estimate for step in row.steps]
     return {
+        "id": imported_id(row) or f"{row.problem.id}, sample {row.solution.sample_index}",
         "problem": row.problem.text,
+        "gold": row.problem.answer,
+        "num_tests": len(tests),
         "facts": list(_verdicts(example)),
         "start": start,
         "end": end,
@@ -104,56 +114,64 @@ def example_data(example: Example) -> dict[str, Any]:
 
 
 Mark = tuple[str, str]
-"""Colour and words of what is said of a step or an answer."""
+"""Colour and words of a remark on a step or an answer."""
 
 
 def _verdicts(example: Example) -> Iterator[tuple[str, str | None, list[Mark]]]:
-    """Facts about the solution: name, words and marks."""
+    """Yield the name, the words and the marks of each fact about the solution."""
     row, truth = example.row, example.truth
     outcome, prediction = row.solution.outcome, row.solution.prediction
     answer = None if prediction is None else cut(prediction)
     yield "Answer", answer, [(outcome, outcome)]
     yield "Gold", cut(row.problem.answer), []
     is_unknown = row.first_error is None and not row.is_decided
-    yield "First error, labelled", "undecided" if is_unknown else _place(row.first_error), []
+    yield (
+        "Labelled first error",
+        "undecided" if is_unknown else _error_step_name(row.first_error),
+        [],
+    )
     if example.has_truth:
         mark = ("", "agrees") if truth == row.first_error else ("differs", "differs")
-        # what is undecided differs from nothing
-        yield "First error, in truth", _place(truth), [mark] if row.is_decided else []
+        # An undecided label neither agrees with the truth nor differs from it.
+        yield "True first error", _error_step_name(truth), [mark] if row.is_decided else []
     if (consensus := row.consensus) is not None:
         mark = ("" if consensus.kept else "differs", kept_word(consensus))
         yield f"Consensus, {rule_name(consensus)}", "", [mark]
         yield from ((source, words, []) for source, words in opinions_words(consensus))
 
 
-def _place(index: int | None) -> str:
+def _error_step_name(index: int | None) -> str:
     return "none" if index is None else f"step {index}"
 
 
-def _step(example: Example, number: int, places: Sequence[Place]) -> dict[str, Any]:
+def _step(example: Example, index: int, places: Sequence[Place]) -> dict[str, Any]:
     row = example.row
-    label = row.steps[number]
-    is_true = example.has_truth and number == example.truth
+    label = row.steps[index]
+    is_true = example.has_truth and index == example.truth
     marks: list[Mark] = []
-    if number == row.first_error:
-        marks.append(("error", "first error, also in truth" if is_true else "first error"))
+    if index == row.first_error:
+        words = "labelled and true first error" if is_true else "labelled first error"
+        marks.append(("error", words))
     elif is_true:
-        marks.append(("differs" if row.is_decided else "", "first error in truth"))
+        marks.append(("differs" if row.is_decided else "", "true first error"))
     return {
-        "number": number,
+        "number": index,
         "word": _WORDS[label.hard],
-        "value": label.estimate,
+        "value": shown_value(label.source, label.estimate),
         "low": label.low,
         "high": label.high,
         "marks": marks,
-        "pieces": _pieces(row.solution.steps[number].text, places),
+        "pieces": _pieces(row.solution.steps[index].text, places),
         "reasons": [place.words for place in places],
-        "known": _step_evidence(row, number),
+        "tally": f"{label.counts.num_right} of {label.counts.num_rollouts} right"
+        if label.counts.num_rollouts
+        else _TALLIES.get(label.source, "no rollouts"),
+        "known": _step_evidence(row, index),
     }
 
 
 def _pieces(text: str, places: Sequence[Place]) -> list[tuple[str, str]]:
-    """The parts of a step's text, with the words of the places that cover them."""
+    """Return the parts of a step's text, with the words of the places that cover each part."""
     body, indent = step_body(text)
     moved = [
         replace(place, start=max(0, place.start - indent), end=max(0, place.end - indent))
@@ -161,59 +179,64 @@ def _pieces(text: str, places: Sequence[Place]) -> list[tuple[str, str]]:
     ]
     parts = pieces(body[:MAX_CELL], moved)
     shown = [(part, "\n".join(place.words for place in over)) for part, over in parts]
-    return [*shown, (left_out(body), "")]
+    return [*shown, (omission_note(body), "")]
 
 
-def _step_evidence(row: LabeledSolution, number: int) -> str:
-    """Counts, interval and, of a Bayesian estimator, the chance of the first error."""
-    label, counts = row.steps[number], row.steps[number].counts
+def _step_evidence(row: LabeledSolution, index: int) -> str:
+    """Return a step's rollout counts, its interval and its probability of being the first error.
+
+    Only Bayesian estimators give this probability.
+    """
+    label, counts = row.steps[index], row.steps[index].counts
     tally = {
         "right": f"{counts.num_right} of {counts.num_rollouts}",
         "wrong": counts.num_wrong,
-        "cut": counts.num_truncated,
-        "unknown": counts.num_ungraded,
+        "truncated": counts.num_truncated,
+        "ungraded": counts.num_ungraded,
     }
-    own = "" if counts.num_rollouts else "no rollouts of its own"
+    own = "" if counts.num_rollouts else "no rollouts from this step"
     parts = [
         ", ".join(f"{n} {name}" for name, n in tally.items() if n and counts.num_rollouts),
-        row.counts_by_completer(number) if counts.num_rollouts else "",
+        row.counts_by_completer(index) if counts.num_rollouts else "",
         "" if label.low is None else f"95% {label.low:.2f} to {label.high:.2f}",
-        "" if row.posterior is None else f"chance of first error {row.posterior[number]:.2f}",
-        "last step: the outcome itself" if label.is_outcome else own,
+        "" if row.posterior is None else f"probability of first error {row.posterior[index]:.2f}",
+        "last step: labelled by the outcome" if label.is_from_outcome else own,
     ]
     return " · ".join(part for part in parts if part)
 
 
 MAX_NODES = 150
-"""Nodes shown of a tree."""
+"""Maximum number of nodes shown of a tree."""
 MAX_LEVELS = 60
-"""Nodes one below the other: a page cannot nest without end."""
+"""Maximum depth of the nodes shown. Browsers limit the nesting of elements."""
 MAX_TEXT = 300
-"""Characters shown of a node, and of an answer."""
+"""Maximum characters shown of a node, and of an answer."""
 
-KINDS = RIGHT, MISSED, NONE = "the result is right", "a right one was not chosen", "none is right"
+KINDS = RIGHT, MISSED, NONE = (
+    "the chosen solution is right",
+    "a right solution was not chosen",
+    "no solution is right",
+)
+"""Kinds of search trees, by the outcomes of their finished solutions."""
 _OUTCOMES = ("right", "wrong")
 
 
 def trees_data(store: Store) -> list[dict[str, Any]]:
-    """The first tree of each kind: with a right result, with one missed, with none.
+    """Return the first tree of each kind; an empty list if the run is not a search.
 
     Raises:
         DamagedFile: a file of trees is missing or damaged.
-
-    Returns:
-        Nothing of a run that is no search.
     """
     by_kind: dict[str, StoredTree] = {}
     for tree in read_trees(store) if has_trees(store) else ():
-        by_kind.setdefault(_kind(tree), tree)
+        by_kind.setdefault(_tree_kind(tree), tree)
         if len(by_kind) == len(KINDS):
             break
     return [_tree(kind, by_kind[kind]) for kind in KINDS if kind in by_kind]
 
 
-def _kind(tree: StoredTree) -> str:
-    if tree.is_right:
+def _tree_kind(tree: StoredTree) -> str:
+    if tree.is_chosen_right:
         return RIGHT
     return MISSED if any(node.outcome == "right" for node in tree.results) else NONE
 
@@ -222,7 +245,7 @@ def _tree(kind: str, tree: StoredTree) -> dict[str, Any]:
     nodes = {node.id: node for node in tree.nodes}
     used = {name for node in tree.results for name in _path(node.id, nodes)}
     opened = set() if tree.chosen is None else set(_path(tree.chosen, nodes))
-    kept = _kept(tree, nodes)
+    kept = _shown_nodes(tree, nodes)
     children: dict[str, list[StoredNode]] = defaultdict(list)
     for node in tree.nodes:
         if node.id in kept:
@@ -230,7 +253,7 @@ def _tree(kind: str, tree: StoredTree) -> dict[str, Any]:
 
     def shown(node: StoredNode) -> dict[str, Any]:
         return {
-            "text": _cut(step_body("".join(node.steps))[0] or "(nothing)"),
+            "text": _cut_text(step_body("".join(node.steps))[0] or "(nothing)"),
             "score": node.scores[-1] if node.scores else None,
             "count": node.count,
             "marks": list(_marks(node, tree)),
@@ -243,7 +266,7 @@ def _tree(kind: str, tree: StoredTree) -> dict[str, Any]:
         "kind": kind,
         "problem_id": tree.problem_id,
         "problem": tree.problem,
-        "answer": _cut(tree.answer),
+        "answer": _cut_text(tree.answer),
         "num_nodes": len(nodes),
         "num_left_out": len(nodes) - len(kept),
         "num_results": len(tree.results),
@@ -254,7 +277,7 @@ def _tree(kind: str, tree: StoredTree) -> dict[str, Any]:
 
 
 def _path(name: str, nodes: Mapping[str, StoredNode]) -> list[str]:
-    """Return the ids from the first node to the named one."""
+    """Return the ids of the nodes from the root to the node `name`."""
     names = []
     while name:
         names.append(name)
@@ -262,8 +285,11 @@ def _path(name: str, nodes: Mapping[str, StoredNode]) -> list[str]:
     return names[::-1]
 
 
-def _kept(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
-    """Ids of the nodes that are shown: the result's, those of the best solutions, then the rest."""
+def _shown_nodes(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
+    """Return the ids of the nodes to show, at most MAX_NODES.
+
+    The path to the chosen result has priority, then the paths to the best solutions.
+    """
     results = sorted(tree.results, key=lambda node: (node.id != tree.chosen, -(node.score or 0.0)))
     kept: set[str] = set()
     for node in (*results, *tree.nodes):
@@ -274,18 +300,20 @@ def _kept(tree: StoredTree, nodes: Mapping[str, StoredNode]) -> set[str]:
 
 
 def _marks(node: StoredNode, tree: StoredTree) -> Iterator[Mark]:
-    """Return the colours and words that mark a node."""
+    """Yield the colour and the words of each mark on a node."""
     if node.weight is not None:
         outcome = node.outcome if node.outcome in _OUTCOMES else ""
-        words = f"{node.outcome}: {_cut(node.prediction or 'no answer')}, weight {node.weight:.3g}"
+        words = (
+            f"{node.outcome}: {_cut_text(node.prediction or 'no answer')}, weight {node.weight:.3g}"
+        )
         yield outcome, words
     elif node.is_finished:
-        yield "", "finished, does not count"
+        yield "", "finished, but without a vote"
     if node.is_cut:
-        yield "", "cut: context limit"
+        yield "", "truncated at the context limit"
     if node.id == tree.chosen:
         yield "differs", "chosen"
 
 
-def _cut(text: str) -> str:
+def _cut_text(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"

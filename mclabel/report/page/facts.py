@@ -1,7 +1,7 @@
 """A labelling run in the report, gathered in one pass over its shards.
 
-Rows are let go as soon as they are read: of a solution there stays what label quality needs, and of
-its steps a few numbers.
+To save memory, each row is reduced when it is read. Only the data for label quality and a few
+numbers for each step are kept.
 """
 
 from __future__ import annotations
@@ -19,63 +19,68 @@ from mclabel.core.seeds import content_id
 from mclabel.core.stats.bootstrap import clustered_mean, clustered_share, sums_by_problem
 from mclabel.evaluate.grouping import GROUP_KEYS, groups_by_key, solution_meta
 from mclabel.evaluate.labels.quality import (
-    described,
+    described_population,
     exact_first_error,
     has_exact_truth,
     label_cost,
     label_quality,
 )
-from mclabel.report.page.example import Example, example_data, more_telling
+from mclabel.report.page.example import Example, example_data, higher_ranked
 from mclabel.report.page.health import health_data
 from mclabel.run.kinds import Run, is_code, read_json
 from mclabel.run.progress_log import job_starts
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, flat
-from mclabel.show.solutions import rule_name
+from mclabel.show.solutions import rule_name, shown_value
 from mclabel.show.texts import answer_kind
 
 VERDICTS = {True: "sound", False: "wrong", None: "no verdict"}
-STEP_FIGURES = ("value", "place", "right", "sound", "drawn")
+"""Names of the verdicts on a step."""
+STEP_FIGURES = ("value", "right", "sound", "drawn")
+"""Names of the numbers that are kept for each step; `GatheredRun.steps` explains them."""
 SPENT = ("elapsed_s", "gpu_hours", "num_failures", "num_replayed")
-"""Figures of each start of a job in its progress log, which are added up."""
+"""Fields in a job's progress log that are summed over all starts of the job."""
 
 
 class GatheredRun:
-    """Facts of a labelling run that are kept after one pass."""
+    """Data of a labelling run, gathered in one pass over its rows."""
 
     def __init__(self, run: Run) -> None:
         """Read the run.
 
         Raises:
-            ShardError: it holds no labels yet, or its shards cannot be read.
+            ShardError: the run has no labels yet, or its shards cannot be read.
         """
         self.run = run
         self.rows: list[LabeledSolution] = []
         """Solutions without texts and token ids."""
         self.truths: dict[str, int | None] = {}
-        """True first errors by the id of the solution, where they are known."""
+        """0-based true first errors by solution id; None for no error. Solutions whose truth is
+        unknown are missing."""
         self.first_errors: dict[str, int | None] = {}
-        """Labelled first errors of decided solutions, by a hash of problem and solution."""
+        """0-based labelled first errors of decided solutions, by a hash of problem and solution.
+        None means that the solution is labelled as free of errors."""
         self.example: Example | None = None
         self._rollouts: dict[str, int] = {}
         self._problems: dict[str, Problem] = {}
         self._labels: dict[tuple[bool | None, str], StepLabel] = {}
         self._tallies: list[tuple[float, ...]] = []
         steps: list[tuple[float, ...]] = []
-        self.cost = label_cost(self._through(read_labels(run.store), steps))
+        self.cost = label_cost(self._gather_rows(read_labels(run.store), steps))
         table = np.array(steps, dtype=np.float64).reshape(-1, len(STEP_FIGURES))
         self.steps = dict(zip(STEP_FIGURES, table.T, strict=True))
-        """One entry for each step but the last of its solution; NaN is unknown. `place` is in
-        [0, 1), `right` whether the solution ends right, `sound` whether no step up to it is wrong
-        in truth, `drawn` whether its outcome is a draw of the value: the policy sampled the
-        solution, which was not chosen by its outcome."""
+        """Arrays by name, with one entry for each step except the last of a solution. NaN means
+        unknown. `value` is the step's value. `right` is 1 if the solution ends right. `sound` is 1
+        if this step and all earlier ones are truly sound. `drawn` is 1 if the outcome is an
+        unbiased draw of the value: the policy sampled the solution, and it was not selected by its
+        outcome."""
 
     @property
     def has_truth(self) -> bool:
         """Return whether all first errors are known."""
         return len(self.truths) == len(self.rows)
 
-    def _through(
+    def _gather_rows(
         self, rows: Iterator[LabeledSolution], steps: list[tuple[float, ...]]
     ) -> Iterator[LabeledSolution]:
         for row in rows:
@@ -87,26 +92,25 @@ class GatheredRun:
                 same = content_id("same", row.problem.text, row.solution.text)
                 self.first_errors[same] = row.first_error
             example = Example(row=row, has_truth=has_truth, truth=truth)
-            self.example = more_telling(self.example, example)
+            self.example = higher_ranked(self.example, example)
             self._rollouts[row.problem.id] = row.root.num_rollouts
             self._rollouts |= {step.prefix_id: step.counts.num_rollouts for step in row.steps}
             outcomes = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}
             right = outcomes.get(row.solution.outcome, np.nan)
             drawn = row.solution.origin == "sampled" and not row.chosen_by_outcome
-            values = [step.estimate for step in row.steps[:-1]]
+            values = [shown_value(step.source, step.estimate) for step in row.steps[:-1]]
             for number, value in enumerate(values):
                 sound = float(truth is None or number < truth) if has_truth else np.nan
-                place = number / len(values)
-                steps.append((np.nan if value is None else value, place, right, sound, drawn))
+                steps.append((np.nan if value is None else value, right, sound, drawn))
             draws = [v for v in values if v is not None] if drawn and not np.isnan(right) else []
             error, is_open = row.first_error is not None, _is_open(row)
             gap = sum(draws) - len(draws) * right if draws else 0.0
             self._tallies.append((1, right == 1, error, is_open, len(draws), gap))
-            self.rows.append(self._light(row))
+            self.rows.append(self._reduce_row(row))
             yield row
 
-    def _light(self, row: LabeledSolution) -> LabeledSolution:
-        """Without its texts and token ids, and with little in its steps."""
+    def _reduce_row(self, row: LabeledSolution) -> LabeledSolution:
+        """Return a row without texts and token ids, and with shared, reduced step labels."""
         for step in row.steps:
             light = replace(step, prefix_id="", counts=Counts())
             self._labels.setdefault((step.hard, step.source), light)
@@ -127,7 +131,7 @@ class GatheredRun:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Everything that the report says of the run; shares have 95% intervals over problems."""
+        """Return all data on the run for the report; shares have 95% intervals over problems."""
         manifest = read_json(self.run.store, MANIFEST) or {}
         config = flat(manifest.get("config", {})) | flat(manifest.get("input", {}))
         tallies = np.array(self._tallies, dtype=np.float64).reshape(-1, 6)
@@ -153,7 +157,7 @@ class GatheredRun:
                 "right": clustered_share(right, count),
                 "with_error": clustered_share(error, count),
                 "undecided": clustered_share(undecided, count),
-                # values of drawn steps less the share of them whose solution ends right
+                # mean value of the drawn steps minus the share of them whose solution ends right
                 "gap": clustered_mean(gap, steps, low=-1.0, high=1.0),
             },
             "steps": {name: verdicts[name] for name in VERDICTS.values()},
@@ -165,7 +169,7 @@ class GatheredRun:
                 f"{rules[rule, True]:,} of {rules[rule, True] + rules[rule, False]:,} by {rule}"
                 for rule in sorted({rule for rule, _ in rules})
             ),
-            "describes": described(self.rows),
+            "describes": described_population(self.rows),
             "groups": {
                 key: {name: self._group(members) for name, members in groups.items()}
                 for key, groups in groups_by_key(self.rows, solution_meta).items()
@@ -187,7 +191,7 @@ class GatheredRun:
         }
 
     def errors(self) -> dict[str, dict[int | str, float]]:
-        """Shares of solutions by their first error, as labelled and in truth."""
+        """Return the shares of solutions by labelled first error, and by true first error."""
         labelled = Counter("undecided" if _is_open(row) else row.first_error for row in self.rows)
         columns = {"labelled": labelled}
         if self.has_truth:
@@ -199,7 +203,7 @@ class GatheredRun:
 
 
 def agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
-    """Return how far each two runs agree on the solutions that both have decided."""
+    """Return the agreement of each pair of runs on the solutions that both have decided."""
     rows = []
     for first, other in combinations(runs, 2):
         both = first.first_errors.keys() & other.first_errors.keys()
@@ -218,5 +222,5 @@ def agreement(runs: Sequence[GatheredRun]) -> list[dict[str, Any]]:
 
 
 def _is_open(row: LabeledSolution) -> bool:
-    """Return whether no error is labelled and it is not decided that there is none."""
+    """Return whether a row has no labelled error and is not decided to be free of errors."""
     return row.first_error is None and not row.is_decided

@@ -1,4 +1,4 @@
-"""The health of a run, in the terminal and in the report."""
+"""Health checks of a run, shown in the terminal and in the report."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from mclabel.show.figures import Grid
 STYLES = {"error": "bold red", "warning": "yellow"}
 HEADER = ("", "share", "of", "warning from", "error from", "")
 NOTE = (
-    f"Shares of fewer than {MIN_SEEN} are not judged. Problems count if they have at least four "
-    "completions. docs/evaluation.md has the reasons for the thresholds."
+    f"A share of fewer than {MIN_SEEN} items is not checked. Problems count if they have at least "
+    "four completions. docs/evaluation.md gives the reasons for the thresholds."
 )
 
 
 def finding_lines(health: Health) -> Iterator[Text]:
-    """For a terminal, a line a finding; a remedy is given once."""
+    """Yield one line for each finding, for a terminal; the same remedy is printed only once."""
     given: set[str] = set()
     for finding in health.findings:
         remedy = "" if finding.remedy in given else f" {finding.remedy}."
@@ -40,20 +40,20 @@ def finding_lines(health: Health) -> Iterator[Text]:
 
 
 def health_grid(health: Health) -> Grid:
-    """Every figure, and from where on it is a finding."""
+    """Return a table of all checked shares with the thresholds of warnings and errors."""
     return Grid(
         title="Health of the run",
         header=HEADER,
         rows=tuple(row for row in _rows(health) if row[1] not in ("0%", "-")),
         note=f"{NOTE} Shares of 0% are left out.",
-        conclusion=f"{len(health.findings)} checks did not pass; what to change is below."
+        conclusion=f"{len(health.findings)} checks did not pass; remedies are listed below."
         if health.findings
         else "All checks passed.",
     )
 
 
 def health_data(store: Store) -> dict[str, Any] | None:
-    """Findings and figures of a run, and the figures as rows; None of a run without any block."""
+    """Return the findings and checked shares of a run; None if the run has no block yet."""
     if (health := run_health(store)) is None:
         return None
     header = ("figure", *HEADER[1:-1], "finding")

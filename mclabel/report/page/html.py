@@ -1,4 +1,4 @@
-"""The template environment of the report's page: escaping, figures as texts, plots."""
+"""The template environment of the report's page: escaping, formatting of numbers, and plots."""
 
 from __future__ import annotations
 
@@ -18,34 +18,43 @@ from mclabel.show.figures import Plot, svg
 from mclabel.show.texts import DESCRIBED, SELECTED, STATIC, cut
 
 MAX_CELL = 2000
-"""Characters of a text."""
+"""Maximum characters of a text."""
 MAX_ROWS = 40
-"""Rows of a table of the figures in a plot."""
+"""Maximum rows in the table of a plot's numbers."""
 REACH = 0.3
-"""Largest difference that a signed bar can show; what is beyond lies at its end."""
+"""Largest difference between shares that a signed bar can show. Larger differences are drawn at
+the end of the bar."""
+
+
+_PARTS = {
+    "styles": ("theme.css", "solution.css", "report/report.css"),
+    "script": ("theme.js",),
+    "latex": ("vendor/katex/katex.min.js", "latex.js", "report/latex.js"),
+}
+"""Files of the page's style and scripts. Pages without LaTeX leave out the `latex` files."""
+_FENCE = re.compile(r"^[^\S\n]*(?:```|~~~)[\w+-]*[^\S\n]*(?:\n|$)", re.MULTILINE)
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """Draw a whole page that needs nothing but itself; only the package's own script runs in it.
+    """Draw a self-contained HTML page. Its security policy allows only the package's own scripts.
 
     Args:
-        data: as `report_data` gives it.
+        data: result of `report_data`.
     """
-    script = (STATIC / "theme.js").read_text(encoding="utf-8")
-    styles = "".join(
-        (STATIC / name).read_text(encoding="utf-8")
-        for name in ("theme.css", "solution.css", "report/report.css")
-    )
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(styles)}'; "
+    own = {
+        name: Markup("".join((STATIC / file).read_text(encoding="utf-8") for file in files))
+        for name, files in _PARTS.items()
+    }
+    policy = Markup(
+        f"default-src 'none'; script-src '{_csp_hash(own['script'])}' '{_csp_hash(own['latex'])}'; "
+        f"style-src '{_csp_hash(own['styles'])}'; "
         "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    own = {"policy": Markup(policy), "styles": Markup(styles), "script": Markup(script)}
-    return environment().get_template("report.html").render(data, **own)
+    return environment().get_template("report.html").render(data, **own, policy=policy)
 
 
 def environment() -> Environment:
-    """The templates with their filters; every text is bounded, made visible and escaped."""
+    """Return the template environment with its filters. It shortens and escapes every text."""
     made = Environment(
         loader=FileSystemLoader(STATIC / "report"),
         extensions=["jinja2.ext.do"],
@@ -56,7 +65,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     texts = (percent, percent_range, points, points_range, amount, duration, plural)
-    filters = (*texts, shown, cut, differing, numbers, column_kinds, breakable, scaled)
+    filters = (*texts, shown, cut, differing, numbers, column_kinds, breakable, scaled, unfenced)
     made.filters |= {function.__name__: function for function in filters}
     made.tests |= {
         "estimate": lambda content: isinstance(content, Estimate),
@@ -74,26 +83,31 @@ def environment() -> Environment:
 
 
 def bounded(content: object) -> object:
-    """Any text, cut, and with what would hide or reorder it as codes; markup as it stands."""
+    """Cut a text to MAX_CELL characters, with codes for unprintable ones; keep markup unchanged."""
     if isinstance(content, Markup):
         return content
     whole = str(content)
     safe = (c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in whole[:MAX_CELL])
-    return "".join(safe) + left_out(whole)
+    return "".join(safe) + omission_note(whole)
 
 
-def left_out(whole: str) -> str:
-    """Return how much of a text is left out where it is bounded; empty if nothing is."""
+def omission_note(whole: str) -> str:
+    """Return a remark on the number of characters that `bounded` leaves out; empty for none."""
     return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
 
 
 def breakable(name: object) -> Markup:
-    """A name that may go on in the next line after a colon, as scorers' names do."""
+    """Allow line breaks after the colons of a name, such as a scorer's name."""
     return Markup(re.sub(r":(?=\S)", ":<wbr>", escape(bounded(name))))
 
 
+def unfenced(text: str) -> str:
+    """Return code without its Markdown fences."""
+    return _FENCE.sub("", text)
+
+
 def numbers(plot: Plot) -> list[dict[str, object]]:
-    """The figures in a plot as rows of a table, a column for each series; of many rows, some."""
+    """Return a plot's numbers as a table with a column per series, thinned to MAX_ROWS rows."""
     rows: dict[float, dict[str, object]] = {}
     for series in plot.series:
         for number, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
@@ -110,12 +124,12 @@ def numbers(plot: Plot) -> list[dict[str, object]]:
 
 
 def differing(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """Rows that compare runs in which the runs differ."""
+    """Return the rows of a comparison of runs in which not all runs have the same value."""
     return [row for row in rows if len({str(cell) for cell in list(row.values())[1:]}) > 1]
 
 
 def column_kinds(rows: Sequence[Mapping[str, object]]) -> dict[str, str]:
-    """`figure` or `word` for each column: figures are aligned to the right."""
+    """Return the kind of each column: `figure` for numbers, aligned to the right, else `word`."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {
         name: "figure" if 2 * sum(is_figure(r.get(name)) for r in rows) > len(rows) else "word"
@@ -124,14 +138,14 @@ def column_kinds(rows: Sequence[Mapping[str, object]]) -> dict[str, str]:
 
 
 def is_figure(cell: object) -> bool:
-    """Return whether a cell holds a number, or a text that begins as one."""
+    """Return whether a cell is a number, an unknown value, or a text that begins like a number."""
     if isinstance(cell, str):
         return cell == "" or cell[0] in "0123456789+-.["
     return cell is None or isinstance(cell, int | float | Estimate)
 
 
 def shown(cell: object) -> str:
-    """A cell of a table as text; `-` for what is not known."""
+    """Return a cell of a table as text; `-` for an unknown value."""
     if isinstance(cell, float):
         small = 0 < abs(cell) < 0.001
         return f"{cell:.2g}" if small else f"{cell:,.{0 if abs(cell) >= 1000 else 3}f}"
@@ -139,40 +153,42 @@ def shown(cell: object) -> str:
 
 
 def scaled(value: float, *, signed: bool = False) -> str:
-    """The place of a share, or of a difference between shares, on a bar from 0 to 1."""
+    """Return the position, in [0, 1], of a share or a signed difference on a bar."""
     return f"{min(1.0, max(0.0, 0.5 + value / (2 * REACH) if signed else value)):.4f}"
 
 
 def percent(estimate: Estimate) -> str:
-    """`61%`; with a decimal where the interval is narrow; `-` without a figure."""
-    return "-" if estimate.value is None else f"{estimate.value:.{_decimals(estimate)}%}"
+    """Return a share as `61%`, with a decimal if the interval is narrow; `-` if it is unknown."""
+    return "-" if estimate.value is None else f"{estimate.value:.{_percent_decimals(estimate)}%}"
 
 
 def percent_range(estimate: Estimate) -> str:
-    """`49 to 73%`."""
+    """Return the interval of a share, such as `49 to 73%`."""
     if estimate.low is None or estimate.high is None:
         return "-"
-    decimals = _decimals(estimate)
+    decimals = _percent_decimals(estimate)
     return f"{estimate.low * 100:.{decimals}f} to {estimate.high:.{decimals}%}"
 
 
 def points(estimate: Estimate) -> str:
-    """`+12 points`, of a difference between shares."""
+    """Return a difference between shares in percentage points, such as `+12 points`."""
     if estimate.value is None:
         return "-"
-    difference = _signed(estimate.value, _decimals(estimate))
+    difference = _signed_points(estimate.value, _percent_decimals(estimate))
     return f"{difference} point{'' if difference in ('+1', '-1') else 's'}"
 
 
 def points_range(estimate: Estimate) -> str:
-    """`+8 to +16`."""
+    """Return the interval of a difference in percentage points, such as `+8 to +16`."""
     if estimate.low is None or estimate.high is None:
         return "-"
-    return " to ".join(_signed(end, _decimals(estimate)) for end in (estimate.low, estimate.high))
+    return " to ".join(
+        _signed_points(end, _percent_decimals(estimate)) for end in (estimate.low, estimate.high)
+    )
 
 
 def amount(count: float) -> str:
-    """`8,214`, `52 thousand`, `1.3 million`."""
+    """Return a count in words, such as `8,214`, `52 thousand` or `1.3 million`."""
     for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand")):
         if count >= size:
             scale = count / size * (10 if name == "thousand" else 1)
@@ -181,7 +197,7 @@ def amount(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`28 s`, `2 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
+    """Return a duration in its two largest units, such as `28 s`, `2 min 5 s` or `2 d 4 h`."""
     whole = round(seconds)
     units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
     for (name, size), (smaller, part) in pairwise(units):
@@ -192,21 +208,21 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 problem`, `2,000 problems`."""
+    """Return a count with its noun, such as `1 problem` or `2,000 problems`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _decimals(estimate: Estimate) -> int:
-    """One decimal where whole points would hide the interval."""
+def _percent_decimals(estimate: Estimate) -> int:
+    """Return the decimals of a percentage: 1 if its interval is below 3 points wide, else 0."""
     low, high = estimate.low, estimate.high
     return int(low is not None and high is not None and high - low < 0.03)
 
 
-def _signed(value: float, decimals: int) -> str:
-    """Never `-0`."""
+def _signed_points(value: float, decimals: int) -> str:
+    """Return a difference in percentage points with its sign; zero has no sign."""
     text = f"{value * 100:+.{decimals}f}"
     return f"{0:.{decimals}f}" if float(text) == 0 else text
 
 
-def _hash(content: str) -> str:
+def _csp_hash(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

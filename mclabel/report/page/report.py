@@ -1,6 +1,7 @@
-"""`mclabel report`: one HTML file that shows whether labels, and what came of them, can be trusted.
+"""`mclabel report`: one HTML file on the quality of labels, trained models and evaluations.
 
-It needs no network and no server. Templates draw the data that `mclabel report --json` prints.
+The file needs no network and no server. Templates draw the same data that `mclabel report --json`
+prints.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
 
     Args:
         places: outputs of `mclabel label`, `eval best-of-n`, `train` and `rl`, or folders that
-            hold some.
-        out: HTML file; one that is there is replaced.
+            contain such outputs.
+        out: HTML file to write; an existing file is replaced.
 
     Returns:
-        The data that the page shows, and `path`, where it lies.
+        The data that the page shows, and the path of the page as `path`.
 
     Raises:
-        ShardError: a place is no run, or is of another version.
+        ShardError: a place is not a run, or was written by another version.
         ConfigError: `out` cannot be written.
     """
     runs = find_runs(places)
@@ -49,7 +50,7 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
 
 
 def report_data(runs: Sequence[Run]) -> dict[str, Any]:
-    """Everything that the page shows, by kind of run."""
+    """Collect all data that the page shows."""
     labelled, chosen, trained, reinforced = (
         [run for run in runs if run.kind == kind] for kind in ("labels", "best_of_n", "prm", "rl")
     )

@@ -1,4 +1,4 @@
-"""The tables of labelling runs and of trained scorers in the report, as rows by column."""
+"""The report's tables on labelling runs and trained scorers, as lists of rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mclabel.evaluate.labels.show import QUALITY_ROWS
 from mclabel.report.page.html import duration
 
 Rows = list[dict[str, Any]]
-"""Rows of a table; the first column names them."""
+"""Rows of a table, as values by column. The first column contains the names of the rows."""
 _GROUP_FIGURES = {
     "first error found": "first_error_accuracy",
-    "where there is one": "first_error_accuracy_wrong",
+    "if there is an error": "first_error_accuracy_wrong",
     "precision": "precision",
     "recall": "recall",
     "false positives": "false_positive_rate",
@@ -23,10 +23,10 @@ _GROUP_FIGURES = {
 
 
 def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The tables of labelling runs, with a column or a row for each.
+    """Make the tables on labelling runs, with one column or row for each run.
 
     Args:
-        runs: as `GatheredRun.facts` gives them.
+        runs: results of `GatheredRun.facts`, one for each run.
     """
     qualities = {run["name"]: run["quality"] for run in runs if run["quality"] is not None}
     return {
@@ -38,11 +38,11 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 "with an error": run["shares"]["with_error"],
                 "rollout tokens a solution": round(run["cost"].tokens_per_solution),
                 "first errors found": getattr(run["quality"], "first_error_accuracy", None),
-                "where there is one": getattr(run["quality"], "first_error_accuracy_wrong", None),
+                "if there is an error": getattr(run["quality"], "first_error_accuracy_wrong", None),
             }
             for run in runs
         ],
-        "counts": side_by_side({run["name"]: _counts(run) for run in runs}),
+        "counts": side_by_side({run["name"]: _counts_and_cost(run) for run in runs}),
         "configuration": configurations({run["name"]: run["config"] for run in runs}),
         "versions": side_by_side({run["name"]: run["versions"] for run in runs}),
         "quality": side_by_side(
@@ -53,7 +53,9 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             }
         ),
         "kinds": {
-            f"{run['name']}: by {kind}" if len(runs) > 1 else f"By {kind}": _kinds(kind, groups)
+            f"{run['name']}: by {kind}" if len(runs) > 1 else f"By {kind}": _group_rows(
+                kind, groups
+            )
             for run in runs
             for key, groups in run["groups"].items()
             for kind in [key.replace("_", " ")]
@@ -62,7 +64,7 @@ def label_tables(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def side_by_side(columns: Mapping[str, Mapping[str, object]]) -> Rows:
-    """Rows that compare runs, from a column for each; what no run has is left out."""
+    """Make rows that compare runs from one column per run; rows without any value are left out."""
     names = dict.fromkeys(name for column in columns.values() for name in column)
     rows = [
         {"": name} | {run: values.get(name) for run, values in columns.items()} for name in names
@@ -71,7 +73,7 @@ def side_by_side(columns: Mapping[str, Mapping[str, object]]) -> Rows:
 
 
 def configurations(configs: Mapping[str, Mapping[str, object]]) -> Rows:
-    """Settings of runs side by side, in alphabetical order."""
+    """Make rows that compare the settings of runs, in alphabetical order of the settings."""
     texts = {
         run: {
             key: value if isinstance(value, str | int) else json.dumps(value)
@@ -82,8 +84,8 @@ def configurations(configs: Mapping[str, Mapping[str, object]]) -> Rows:
     return sorted(side_by_side(texts), key=lambda row: str(row[""]))
 
 
-def _counts(run: Mapping[str, Any]) -> dict[str, object]:
-    """Return what a run holds, and what its rollouts and its job cost."""
+def _counts_and_cost(run: Mapping[str, Any]) -> dict[str, object]:
+    """Return a run's counts of problems, solutions and steps, and the cost of its job."""
     shared, job = run["cost"].tokens_per_solution, run["job"]
     spent = {"time, GPU-hours, faults": "not recorded"}
     if job is not None:
@@ -109,7 +111,7 @@ def _counts(run: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _kinds(key: str, groups: Mapping[str, Mapping[str, Any]]) -> Rows:
+def _group_rows(key: str, groups: Mapping[str, Mapping[str, Any]]) -> Rows:
     has_truth = any(group["quality"] for group in groups.values())
     figures = _GROUP_FIGURES if has_truth else {}
     return [

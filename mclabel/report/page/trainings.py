@@ -1,4 +1,4 @@
-"""The report's parts on trainings: of scorers, and of policies by reinforcement learning."""
+"""The report's parts on trainings of scorers, and on reinforcement learning of policies."""
 
 from __future__ import annotations
 
@@ -10,36 +10,39 @@ from typing import Any
 
 from mclabel.core.errors import DataError
 from mclabel.report.page.choices import difference_text
-from mclabel.rl.measure import changes
+from mclabel.rl.measure import compare_measurements
 from mclabel.rl.training.record import MEASURED, read_log, read_measured, read_samples
 from mclabel.run.kinds import TRAINING, Run, read_json
 from mclabel.run.shards.manifest import flat
 from mclabel.show.figures import Plot, Series
 
 MAX_SHOWN = 3
-"""Solutions that are shown before and after."""
+"""Maximum number of problems whose solutions before and after the training are shown."""
 PLOTS: Mapping[str, tuple[str, str]] = {
     "pass_at_1": ("Right answers", "share of solutions"),
     "lucky": ("Right answers through wrong steps", "share of right answers"),
     "sound": ("Solutions without a wrong step", "share of solutions"),
-    "pass_at_16": ("Problems solved by one of 16", "share of problems"),
+    "pass_at_16": ("Problems solved by at least one of 16 samples", "share of problems"),
     "length": ("Length of a solution", "tokens"),
     "steps": ("Steps of a solution", "steps"),
-    "prm_less_outcome": ("PRM above outcome", "mean lowest score less share right"),
-    "kl": ("Distance from the first policy", "KL divergence of a token, nats"),
+    "prm_less_outcome": (
+        "PRM scores compared with outcomes",
+        "mean lowest score minus share of right answers",
+    ),
+    "kl": ("Distance from the initial policy", "KL divergence per token, nats"),
     "prm_brier": ("Error of the PRM on the policy's solutions", "Brier score of the lowest score"),
 }
-"""Figures of the measurements that have a plot, with its title and axis."""
+"""Title and y axis of the plot of each measured quantity, by its name in the measurements."""
 LOGGED: Mapping[str, tuple[str, str]] = {
     "prm_less_outcome": (
-        "PRM above outcome in training",
-        "mean lowest score less share right",
+        "PRM scores compared with outcomes, during training",
+        "mean lowest score minus share of right answers",
     ),
-    "kl": ("Distance from the first policy in training", "KL divergence of a token, nats"),
-    "entropy": ("Entropy of a token", "nats"),
-    "refused": ("Solutions without a reward for their form", "share of solutions"),
+    "kl": ("Distance from the initial policy, during training", "KL divergence per token, nats"),
+    "entropy": ("Entropy per token", "nats"),
+    "refused": ("Solutions without a reward because of their form", "share of solutions"),
 }
-"""Figures of the log that have a plot."""
+"""Title and y axis of the plot of each logged quantity, by its name in the training log."""
 
 _TRAINED_ON = {
     "num_solutions": "solutions trained on",
@@ -47,13 +50,14 @@ _TRAINED_ON = {
     "num_unlabeled": "solutions left out, without a label",
     "num_refused": "solutions left out, not encodable",
 }
-"""Counts of a training's report."""
+"""Names of counts in the report of a scorer's training, and their descriptions in the table."""
 
 Curve = tuple[list[float], list[float]]
+"""Optimizer steps at which a quantity was recorded, and its values at these steps."""
 
 
 def policy_data(run: Run) -> dict[str, Any]:
-    """A training of a policy: right answers before and after, what was sampled, signs of hacking.
+    """Return a policy's training: right answers before and after, sampling and signs of hacking.
 
     Raises:
         DataError: a measurement cannot be read.
@@ -85,15 +89,17 @@ def policy_data(run: Run) -> dict[str, Any]:
         "signs": [
             {
                 "run": run.name,
-                "figure": change.sign.words,
+                "figure": change.figure.words,
                 "before": change.before,
                 "after": change.after,
                 "change": difference_text(asdict(change.change)),
                 "a sign that the reward is hacked": "yes" if change.is_bad else "no",
             }
-            for change in (changes(first, last).values() if first and last and is_compared else ())
+            for change in (
+                compare_measurements(first, last).values() if first and last and is_compared else ()
+            )
         ],
-        # the same problems before and after, those first whose outcome has changed
+        # Solutions to the same problems before and after; changed outcomes come first.
         "pairs": sorted(pairs, key=lambda pair: pair[0]["outcome"] == pair[1]["outcome"])[
             :MAX_SHOWN
         ],
@@ -119,7 +125,7 @@ def policy_plots(runs: Sequence[Run]) -> dict[str, Plot]:
 
 
 def _curves(lines: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
-    """Return the steps and values of each figure."""
+    """Return the curve of each quantity in the lines of a log, by its name."""
     by_name: dict[str, Curve] = {}
     for line in lines:
         for name, value in line.items():
@@ -138,7 +144,10 @@ def _plot(title: str, axis: str, curves: Mapping[str, Curve]) -> Plot:
 
 
 def scorer_data(run: Run) -> dict[str, Any]:
-    """Return what a training reports of its data and its validation; little before it has ended."""
+    """Return a training's data counts, validation metrics and configuration.
+
+    Counts and metrics are missing until the training has ended.
+    """
     report = read_json(run.store, "model/report.json") or {}
     config = flat((read_json(run.store, TRAINING) or {}).get("config", {}))
     validation = report.get("validation") or {}

@@ -1,1 +1,1 @@
-"""The viewer of labelled solutions: its index, its server, its pages' data."""
+"""The viewer of labelled solutions: its index, its server, and the data for its pages."""

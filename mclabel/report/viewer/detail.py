@@ -1,7 +1,7 @@
-"""One solution and the rollouts of its steps, read from the shards when they are looked at.
+"""The data of one solution and of the rollouts of its steps, read from the shards on request.
 
-Every text is bounded: what is longer is cut, with its whole length beside it, and `more` gives
-the rest piece by piece.
+The length of every text is limited. A longer text is cut and sent with its full length; the page
+requests further parts with `text_part`.
 """
 
 from __future__ import annotations
@@ -23,28 +23,37 @@ from mclabel.core.records import Consensus, Step
 from mclabel.core.seeds import content_id
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.report.viewer.index import Index
-from mclabel.report.viewer.kept import Kept
+from mclabel.report.viewer.kept import ResultCache
 from mclabel.report.viewer.listing import is_number
 from mclabel.run.kinds import is_code
+from mclabel.run.shards.catalog import labels_shard
 from mclabel.run.shards.manifest import MANIFEST, claimed_config
 from mclabel.run.shards.schema import consensus_of, problem_of
 from mclabel.run.shards.shard import read_shard
-from mclabel.show.solutions import kept_word, opinions_words, places_by_step, rule_name
+from mclabel.show.solutions import (
+    kept_word,
+    opinions_words,
+    places_by_step,
+    rule_name,
+    shown_value,
+)
 
 MAX_TEXT = 20_000
-"""Characters of a text that are sent at first; `more` sends as many at a time."""
+"""Maximum characters of a text in one response."""
 MAX_STEPS = 100
-"""Sent at a time; `steps` gives those that follow."""
+"""Maximum number of steps in one response; `steps` returns later steps."""
 MAX_SAMPLES = 64
-"""Other samples of a problem that are named."""
+"""Maximum number of samples of the same problem that are listed."""
 MAX_ROLLOUTS = 64
-"""Sent at a time."""
+"""Maximum number of rollouts in one response."""
 MAX_ROLLOUT_TEXT = 4_000
+"""Maximum characters of a rollout's text in the list of rollouts."""
 MAX_NAME = 200
-"""Characters of the name of a checker."""
+"""Maximum characters of the name of a checker."""
 MAX_GRADED = 50
-"""Distinct answers to a step that are graded again."""
+"""Maximum number of distinct answers to a step that are graded again."""
 _KEPT_BYTES = 48 << 20
+"""Maximum bytes of cached shard tables."""
 
 _STEP_FIELDS = (
     "source",
@@ -64,24 +73,27 @@ _STEP_FIELDS = (
 
 
 class Details:
-    """Reads solutions and rollouts, for any number of threads."""
+    """Thread-safe reader of solutions and rollouts."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._tables: Kept[pa.Table] = Kept(_KEPT_BYTES, size=lambda table: int(table.nbytes))
+        self._tables: ResultCache[pa.Table] = ResultCache(
+            _KEPT_BYTES, size=lambda table: int(table.nbytes)
+        )
 
     def solution(self, run: int, solution_id: str) -> dict[str, Any]:
-        """A solution with its steps, and the labels of the same one in other runs.
+        """Return a solution with its steps, and the labels of the same solution in other runs.
 
         Raises:
-            DataError: there is none.
+            DataError: the run has no such solution.
         """
-        indexed, row = self._row(run, solution_id)
+        indexed, row = self._find_solution(run, solution_id)
         posterior, consensus = row["posterior"], consensus_of(row["consensus"])
         return {
             "solution_id": solution_id,
             "digest": content_id("same", row["problem"], row["solution"]),
             "problem_id": cut(row["problem_id"]),
+            "given_id": indexed["given_id"],
             "sample_index": row["sample_index"],
             "problem": cut(row["problem"]),
             "answer": cut(row["answer"]),
@@ -101,28 +113,28 @@ class Details:
             "priors": row["priors"],
             "values_of": row["values_of"],
             "completers": [completer["name"] for completer in row["completers"]],
-            "consensus": None if consensus is None else _told(consensus),
+            "consensus": None if consensus is None else _consensus_words(consensus),
             "num_steps": len(row["steps"]),
             "sources": list(dict.fromkeys(step["source"] for step in row["steps"])),
             "steps": _steps(row, 0),
             "no_error": None if posterior is None else posterior[-1],
-            "rollouts_kept": self._rollouts_name(run, indexed["shard"]) is not None,
+            "rollouts_kept": self._rollouts_name(run, indexed["block"]) is not None,
             "samples": self._samples(run, row["problem_id"]),
-            "others": self._others(run, indexed["key"], indexed["id"]),
+            "others": self._labels_elsewhere(run, indexed["key"], indexed["id"]),
         }
 
     def steps(self, run: int, solution_id: str, offset: int) -> dict[str, Any]:
-        """The steps of a solution from `offset` on, `MAX_STEPS` at most.
+        """Return at most `MAX_STEPS` steps of a solution, from the 0-based `offset` on.
 
         Raises:
             DataError: there is no such solution.
         """
-        return {"offset": offset, "steps": _steps(self._row(run, solution_id)[1], offset)}
+        return {"offset": offset, "steps": _steps(self._find_solution(run, solution_id)[1], offset)}
 
     def rollouts(self, run: int, solution_id: str, step: int, offset: int) -> dict[str, Any]:
-        """Rollouts of a step's prefix, by completer and index, and how often each answer came.
+        """Return the rollouts from a step by completer and index, and the count of each answer.
 
-        The reason of an answer is that of its first rollout.
+        The reason for the verdict on an answer is taken from its first rollout.
 
         Raises:
             DataError: there is no such step.
@@ -162,12 +174,12 @@ class Details:
         }
 
     def grades(self, run: int, solution_id: str, step: int) -> dict[str, Any]:
-        """Why the checker decided as it did: a rollout of each answer to a step, graded again.
+        """Grade one rollout of each answer to a step again, to show the checker's reasons.
 
         Returns:
-            `checker`, its name and version, and one entry an answer in the order of `rollouts`;
-            None where there was nothing to grade, or a function of somebody's own graded it, which
-            is not called here.
+            The checker's name and version as `checker`, and one entry per answer as `grades`, in
+            the order of `rollouts`. An entry is None if the rollout has no answer, or if a
+            third-party checker graded it, which the viewer does not call.
         """
         row, table = self._rollouts(run, solution_id, step)
         ranked = [one for one, _ in _answers(table)[:MAX_GRADED]]
@@ -180,8 +192,8 @@ class Details:
             checker = make_checker(recorded_checker(recorded))
         except PydanticCustomError as error:
             raise DataError(
-                f"the run's checker cannot be made: {error}. mclabel regrade with checker=math "
-                "grades with another"
+                f"the run's checker cannot be made: {error}. To grade with another checker, run "
+                "mclabel regrade, for example with checker=math"
             ) from error
         texts = {
             (one["prediction"], one["outcome"]): one["text"] for one in reversed(table.to_pylist())
@@ -199,59 +211,61 @@ class Details:
         }
 
     def texts(self, run: int, solution_id: str) -> tuple[str, list[str]]:
-        """Problem and steps of a solution, whole."""
-        _, row = self._row(run, solution_id)
+        """Return the full texts of a solution's problem and steps."""
+        _, row = self._find_solution(run, solution_id)
         return row["problem"], [step["text"] for step in row["steps"]]
 
-    def more(self, run: int, solution_id: str, place: str, offset: int) -> dict[str, Any]:
-        """The part of a text from `offset` on.
+    def text_part(self, run: int, solution_id: str, place: str, offset: int) -> dict[str, Any]:
+        """Return the part of a text from `offset` on.
 
         Args:
-            run: index of the run.
-            solution_id: in it.
-            place: `problem`, `answer`, `prediction`, `step.3`, or `rollout.3.12` for the rollout
-                of index 12 of step 3.
-            offset: in characters.
+            run: 0-based index of the run.
+            solution_id: id of the solution in the run.
+            place: name of the text: `problem`, `answer`, `prediction`, `step.3`, or `rollout.3.12`
+                for the rollout with index 12 of step 3.
+            offset: number of characters to skip.
 
         Raises:
             DataError: there is no such text.
         """
         kind, *numbers = place.split(".")
         if not all(map(is_number, numbers)):
-            raise DataError(f"what={place[:80]!r}: no such text")
+            raise DataError(f"what={place[:80]!r}: is not the name of a text")
         match kind, [int(number) for number in numbers]:
             case "problem" | "answer" | "prediction", []:
-                text = self._row(run, solution_id)[1][kind]
+                text = self._find_solution(run, solution_id)[1][kind]
             case "step", [step]:
-                text = _at(self._row(run, solution_id)[1]["steps"], step, place)["text"]
+                text = _existing_row(
+                    self._find_solution(run, solution_id)[1]["steps"], step, place
+                )["text"]
             case "rollout", [step, index]:
                 _, table = self._rollouts(run, solution_id, step)
                 rows = table.filter(pc.equal(table.column("index"), index)).to_pylist()
-                text = _at(rows, 0, place)["text"]
+                text = _existing_row(rows, 0, place)["text"]
             case _:
-                raise DataError(f"what={place!r}: no such text")
+                raise DataError(f"what={place!r}: is not the name of a text")
         return cut((text or "")[max(0, offset) :]) | {"length": len(text or "")}  # type: ignore[operator]
 
-    def _row(self, run: int, solution_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what the index knows of a solution, and its row."""
+    def _find_solution(self, run: int, solution_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a solution's entry in the index, and its row in the shard."""
         matches = self._index.query(
-            f"SELECT id, shard, row, decided, truth, has_truth, key, {', '.join(GROUP_KEYS)} "
-            "FROM solutions WHERE run = ? AND solution_id = ?",
+            f"SELECT id, block, row, decided, truth, has_truth, key, given_id, "
+            f"{', '.join(GROUP_KEYS)} FROM solutions WHERE run = ? AND solution_id = ?",
             [run, solution_id],
         )
         if not matches:
             raise DataError(f"no solution {solution_id[:80]!r} in this run")
-        table = self._table(run, matches[0]["shard"], "labels")
+        table = self._read_table(run, labels_shard(matches[0]["block"]), "labels")
         return matches[0], table.slice(matches[0]["row"], 1).to_pylist()[0]
 
     def _rollouts(self, run: int, solution_id: str, step: int) -> tuple[dict[str, Any], pa.Table]:
-        """The solution's row, and the rollouts of one step's prefix in order."""
-        indexed, row = self._row(run, solution_id)
-        prefix = _at(row["steps"], step, f"step={step}")["prefix_id"]
-        name = self._rollouts_name(run, indexed["shard"])
+        """Return a solution's row, and the rollouts from one step in order."""
+        indexed, row = self._find_solution(run, solution_id)
+        prefix = _existing_row(row["steps"], step, f"step={step}")["prefix_id"]
+        name = self._rollouts_name(run, indexed["block"])
         if name is None:
-            raise DataError("this run has kept no rollouts (keep_rollouts=false)")
-        table = self._table(run, name, "rollouts")
+            raise DataError("this run has not stored its rollouts (keep_rollouts=false)")
+        table = self._read_table(run, name, "rollouts")
         same = pc.and_(
             pc.equal(table.column("prefix_id"), prefix),
             pc.equal(table.column("problem_id"), row["problem_id"]),
@@ -259,27 +273,27 @@ class Details:
         by = [("completer", "ascending"), ("index", "ascending")]
         return row, table.filter(same).sort_by(by)
 
-    def _rollouts_name(self, run: int, shard: str) -> str | None:
+    def _rollouts_name(self, run: int, block: str) -> str | None:
         matches = self._index.query(
-            "SELECT rollouts FROM shards WHERE run = ? AND name = ?", [run, shard]
+            "SELECT rollouts FROM shards WHERE run = ? AND block = ?", [run, block]
         )
         name: str | None = matches[0]["rollouts"]
         return name
 
-    def _table(self, run: int, name: str, kind: Any) -> pa.Table:
+    def _read_table(self, run: int, name: str, kind: Any) -> pa.Table:
         store = self._index.runs[run].store
         return self._tables.get((run, name), lambda: read_shard(store, name, kind)[1])
 
     def _samples(self, run: int, problem_id: str) -> list[dict[str, Any]]:
-        """All solutions of a problem, to be set side by side."""
+        """Return the solutions of a problem, at most MAX_SAMPLES, for comparison."""
         return self._index.query(
             "SELECT solution_id, sample_index, outcome, first_error, decided FROM solutions "
             f"WHERE run = ? AND problem_id = ? ORDER BY sample_index, id LIMIT {MAX_SAMPLES}",
             [run, problem_id],
         )
 
-    def _others(self, run: int, key: int, own: int) -> list[dict[str, Any]]:
-        """The same solution as other runs have labelled it."""
+    def _labels_elsewhere(self, run: int, key: int, own: int) -> list[dict[str, Any]]:
+        """Return the labels of the same solution in other runs, at most 8."""
         return self._index.query(
             "SELECT run, solution_id, first_error, decided, vals, hard FROM solutions "
             "WHERE key = ? AND id <> ? AND run <> ? ORDER BY run LIMIT 8",
@@ -288,7 +302,7 @@ class Details:
 
 
 def _steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
-    """Steps of a solution from `offset` on, with what is known of each."""
+    """Return at most MAX_STEPS steps from `offset` on, with their texts and labels."""
     steps, posterior = row["steps"], row["posterior"]
     texts = [Step(text=step["text"], end=step["end"]) for step in steps]
     places = places_by_step(consensus_of(row["consensus"]), texts)
@@ -296,6 +310,7 @@ def _steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
         {
             "text": cut(steps[number]["text"]),
             **{name: steps[number][name] for name in _STEP_FIELDS},
+            "value": shown_value(steps[number]["source"], steps[number]["value"]),
             "chance": None if posterior is None else posterior[number],
             "by_completer": [completer["steps"][number] for completer in row["completers"]],
             "places": [asdict(place) for place in places.get(number, ())],
@@ -305,12 +320,12 @@ def _steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
 
 
 def cut(text: str | None, limit: int = MAX_TEXT) -> dict[str, Any] | None:
-    """The beginning of a text, and its whole length in characters."""
+    """Return the first `limit` characters of a text, and the full length in characters."""
     return None if text is None else {"text": text[:limit], "length": len(text)}
 
 
-def _told(consensus: Consensus) -> dict[str, Any]:
-    """A consensus in words."""
+def _consensus_words(consensus: Consensus) -> dict[str, Any]:
+    """Return the rule, the verdict and the opinions of a consensus in words."""
     return {
         "rule": rule_name(consensus),
         "kept": consensus.kept,
@@ -322,14 +337,14 @@ def _told(consensus: Consensus) -> dict[str, Any]:
 
 
 def _answers(table: pa.Table) -> list[tuple[tuple[str | None, str], int]]:
-    """Answers with their outcomes, and how often they came, most often first."""
+    """Return each pair of answer and outcome with its count, the most frequent first."""
     pairs = zip(
         table.column("prediction").to_pylist(), table.column("outcome").to_pylist(), strict=True
     )
     return Counter(pairs).most_common()
 
 
-def _at(rows: Sequence[Mapping[str, Any]], number: int, place: str) -> Mapping[str, Any]:
+def _existing_row(rows: Sequence[Mapping[str, Any]], number: int, place: str) -> Mapping[str, Any]:
     if not 0 <= number < len(rows):
-        raise DataError(f"{place}: there is none")
+        raise DataError(f"{place[:80]}: does not exist in this solution")
     return rows[number]

@@ -1,8 +1,8 @@
-"""An index of labelling runs for looking at them: a temporary DuckDB file beside the shards.
+"""The viewer's index of labelling runs, in a temporary DuckDB file.
 
-The shards stay the truth: the index holds what is filtered, sorted, searched and listed, and where
-each solution lies. It follows a run that is still being written: `refresh` adds the shards that it
-does not know yet.
+The index contains the columns for filtering, sorting, searching and listing, and the block and row
+of each solution. All other data is read from the shards. `refresh` adds the new shards of a run
+that is still being written.
 """
 
 from __future__ import annotations
@@ -13,50 +13,47 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from mclabel.core.errors import ShardError
 from mclabel.core.records import Outcome
 from mclabel.domains.registry import carries_truth, true_first_error
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.run.kinds import Run
-from mclabel.run.shards.catalog import Catalog, read_catalog
-from mclabel.run.shards.shard import read_shard
+from mclabel.run.shards.catalog import Catalog, read_catalog, read_labels_shard
 from mclabel.show.texts import answer_kind
 
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
-
-
 MEMORY = "128MB"
+"""Maximum memory of DuckDB."""
 THREADS = 2
+"""Maximum number of threads of DuckDB."""
 SHARDS_A_BATCH = 32
+"""Maximum number of shards that are added to the index at once."""
 ROWS_A_BATCH = 4096
+"""Number of rows from which a batch is added before it has SHARDS_A_BATCH shards."""
 
 
 class _Shard(NamedTuple):
-    """A labels shard that was read, and the blocks in it that were new."""
+    """The labels shard of a block that the index did not have."""
 
     run: int
-    name: str
+    block: str
     rollouts: str | None
-    blocks: tuple[str, ...]
 
 
 class Index:
-    """Solutions of one or more runs, for any number of threads."""
+    """Thread-safe index of the solutions of one or more runs."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        """Make an empty index; `refresh` fills it.
+        """Create an empty index; `refresh` fills it.
 
         Args:
             runs: labelling runs.
         """
-        import duckdb
-
         self.runs = list(runs)
         self._folder = tempfile.mkdtemp(prefix="mclabel-view-")
         self._database = duckdb.connect(
@@ -73,54 +70,48 @@ class Index:
         self._database.execute(TABLES)
         self._local = threading.local()
         self._writing = threading.Lock()
-        self._known: set[tuple[int, str]] = set()  # number of the run, and block
+        self._known: set[tuple[int, str]] = set()  # 0-based run and block of all indexed rows
         self._superseded: list[Mapping[str, frozenset[str]]] = [{} for _ in self.runs]
         self._num_rows = 0
         self.num_pending = 0
-        """Shards that were seen and are not in the index yet."""
+        """Number of discovered shards that are not in the index yet."""
         self.version = 0
-        """Rises with every change."""
+        """Version of the index's content; it increases with every change."""
 
     def close(self) -> None:
-        """Remove the index."""
+        """Close the database and delete its files."""
         self._database.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def refresh(self) -> bool:
-        """Add the shards that have been committed since; whether there were any.
+        """Add the shards that were committed since the last call, and remove superseded rows.
+
+        Returns:
+            True if the index changed.
 
         Raises:
-            ShardError: a shard is torn or of another version.
+            ShardError: a shard is damaged, or was written by another version.
         """
-        import pyarrow as pa
-
         with self._writing:
             catalogs = [read_catalog(run.store) for run in self.runs]
             fresh = [
-                (number, name, new)
+                (number, block)
                 for number, catalog in enumerate(catalogs)
-                for name, blocks in sorted(catalog.by_file().items())
-                if (new := [block for block in blocks if (number, block) not in self._known])
+                for block in catalog.blocks
+                if (number, block) not in self._known
             ]
-            dropped = [self._drop(number, catalog) for number, catalog in enumerate(catalogs)]
+            dropped = [
+                self._drop_superseded(number, catalog) for number, catalog in enumerate(catalogs)
+            ]
             self.num_pending = len(fresh)
-            stores = [run.store for run in self.runs]
             batch: list[pa.Table] = []
             shards: list[_Shard] = []
-            for number, name, blocks in fresh:
-                metadata, table = read_shard(stores[number], name, "labels")
+            for number, block in fresh:
+                metadata, table = read_labels_shard(self.runs[number].store, block)
                 table = table.append_column("row", pa.array(range(len(table)), pa.uint32()))
-                parts = [
-                    part.append_column("block", pa.array([block] * len(part), pa.string()))
-                    for block, part in zip(
-                        blocks,
-                        catalogs[number].parts(stores[number], name, blocks, metadata, table),
-                        strict=True,
-                    )
-                ]
-                table = pa.concat_tables(parts)
-                batch.append(prepared(table, number, name))
-                shards.append(_Shard(number, name, metadata["rollouts"], tuple(blocks)))
+                table = catalogs[number].current_rows(block, table)
+                batch.append(index_columns(table, number, block))
+                shards.append(_Shard(number, block, metadata["rollouts"]))
                 rows = sum(part.num_rows for part in batch)
                 if len(batch) == SHARDS_A_BATCH or rows >= ROWS_A_BATCH:
                     self._insert(batch, shards)
@@ -129,18 +120,18 @@ class Index:
                 self._insert(batch, shards)
             changed = bool(fresh) or any(dropped)
             if changed and len(self.runs) > 1:
-                self._compare()
+                self._record_differing()
             return changed
 
     def query(
         self, sql: str, arguments: Sequence[Any] = (), *, asked: pa.Table | None = None
     ) -> list[dict[str, Any]]:
-        """Rows by column name.
+        """Run a query, and return its rows as values by column name.
 
         Args:
-            sql: what to ask.
-            arguments: arguments of its question marks.
-            asked: a table that `sql` knows by this name.
+            sql: SQL query.
+            arguments: values for the placeholders `?` of the query.
+            asked: table that the query can use as `asked`; None for none.
         """
         cursor = self._cursor()
         if asked is not None:
@@ -154,7 +145,7 @@ class Index:
                 cursor.unregister("asked")
 
     def column(self, sql: str, arguments: Sequence[Any] = ()) -> Any:
-        """The first column of the rows, as an array."""
+        """Run a query, and return the first column of its result as an array."""
         columns = self._cursor().execute(sql, list(arguments)).fetchnumpy()
         return next(iter(columns.values()))
 
@@ -165,24 +156,21 @@ class Index:
         return cursor
 
     def _insert(self, batch: Sequence[pa.Table], shards: Sequence[_Shard]) -> None:
-        import pyarrow as pa
-
         cursor = self._cursor()
         incoming = pa.concat_tables(batch)
         cursor.register("incoming", incoming)
         cursor.execute("BEGIN")
         cursor.execute(INSERT, [self._num_rows])
-        rows = [(shard.run, shard.name, shard.rollouts) for shard in shards]
-        cursor.executemany("INSERT INTO shards VALUES (?, ?, ?)", rows)
+        cursor.executemany("INSERT INTO shards VALUES (?, ?, ?)", shards)
         cursor.execute("COMMIT")
         cursor.unregister("incoming")
         self._num_rows += incoming.num_rows
-        self._known |= {(shard.run, block) for shard in shards for block in shard.blocks}
+        self._known |= {(shard.run, shard.block) for shard in shards}
         self.num_pending -= len(shards)
         self.version += 1
 
-    def _drop(self, run: int, catalog: Catalog) -> bool:
-        """Remove rows that a run's plan has superseded since; whether there were any."""
+    def _drop_superseded(self, run: int, catalog: Catalog) -> bool:
+        """Remove the newly superseded rows of a run; return True if there were any."""
         before, self._superseded[run] = self._superseded[run], catalog.superseded
         fresh = [
             (run, block, problem_id)
@@ -197,8 +185,8 @@ class Index:
             self.version += 1
         return bool(fresh)
 
-    def _compare(self) -> None:
-        """Find the solutions whose first error another run labels elsewhere; both are decided."""
+    def _record_differing(self) -> None:
+        """Record the solutions on whose first error decided labels of different runs differ."""
         cursor = self._cursor()
         cursor.execute("BEGIN")
         cursor.execute("DELETE FROM differing")
@@ -215,27 +203,26 @@ class Index:
         self.version += 1
 
 
-# Keeps an index up to date with runs that are still being written.
-
 EVERY_S = 2.0
+"""Seconds between two refreshes of the index."""
 
 
 class Follower:
-    """A thread that looks for new shards."""
+    """Thread that keeps an index up to date with runs that are still being written."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
         self.fault: str | None = None
-        """Why the runs can no longer be followed."""
+        """Message of the last refresh's error; None if the refresh succeeded."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """End, when the shard being read is read."""
+        """Stop the thread, and wait until its current refresh has ended."""
         self._ended.set()
         self._thread.join()
 
@@ -250,29 +237,30 @@ class Follower:
 
 
 MAX_LISTED = 280
-"""Characters of a problem in the list."""
+"""Maximum characters of a problem in the list."""
 MAX_ANSWER = 80
+"""Maximum characters of an answer in the list."""
 MAX_SEARCHED = 20_000
-"""Characters of a problem and of a solution that the search sees."""
+"""Maximum characters of a problem, and of a solution, in which the search looks."""
 MAX_FACET = 60
-"""Characters of a field of the problems' metadata that can be filtered by."""
+"""Maximum characters of a metadata value by which solutions can be filtered."""
 NUM_BINS = 10
 BINS = tuple(f"bin{number}" for number in range(NUM_BINS))
-"""Columns: how many steps of a solution but the last have a value in each tenth. Counted once, so
-that a chart over any number of solutions, however long, adds up so many numbers of each."""
+"""Names of the index columns that count a solution's steps by tenths of their value, without the
+last step. The counts are computed once, so a chart adds only NUM_BINS numbers per solution."""
 
 TABLES = f"""
 CREATE TABLE solutions (
-    id INTEGER, run UTINYINT, shard VARCHAR, block VARCHAR, row UINTEGER, solution_id VARCHAR,
+    id INTEGER, run UTINYINT, block VARCHAR, row UINTEGER, solution_id VARCHAR,
     problem_id VARCHAR, sample_index INTEGER, problem VARCHAR, answer VARCHAR, prediction VARCHAR,
     outcome VARCHAR, first_error INTEGER, decided BOOLEAN, truth INTEGER, has_truth BOOLEAN,
     num_steps INTEGER, vals FLOAT[], hard TINYINT[], width FLOAT, fall FLOAT, num_rollouts INTEGER,
     num_truncated INTEGER, num_ungraded INTEGER, num_tokens BIGINT, key UBIGINT,
     answer_type VARCHAR, family VARCHAR, level VARCHAR, subject VARCHAR, kept BOOLEAN,
-    search VARCHAR,
+    given_id VARCHAR, search VARCHAR,
     {", ".join(f"{name} UINTEGER" for name in BINS)}
 );
-CREATE TABLE shards (run UTINYINT, name VARCHAR, rollouts VARCHAR);
+CREATE TABLE shards (run UTINYINT, block VARCHAR, rollouts VARCHAR);
 CREATE TABLE differing (id INTEGER);
 """
 
@@ -284,30 +272,30 @@ outcome IN ('{Outcome.RIGHT}', '{Outcome.WRONG}') AND len(steps) > 0 AND (first_
 
 INSERT = f"""
 INSERT INTO solutions
-SELECT ? + row_number() OVER () - 1, run, shard, block, row, solution_id, problem_id, sample_index,
+SELECT ? + row_number() OVER () - 1, run, block, row, solution_id, problem_id, sample_index,
     left(problem, {MAX_LISTED}), left(answer, {MAX_ANSWER}), left(prediction, {MAX_ANSWER}),
     outcome, first_error, {_DECIDED}, truth, has_truth, len(steps),
-    list_transform(steps, lambda s: coalesce(s.value, s.mean)::FLOAT),
+    list_transform(shown, lambda v: v::FLOAT),
     list_transform(steps, lambda s: s.hard::TINYINT),
     list_max(list_transform(steps, lambda s: s.high - s.low)),
     list_max(list_transform(generate_series(2, len(steps)),
-        lambda i: coalesce(steps[i - 1].value, steps[i - 1].mean)
-            - coalesce(steps[i].value, steps[i].mean))),
+        lambda i: shown[i - 1] - shown[i])),
     list_sum(list_transform(steps,
         lambda s: s.num_right + s.num_wrong + s.num_truncated + s.num_ungraded)),
     list_sum(list_transform(steps, lambda s: s.num_truncated)),
     list_sum(list_transform(steps, lambda s: s.num_ungraded)),
     list_sum(list_transform(steps, lambda s: s.num_tokens)),
     hash(problem, solution), answer_type, family, level, subject, kept,
-    lower(concat_ws(chr(10), problem_id, solution_id, answer, left(problem, {MAX_SEARCHED}),
-        left(solution, {MAX_SEARCHED}))),
+    given_id, lower(concat_ws(chr(10), problem_id, solution_id, given_id, answer,
+        left(problem, {MAX_SEARCHED}), left(solution, {MAX_SEARCHED}))),
     {", ".join(f"list_count(list_filter(tenths, lambda t: t = {n}))" for n in range(NUM_BINS))}
 FROM (
-    SELECT *, list_transform(
-        list_filter(
-            list_transform(steps[:-2], lambda s: coalesce(s.value, s.mean)),
-            lambda v: v IS NOT NULL),
-        lambda v: least(floor(v * {NUM_BINS}), {NUM_BINS - 1})) AS tenths
+    SELECT *,
+        list_transform(steps, lambda s: CASE
+            WHEN s.source = 'given' AND s.value IN (0, 0.5, 1) THEN NULL
+            ELSE coalesce(s.value, s.mean) END) AS shown,
+        list_transform(list_filter(shown[:-2], lambda v: v IS NOT NULL),
+            lambda v: least(floor(v * {NUM_BINS}), {NUM_BINS - 1})) AS tenths
     FROM incoming
 )
 """
@@ -325,29 +313,32 @@ COLUMNS = (
     "solution",
     "meta",
     "row",
-    "block",
 )
 
 
-def prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
-    """Return what the index takes of a shard, with the truth where it can be computed."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
+    """Return the columns of a shard for the index, with the true first errors if they are known."""
     meta = [json.loads(text) for text in table.column("meta").to_pylist()]
-    answers = table.column("answer").to_pylist()
+    answers, steps = (table.column(name).to_pylist() for name in ("answer", "steps"))
     have_truth = [carries_truth(fields) for fields in meta]
     truths = [
-        true_first_error(fields, [step["text"] for step in steps]) if knows else None
-        for knows, fields, steps in zip(
-            have_truth, meta, table.column("steps").to_pylist(), strict=True
-        )
+        true_first_error(fields, [step["text"] for step in own]) if knows else None
+        for knows, fields, own in zip(have_truth, meta, steps, strict=True)
     ]
     columns = {
         "run": pa.array([run] * table.num_rows, pa.uint8()),
-        "shard": pa.array([shard] * table.num_rows, pa.string()),
+        "block": pa.array([block] * table.num_rows, pa.string()),
         "truth": pa.array(truths, pa.int32()),
         "has_truth": pa.array(have_truth, pa.bool_()),
+        "given_id": pa.array(
+            [
+                fields.get("id", "")[:MAX_FACET] or None
+                if any(step["source"] == "given" for step in own)
+                else None
+                for fields, own in zip(meta, steps, strict=True)
+            ],
+            pa.string(),
+        ),
         "kept": pc.struct_field(table.column("consensus"), "kept"),
         **{
             name: pa.array(

@@ -1,4 +1,4 @@
-"""Results that are kept while they may be asked for again, for any number of threads."""
+"""A thread-safe cache of recent results."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
-    """The results used last, up to a limit on the sum of their sizes."""
+class ResultCache(Generic[T]):
+    """Thread-safe cache of the most recently used results, with a limit on their total size."""
 
     def __init__(self, limit: int, *, size: Callable[[T], int] = lambda result: 1) -> None:
-        """Begin with none.
+        """Make an empty cache.
 
         Args:
-            limit: largest sum of sizes; a result above it is not kept.
-            size: size of a result; by default results are counted.
+            limit: maximum sum of sizes; a larger result is not cached.
+            size: function that returns the size of a result; by default, each result has size 1.
         """
         self._limit, self._size = limit, size
         self._results: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of a key, made if it is not kept."""
+        """Return the cached result of a key; call `make` if the key is not cached."""
         with self._lock:
             if key in self._results:
                 self._results.move_to_end(key)

@@ -1,7 +1,7 @@
-"""Which solutions of a run are listed, in which order: filters and search over the index.
+"""Filters, search and order of the solutions in the viewer's list, and summaries of them.
 
-Of all solutions that a filter finds, it sums up the labels, and gives them as rows. The cost of
-both is bounded: a summary adds up a few numbers of each solution, and rows are given in parts.
+For the solutions that match a filter, this module computes a summary of the labels, and exports
+rows. The cost is limited: a summary adds a few numbers per solution, and rows are sent in parts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.report.viewer.index import BINS, Index
-from mclabel.report.viewer.kept import Kept
+from mclabel.report.viewer.kept import ResultCache
 
 MAX_PAGE = 200
+"""Maximum number of solutions in a page of the list."""
 MAX_FACET_VALUES = 40
+"""Maximum number of values of a metadata field that the filter offers."""
 MAX_WORDS = 12
+"""Maximum number of words and phrases in a search; further ones are ignored."""
 _KEPT = 16
-"""Answers to questions that are kept: moving through one needs no new search."""
+"""Number of cached query results, so that paging through a result needs no new search."""
 
 MARKS = {
     "lucky": "outcome = 'right' AND "
@@ -38,17 +41,18 @@ MARKS = {
     "undecided": f"outcome IN ('{Outcome.RIGHT}', '{Outcome.WRONG}') AND NOT decided",
     "unkept": "NOT kept",
 }
-"""`lucky`: a right answer through a wrong step, in truth where it is known, else by label.
-`truth`, `runs`: the first error is labelled elsewhere than in truth, than by another run.
-`undecided`: the solution is graded, and the labels do not say whether and where it has an error.
-`unkept`: a consensus was asked for and not reached."""
+"""SQL conditions of the marks of solutions. `lucky`: a right answer through a wrong step, according
+to the truth if it is known, else to the labels. `truth`: the labelled first error differs from the
+true one. `runs`: another run labels another first error. `undecided`: the outcome is right or
+wrong, but the labels do not decide on the first error. `unkept`: a consensus of sources was
+required but not reached."""
 
 ERRORS = {
     "any": "first_error IS NOT NULL",
     "none": "first_error IS NULL AND decided",
     "undecided": "first_error IS NULL AND NOT decided",
 }
-"""Kinds of knowledge about a first error without its place; each solution has one."""
+"""SQL conditions of the states of the first error. Each solution is in exactly one state."""
 
 SORTS = {
     "": "id",
@@ -57,29 +61,30 @@ SORTS = {
     "steps": "num_steps DESC, id",
     "tokens": "num_tokens DESC NULLS LAST, id",
 }
-"""`fall`: the largest fall of the value from a step to the next."""
+"""SQL orders of the list, by name. `width`: widest interval first. `fall`: largest fall of the
+value from one step to the next first."""
 
 _LISTED = (
-    "id, solution_id, sample_index, problem, answer, prediction, outcome, first_error, "
-    "decided, truth, has_truth, num_steps, vals, hard, width, num_truncated, num_ungraded, kept, "
+    "id, solution_id, given_id, left(problem_id, 200) AS problem_id, sample_index, problem, "
+    "answer, prediction, outcome, first_error, decided, truth, has_truth, num_steps, vals, hard, "
+    "width, num_truncated, num_ungraded, kept, "
     "outcome = 'right' AND has_truth AND truth IS NOT NULL AS lucky"
 )
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text from a URL is a number that everything here can hold, in digits of
-    ASCII.
-    """
+    """Return whether a text from a URL is a whole number of one to nine ASCII digits."""
     return text.isascii() and text.isdecimal() and len(text) <= 9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A query of the list."""
+    """A query for solutions in the viewer's list."""
 
     run: int = 0
     words: str = ""
-    """All of them must occur in the problem or the solution, "in quotes" as they stand."""
+    """Search words. All of them must occur in the texts or ids; "quoted" phrases match literally.
+    """
     outcome: str = ""
     error: str = ""
     """One of `ERRORS`, or the 0-based index of the first error."""
@@ -91,10 +96,10 @@ class Question:
 
     @classmethod
     def parse(cls, query: Mapping[str, str], num_runs: int) -> Question:
-        """From the parameters of a URL.
+        """Parse a query from the parameters of a URL.
 
         Raises:
-            DataError: a parameter has no meaning.
+            DataError: a parameter has a value that is not allowed.
         """
         try:
             asked = cls(
@@ -118,11 +123,14 @@ class Question:
             "width": 0 <= asked.width <= 1,
         }
         if wrong := [name for name, fine in allowed.items() if not fine]:
-            raise DataError(f"{wrong[0]}={query.get(wrong[0])!r}: not known here")
+            raise DataError(
+                f"{wrong[0]}={query.get(wrong[0])!r}: is not a value of this parameter. Choose "
+                "the filters on the page"
+            )
         return asked
 
     def where(self) -> tuple[str, list[Any]]:
-        """The condition in SQL, and its arguments."""
+        """Return the SQL condition of the query, and the arguments for its placeholders."""
         parts, arguments = ["run = ?"], list[Any]([self.run])
         if self.outcome:
             parts.append("outcome = ?")
@@ -147,14 +155,14 @@ class Question:
 
 
 class Listing:
-    """Pages of the answers to questions, for any number of threads."""
+    """Thread-safe access to the solutions that match a query, page by page."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._kept: Kept[NDArray[np.int32]] = Kept(_KEPT)
+        self._kept: ResultCache[NDArray[np.int32]] = ResultCache(_KEPT)
 
     def ids(self, question: Question) -> NDArray[np.int32]:
-        """Ids of all solutions that are asked for, in order."""
+        """Return the index ids of all solutions that match a query, in order."""
         return self._kept.get((self._index.version, question), partial(self._ids, question))
 
     def _ids(self, question: Question) -> NDArray[np.int32]:
@@ -164,12 +172,12 @@ class Listing:
         return ids
 
     def page(self, question: Question, offset: int, limit: int) -> dict[str, Any]:
-        """`total` and the `rows` from `offset` on.
+        """Return one page of the result: its `total` of solutions, and the `rows` from `offset` on.
 
         Args:
-            question: what is asked for.
-            offset: offset of the first row, 0-based.
-            limit: at most MAX_PAGE rows.
+            question: query for solutions.
+            offset: 0-based offset of the first row.
+            limit: maximum number of rows; MAX_PAGE is an upper bound.
         """
         ids = self.ids(question)
         shown = [int(i) for i in ids[max(0, offset) :][: max(1, min(limit, MAX_PAGE))]]
@@ -183,8 +191,9 @@ class Listing:
         }
 
     def place(self, question: Question, solution_id: str) -> dict[str, Any]:
-        """Return where a solution stands in the answer: `offset` or None, and who is before and
-        after.
+        """Return a solution's 0-based `offset` in the result, and the ids of its neighbours.
+
+        The offset is None if the solution does not match the query.
         """
         ids = self.ids(question)
         own = self._index.query(
@@ -213,8 +222,8 @@ class Listing:
 
 
 def counts(index: Index, run: int) -> dict[str, Any]:
-    """Return how many solutions of a run there are of each kind that can be filtered by."""
-    marks, errors = (_filtered(index, run, kinds) for kinds in (MARKS, ERRORS))
+    """Return the number of solutions of a run for each value of each filter."""
+    marks, errors = (_count_by_condition(index, run, kinds) for kinds in (MARKS, ERRORS))
     by: dict[str, dict[str, int]] = {}
     most_first = "n DESC, kind"
     orders = {"outcome": most_first, "first_error": "kind"} | dict.fromkeys(GROUP_KEYS, most_first)
@@ -229,14 +238,14 @@ def counts(index: Index, run: int) -> dict[str, Any]:
     return {"total": sum(errors.values()), "marks": marks, "errors": errors, "by": by}
 
 
-def _filtered(index: Index, run: int, kinds: Mapping[str, str]) -> dict[str, int]:
-    """Return how many solutions of a run each of some conditions holds for."""
+def _count_by_condition(index: Index, run: int, kinds: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of solutions of a run that satisfy each SQL condition, by its name."""
     sums = ", ".join(f'count(*) FILTER ({sql}) AS "{name}"' for name, sql in kinds.items())
     return index.query(f"SELECT {sums} FROM solutions WHERE run = ?", [run])[0]
 
 
 def _words(text: str) -> list[str]:
-    """Words and quoted phrases, lowercased."""
+    """Split a search text into lowercase words and quoted phrases, at most MAX_WORDS."""
     words = []
     for number, part in enumerate(text.lower().split('"')):
         words += [part] if number % 2 else part.split()
@@ -244,15 +253,14 @@ def _words(text: str) -> list[str]:
 
 
 MAX_PLACE = 11
-"""First errors after this step are counted together."""
+"""Largest 0-based step that is counted separately; later first errors are counted together."""
 MAX_PART = 1000
-"""Solutions of a part."""
+"""Maximum number of solutions in a part of an export."""
 MAX_PART_STEPS = 20_000
-"""Steps of a part, unless its first solution has more."""
-"""Summaries that are kept."""
+"""Maximum number of steps in a part of an export, unless its first solution has more."""
 
 _NAMES = {-1: "none", -2: "undecided"}
-"""Names of the values that are counted beside places."""
+"""Names of the negative codes that SQL uses in place of a step's index."""
 
 _EXPORTED = (
     "id, problem_id, solution_id, sample_index, outcome, first_error, decided, truth, has_truth, "
@@ -261,30 +269,31 @@ _EXPORTED = (
 
 
 class Selection:
-    """Summaries and parts of what questions find, for any number of threads."""
+    """Thread-safe summaries and exports of the solutions that match a query."""
 
     def __init__(self, index: Index, listing: Listing) -> None:
         self._index, self._listing = index, listing
-        self._kept: Kept[dict[str, Any]] = Kept(_KEPT)
+        self._kept: ResultCache[dict[str, Any]] = ResultCache(_KEPT)
 
     def summary(self, question: Question) -> dict[str, Any]:
-        """Counts over everything found.
+        """Return counts over all solutions that match a query.
 
         Returns:
-            `total`, `num_problems`, `num_steps`, `num_with_truth` solutions; `outcomes` by name;
-            `errors` and `truths`, solutions by the index of the first error as labelled and in
-            truth, those from MAX_PLACE + 1 on together, `none` for none, `undecided` where that is
-            not known; `values`, steps but the last of each solution by tenth of their value.
+            `total` solutions, `num_problems`, `num_steps`, and `num_with_truth` solutions whose
+            truth is known. `outcomes` counts solutions by outcome. `errors` and `truths` count
+            solutions by the 0-based index of the labelled and of the true first error. Indices
+            above MAX_PLACE are counted together; `none` means no error, `undecided` no verdict.
+            `values` counts steps, without the last of each solution, by tenths of their value.
         """
         question = replace(question, sort="")  # the order does not matter
         return self._kept.get((self._index.version, question), partial(self._summary, question))
 
     def part(self, question: Question, offset: int) -> dict[str, Any]:
-        """Ids and labels of what is found, from `offset` on, and `total`.
+        """Return ids and labels of the solutions that match a query, from `offset` on.
 
         Returns:
-            `rows`, at least one where there is one, at most MAX_PART; a reader goes on at `offset`
-            and as many.
+            The `total` of matching solutions, `offset`, and 1 to MAX_PART `rows`, or none after the
+            end. The next part begins at `offset` plus the number of rows.
         """
         ids = self._listing.ids(question)
         wanted = ids[offset : offset + MAX_PART]
@@ -299,7 +308,7 @@ class Selection:
             num_steps += row["num_steps"]
             if part and num_steps > MAX_PART_STEPS:
                 break
-            part.append(_exported(row))
+            part.append(_export_row(row))
         return {"total": len(ids), "offset": offset, "rows": part}
 
     def _summary(self, question: Question) -> dict[str, Any]:
@@ -311,8 +320,8 @@ class Selection:
         )[0]
         sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in ("num_steps", *BINS))
         groups = self._index.query(
-            f"SELECT outcome, has_truth, {_place('first_error', 'decided')} AS error, "
-            f"{_place('truth', 'has_truth')} AS truth, count(*) AS total, {sums} "
+            f"SELECT outcome, has_truth, {_place_expression('first_error', 'decided')} AS error, "
+            f"{_place_expression('truth', 'has_truth')} AS truth, count(*) AS total, {sums} "
             "FROM solutions SEMI JOIN asked USING (id) GROUP BY ALL",
             asked=asked,
         )
@@ -323,29 +332,29 @@ class Selection:
             "num_with_truth": sum(group["total"] for group in with_truth),
             "values": [sum(group[name] for group in groups) for name in BINS],
             **problems,
-            "outcomes": _totals(groups, "outcome"),
-            "errors": _totals(groups, "error"),
-            "truths": _totals(with_truth, "truth"),
+            "outcomes": _totals_by_column(groups, "outcome"),
+            "errors": _totals_by_column(groups, "error"),
+            "truths": _totals_by_column(with_truth, "truth"),
         }
 
 
-def _place(column: str, condition: str) -> str:
-    """SQL: an index up to one after MAX_PLACE, or one of `_NAMES`."""
+def _place_expression(column: str, condition: str) -> str:
+    """Return an SQL expression for a step's index, at most MAX_PLACE + 1, or a code in `_NAMES`."""
     none = f"CASE WHEN {condition} THEN -1 ELSE -2 END"
     place = f"least({column}, {MAX_PLACE + 1})"  # passes over NULL
     return f"(CASE WHEN {column} IS NULL THEN {none} ELSE {place} END)::TINYINT"
 
 
-def _totals(groups: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
-    """Solutions by what `name` is in their group."""
+def _totals_by_column(groups: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
+    """Return the number of solutions by the value of the column `name`, summed over groups."""
     totals: Counter[str] = Counter()
     for group in groups:
         totals[_NAMES.get(group[name], str(group[name]))] += group["total"]
     return dict(totals)
 
 
-def _exported(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as it is written to a file; `truth` is there where it is known."""
+def _export_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a row to its exported form. `true_first_error` is present only if it is known."""
     return {
         "problem_id": row["problem_id"],
         "solution_id": row["solution_id"],

@@ -1,10 +1,10 @@
-"""The viewer's server: pages, and JSON over the index and the shards, for this machine alone.
+"""Server of the viewer: it serves the page, and JSON from the index and the shards, only locally.
 
-What a model wrote travels as JSON and is put on the page as text. `mclabel.serving.access` keeps
-out who does not know the token.
+A model's text is sent as JSON, and the page inserts it as plain text. `mclabel.serving.access`
+refuses visitors without the token.
 
-Scores of single solutions by PRMs come from a process of their own: models stay out of the server,
-which is small and quick to start.
+A separate process scores single solutions with PRMs. So the server loads no models, needs little
+memory and starts quickly.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -32,8 +33,7 @@ from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Follower, Index
 from mclabel.report.viewer.listing import Listing, Question, Selection, counts, is_number
 from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
-from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.shard import read_shard
+from mclabel.run.shards.catalog import read_catalog, read_labels_shard
 from mclabel.serving.access import PageFence, listen_here, page_address, serve_page
 from mclabel.show.texts import STATIC
 
@@ -46,13 +46,13 @@ Query = Mapping[str, str]
 
 
 def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) -> ASGIApp:
-    """The viewer as an ASGI application.
+    """Make the ASGI application of the viewer.
 
     Args:
         index: index of the runs shown.
-        follower: keeps the index up to date.
-        scorers: PRMs shown beside the labels.
-        token: what a visitor must know.
+        follower: thread that keeps the index up to date.
+        scorers: PRMs whose scores are shown beside the labels.
+        token: secret token that requests must contain.
     """
     listing, details = Listing(index), Details(index)
     selection = Selection(index, listing)
@@ -61,9 +61,9 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
     def number(query: Query, name: str, default: int = 0) -> int:
         raw = query.get(name) or str(default)
         if not is_number(raw):
-            raise MclabelError(f"{name}={raw[:40]!r}: must be a number")
+            raise MclabelError(f"{name}={raw[:40]!r}: must be a whole number of at most 9 digits")
         if name == "run" and int(raw) >= len(index.runs):
-            raise MclabelError(f"run={raw}: there are {len(index.runs)}")
+            raise MclabelError(f"run={raw}: must be from 0 to {len(index.runs) - 1}")
         return int(raw)
 
     def question(query: Query) -> Question:
@@ -95,7 +95,7 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
         ),
         "grades": lambda query: details.grades(*solution(query), number(query, "step")),
         "scores": lambda query: scorers.scores(*details.texts(*solution(query))),
-        "text": lambda query: details.more(
+        "text": lambda query: details.text_part(
             *solution(query), query.get("what", ""), number(query, "offset")
         ),
     }
@@ -133,16 +133,16 @@ def serve(
     port: int | None,
     on_ready: Callable[[str], None],
 ) -> None:
-    """Serve the viewer until interrupted.
+    """Serve the viewer on this machine until the process is interrupted.
 
     Args:
         places: labelling runs, PRMs whose scores are shown beside the labels, or folders that
-            hold some.
-        port: None takes PORT, or any free one if that is in use.
-        on_ready: called with the address to open, once it is served.
+            contain such outputs.
+        port: port of the server. None takes PORT, or any free port if PORT is in use.
+        on_ready: function that is called with the address of the page when it is served.
 
     Raises:
-        ShardError: a place is no run, or its shards are of another version.
+        ShardError: a place is not a run, or its shards were written by another version.
         ConfigError: the port is in use.
     """
     outputs = find_runs(places)
@@ -168,12 +168,12 @@ def serve(
 
 
 def _check_version(run: Run) -> None:
-    """Refuse a run that has lost a shard, or whose first one cannot be read.
+    """Check that no shard of a run is missing, and that its first shard can be read.
 
-    Faults of later shards are shown on the page.
+    The page shows faults of later shards.
     """
-    for name in read_catalog(run.store).files[:1]:
-        read_shard(run.store, name, "labels")
+    for block in islice(read_catalog(run.store).blocks, 1):
+        read_labels_shard(run.store, block)
 
 
 MAX_CHARACTERS = 200_000
@@ -181,21 +181,19 @@ MAX_CHARACTERS = 200_000
 
 
 class Scorers:
-    """PRMs by name, loaded in a child process at the first use of each."""
+    """PRMs by name. A child process loads each PRM at its first use."""
 
     def __init__(self, folders: Mapping[str, str]) -> None:
-        """Name PRMs, which are loaded when they are first asked for.
+        """Record the PRMs without loading them.
 
         Args:
-            folders: by name, outputs of `mclabel train` that have ended.
+            folders: outputs of finished `mclabel train` jobs, by name.
         """
         self.folders = dict(folders)
         self._pool: ProcessPoolExecutor | None = None
 
     def scores(self, problem: str, steps: list[str]) -> dict[str, Any]:
-        """Return for each PRM its `kind`, and a score per step or the `reason` why there are
-        none.
-        """
+        """Return the `kind` of each PRM, and its `scores` per step or the `reason` for none."""
         if sum(map(len, steps)) > MAX_CHARACTERS:
             reason = f"longer than {MAX_CHARACTERS:,} characters"
             return {name: {"kind": None, "reason": reason} for name in self.folders}
@@ -204,7 +202,7 @@ class Scorers:
                 1,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=signal.signal,
-                initargs=(signal.SIGINT, signal.SIG_IGN),  # the server ends it
+                initargs=(signal.SIGINT, signal.SIG_IGN),  # the server ends the child process
             )
         try:
             futures = {
@@ -214,7 +212,7 @@ class Scorers:
             return {name: future.result() for name, future in futures.items()}
         except BrokenProcessPool:
             self.close()
-            reason = "the scoring process died, perhaps for memory; open the solution again"
+            reason = "the scoring process died, perhaps for lack of memory; open the solution again"
             return {name: {"kind": None, "reason": reason} for name in self.folders}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Adapters that let other trainers use the rewards of a server (docs/rl-trainers.md).
+"""Adapters for other trainers, which get rewards from a reward server (docs/rl-trainers.md).
 
 Each adapter needs the package of its trainer, but no other dependency of mclabel.
 """

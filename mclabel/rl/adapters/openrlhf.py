@@ -1,8 +1,8 @@
 """A reward function for OpenRLHF (0.11), used with `--reward.remote_url FILE.py`.
 
-FILE.py contains `from mclabel.rl.adapters.openrlhf import reward_func`, or calls
-`make_reward_func`. It returns one number per completion. The labels of the data set are the gold
-answers.
+FILE.py must define `reward_func`: by `from mclabel.rl.adapters.openrlhf import reward_func`, or as
+the result of `make_reward_func`. The function returns one reward per completion. The labels of the
+data set are the gold answers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def make_reward_func(
     problem_of: Callable[[str], str] = str.strip,
     end_tokens: Sequence[str] = END_TOKENS,
 ) -> RewardFunc:
-    """Make a `reward_func(queries, prompts, labels)`.
+    """Return a function `reward_func(queries, prompts, labels)`.
 
     Args:
-        client: client of the server; None takes MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN
-            of the environment at the first call.
-        problem_of: function that returns the problem in a prompt, to which a chat template may
-            have been applied.
-        end_tokens: texts of the tokens that end a turn, removed from the end of completions.
+        client: client of the reward server; None reads the environment variables
+            MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN at the first call.
+        problem_of: function that extracts the problem from a prompt. The prompt may include the
+            texts of a chat template.
+        end_tokens: texts of end tokens, which are removed from the end of completions.
     """
 
     def reward_func(
@@ -46,14 +46,14 @@ def make_reward_func(
             ]
             scored = score(client, items)
         except RewardError:
-            _log.exception("no rewards: OpenRLHF goes on with completions that have none")
+            _log.exception("no rewards: OpenRLHF continues with completions without rewards")
             raise
         rewards = [rewarded.reward for rewarded in scored]
         logs = {
             "refused": [float(rewarded.refused is not None) for rewarded in scored],
             "masked": [float(rewarded.masked) for rewarded in scored],
         }
-        if len(rewards) == 1:  # OpenRLHF calls it like this, and makes a tensor of each value
+        if len(rewards) == 1:  # OpenRLHF passes one completion and converts each value to a tensor
             first = {name: values[0] for name, values in logs.items()}
             return {"rewards": rewards[0], "scores": rewards[0], "extra_logs": first}
         return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
@@ -65,8 +65,8 @@ def _completion(query: str, prompt: str, end_tokens: Sequence[str]) -> str:
     start = query.find(prompt)
     if start < 0:
         raise RewardError(
-            f"query {query[:80]!r}… does not contain its prompt {prompt[:80]!r}…: the prompt was "
-            "cut (raise --data.max_len), or the tokenizer does not keep its text"
+            f"query {query[:80]!r}… does not contain its prompt {prompt[:80]!r}…. If the prompt "
+            "was cut off, raise --data.max_len. Otherwise, the tokenizer changes the prompt's text"
         )
     return without_end_tokens(query[start + len(prompt) :], end_tokens)
 

@@ -1,5 +1,6 @@
-"""Functions that all adapters use: texts of messages, checked rewards, credits of tokens. They need
-only Python.
+"""Functions that all adapters use: texts of messages, checked rewards, and credits of tokens.
+
+They have no dependencies.
 """
 
 from __future__ import annotations
@@ -21,32 +22,35 @@ from mclabel.rl.client import (
 
 
 def client_of_environment() -> RewardClient:
-    """Make a client from MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN, for trainers that take no
-    objects.
+    """Return a client for the environment variables MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN.
+
+    It serves trainers that are configured by text only.
 
     Raises:
-        RewardError: there is no MCLABEL_REWARDS_URL.
+        RewardError: MCLABEL_REWARDS_URL is not set.
     """
     url = os.environ.get("MCLABEL_REWARDS_URL")
     if not url:
         raise RewardError(
-            "MCLABEL_REWARDS_URL is not set: set it to the address that `mclabel serve-rewards` "
-            "prints, such as http://127.0.0.1:8791, for the trainer's workers too"
+            "MCLABEL_REWARDS_URL is not set. Set it to the address that `mclabel serve-rewards` "
+            "prints, such as http://127.0.0.1:8791, also in the environment of the trainer's "
+            "workers"
         )
     return RewardClient(url, token=os.environ.get("MCLABEL_REWARDS_TOKEN"))
 
 
 def score(client: RewardClient, items: Sequence[RewardItem]) -> list[StepRewards]:
-    """Score completions, and raise an error for rewards that a trainer would silently train on
-    wrongly.
+    """Score completions and check the rewards, so that a trainer does not train on invalid ones.
 
     Raises:
-        RewardError: the client raised it, a reward or a credit is not finite, or counts differ.
+        RewardError: the request failed, a reward, credit or score is not finite, or the numbers of
+            rewards or credits are wrong.
     """
     scored = client.score(items) if items else []
     if len(scored) != len(items):
         raise RewardError(
-            f"reward server {client.url}: {len(scored)} rewards for {len(items)} items"
+            f"reward server {client.url}: gave {len(scored)} rewards for {len(items)} items, but "
+            "must give one reward per item"
         )
     for position, rewarded in enumerate(scored):
         numbers = (rewarded.reward, *rewarded.credits, *rewarded.scores)
@@ -54,7 +58,7 @@ def score(client: RewardClient, items: Sequence[RewardItem]) -> list[StepRewards
             raise RewardError(
                 f"reward server {client.url}: item {position} has a number that is not finite: "
                 f"reward {rewarded.reward}, credits {rewarded.credits}, scores {rewarded.scores}. "
-                "Look at its PRM; nothing was trained on this batch"
+                "Check the PRM of the server. This batch was not trained on"
             )
         if not len(rewarded.credits) == len(rewarded.ends_segment) or len(rewarded.credits) not in (
             0,
@@ -62,18 +66,21 @@ def score(client: RewardClient, items: Sequence[RewardItem]) -> list[StepRewards
         ):
             raise RewardError(
                 f"reward server {client.url}: item {position} has {len(rewarded.ends)} steps, "
-                f"{len(rewarded.credits)} credits and {len(rewarded.ends_segment)} marks of "
-                "segments"
+                f"{len(rewarded.credits)} credits and {len(rewarded.ends_segment)} flags in "
+                "ends_segment, but must have as many of each"
             )
     return scored
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a completion: a string, or the last message of a conversation that has
-    text.
+    """Return the text of a completion.
+
+    Args:
+        content: a string, a message, or a conversation. In a conversation, the last message with
+            text counts.
 
     Returns:
-        The text; an empty one if there is none, which the server refuses as `empty`.
+        The text. It is empty if there is no text; the server then refuses it as `empty`.
     """
     if isinstance(content, str):
         return content
@@ -88,44 +95,43 @@ def text_of(content: Any) -> str:
 
 
 def problem_of(prompt: Any) -> str:
-    """Return the problem that a prompt states: the text itself, or the last message of the user.
+    """Return the problem in a prompt: the whole text, or the last user message of a conversation.
 
     Raises:
-        RewardError: the prompt states no problem.
+        RewardError: the prompt contains no text of the user.
     """
     messages = prompt if isinstance(prompt, list | tuple) else [prompt]
     user_messages = [x for x in messages if not isinstance(x, Mapping) or x.get("role") == "user"]
     problem = text_of(user_messages)
     if not problem:
         raise RewardError(
-            f"prompt {str(prompt)[:200]!r} has no text of a user: name the column that holds the "
-            "problem, or write the problem as the user's last message"
+            f"prompt {str(prompt)[:200]!r} contains no user message with text. Set the column that "
+            "holds the problem, or write the problem as the last user message"
         )
     return problem
 
 
 def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
-    """Return advantages: each token has the credit of its step, the end token that of the last
-    step.
+    """Return one advantage per token: the credit of the token's step.
 
-    A refused completion has the credits that the server returns for it. They are 0 if it has no
-    steps or is masked.
+    The end token has the credit of the last step. A refused or masked completion without credits
+    from the server has 0 at all tokens.
 
     Args:
         rewards: rewards of the text that `decode` returns for `ids`.
-        ids: ids of the completion, end token included.
+        ids: token ids of the completion, including the end token.
         tokenizer: tokenizer of the trainer.
 
     Raises:
-        RewardError: the server gives no credits, or its steps are those of another text.
+        RewardError: the server returned no credits, or its steps do not fit the text of `ids`.
     """
     return _place_credits(spread, rewards, rewards.credits, ids, tokenizer)
 
 
 def token_rewards(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
-    """Return rewards to be summed: the credit of each segment, placed at its last token.
+    """Return one reward per token: the credit of a segment at the segment's last token, else 0.
 
-    All else is as in `token_credits`.
+    Such rewards are for trainers that sum rewards. Arguments and errors are as in `token_credits`.
     """
     return _place_credits(at_ends, rewards, rewards.step_rewards, ids, tokenizer)
 
@@ -134,7 +140,7 @@ def decode(ids: Sequence[int], tokenizer: Any) -> str:
     """Return the text of a completion without special tokens, as it is sent to the server.
 
     Raises:
-        RewardError: the tokenizer does not know these ids.
+        RewardError: the ids are not in the tokenizer's vocabulary.
     """
     try:
         text = tokenizer.decode(
@@ -142,8 +148,8 @@ def decode(ids: Sequence[int], tokenizer: Any) -> str:
         )
     except (OverflowError, TypeError, ValueError, IndexError, KeyError) as error:
         raise RewardError(
-            f"completion ids {list(ids)[:8]}… are not of this tokenizer ({error}): give the "
-            "adapter the tokenizer of the policy"
+            f"completion ids {list(ids)[:8]}… cannot be decoded by this tokenizer ({error}). Give "
+            "the adapter the tokenizer of the policy"
         ) from error
     return str(text)
 
@@ -160,11 +166,14 @@ def _place_credits(
         return [0.0] * len(ids)
     length = len(decode(ids, tokenizer))
     if not credits:
-        raise RewardError("the reward server gives no credits of steps: start it with a credit")
+        raise RewardError(
+            "the reward server returned no step credits. Start it with a setting for credit"
+        )
     if rewards.ends[-1] > length:
         raise RewardError(
-            f"steps end at character {rewards.ends[-1]} of a completion of {length}: the text "
-            "that was scored is not that of these ids"
+            f"steps end at character {rewards.ends[-1]}, but the completion has only {length} "
+            "characters, so the scored text is not the text of these ids. Give the adapter the "
+            "tokenizer of the policy"
         )
     ends = token_ends(ids, rewards.ends, lambda part: decode(part, tokenizer))
     return place(credits, ends, len(ids))

@@ -1,9 +1,9 @@
-"""Rewards for SkyRL (0.3): an environment with one number per completion, and a generator with one
-per token.
+"""Rewards for SkyRL (0.3): an environment with one reward per completion, and a generator with one
+reward per token.
 
-The environment's name (`env_class`) is `mclabel`. The generator replaces the rewards of the
-environment by those of steps, and the advantage estimator `step_credit` keeps them
-(docs/rl-trainers.md). MCLABEL_REWARDS_URL is the address of the server.
+The environment's name (`env_class`) is `mclabel`. The generator replaces the environment's rewards
+by rewards of tokens from step credits. The advantage estimator `step_credit` uses these rewards
+unchanged (docs/rl-trainers.md). MCLABEL_REWARDS_URL is the address of the reward server.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from mclabel.rl.client import RewardItem
 
 
 class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
-    """An environment with a problem and one completion, which has the server's reward."""
+    """An environment of one problem and one completion, which is rewarded by the reward server."""
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
-        """Make an environment as SkyRL makes it: `extras` are the columns of the row."""
+        """Create an environment. SkyRL passes the columns of the data set's row as `extras`."""
         super().__init__()
         self._extras, self._problem, self._metrics = extras or {}, "", dict[str, float]()
 
@@ -43,8 +43,8 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
         return prompt, {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Score the completion; there is no second turn."""
-        item = RewardItem(self._problem, action, _answer(self._extras))
+        """Score the completion and end the episode."""
+        item = RewardItem(self._problem, action, _gold_answer(self._extras))
         (rewarded,) = score(client_of_environment(), [item])
         self._metrics = {
             "refused": float(rewarded.refused is not None),
@@ -55,21 +55,21 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
         )
 
     def get_metrics(self) -> dict[str, float]:
-        """Return the share of completions that the server refused, and of those that it masked."""
+        """Return 1 or 0 for whether the server refused and masked the completion, by name."""
         return self._metrics
 
 
 class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
-    """A generator whose tokens have rewards from the server's credits, with one request per
-    training batch.
+    """A generator that rewards each token by the server's step credits.
 
-    `credit="spread"` gives each token the credit of its step, for the estimator `step_credit`;
-    `credit="ends"` puts a segment's credit at its last token, for estimators that sum rewards, such
-    as `reinforce++` and `gae`. Evaluations keep the environment's rewards.
+    It sends one request per training batch. `credit="spread"` gives each token the credit of its
+    step, for the estimator `step_credit`. `credit="ends"` puts the credit of a segment at its last
+    token, for estimators that sum rewards, such as `reinforce++` and `gae`. Evaluations keep the
+    environment's rewards.
     """
 
     def __init__(self, *args: Any, credit: str = "spread", **kwargs: Any) -> None:
-        """Make a generator as SkyRL makes it.
+        """Create a generator.
 
         Args:
             *args: positional arguments of SkyRLGymGenerator.
@@ -77,7 +77,7 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             **kwargs: keyword arguments of SkyRLGymGenerator.
 
         Raises:
-            ValueError: the credit is unknown, or trajectories have several turns.
+            ValueError: `credit` is not one of the two, or trajectories may have several turns.
         """
         super().__init__(*args, **kwargs)
         functions = {"spread": token_credits, "ends": token_rewards}
@@ -85,13 +85,13 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             raise ValueError(f"credit={credit!r}: must be one of {list(functions)}")
         if self.max_turns > 1 or self.generator_cfg.step_wise_trajectories:
             raise ValueError(
-                f"generator.max_turns={self.max_turns}: steps are told apart in completions of "
-                "one turn, set generator.max_turns=1 and generator.step_wise_trajectories=false"
+                f"generator.max_turns={self.max_turns}: step rewards need completions of a single "
+                "turn. Set generator.max_turns=1 and generator.step_wise_trajectories=false"
             )
         self._place, self._client = functions[credit], client_of_environment()
 
     async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
-        """Generate as SkyRL does, then add the server's rewards of tokens to the batch."""
+        """Generate a batch as SkyRL does, with the token rewards of the server."""
         output = await super().generate(input_batch, disable_tqdm)
         metadata = input_batch.get("batch_metadata")
         if metadata is not None and metadata.training_phase != "train":
@@ -102,7 +102,7 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             RewardItem(
                 str(extra.get("problem") or problem_of(prompt)),
                 decode(tokens, self.tokenizer),
-                _answer(extra),
+                _gold_answer(extra),
                 truncated=reason == "length",
             )
             for prompt, extra, tokens, reason in zip(
@@ -131,14 +131,15 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
 def step_credit(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rewards of tokens, unchanged, as advantages. SkyRL's own estimators sum or whiten
-    them.
+    """Return the rewards of tokens unchanged as advantages.
+
+    SkyRL's own estimators would sum or whiten them.
     """
     advantages = token_level_rewards * response_mask
     return advantages, advantages
 
 
-def _answer(extras: Mapping[str, Any]) -> Any:
+def _gold_answer(extras: Mapping[str, Any]) -> Any:
     return (extras.get("reward_spec") or {}).get("ground_truth", extras.get("answer"))
 
 

@@ -24,14 +24,16 @@ from mclabel.rl.adapters.rewards import decode, problem_of, score, text_of, toke
 from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
 
 StepCredit = Callable[..., Sequence[Sequence[float] | None]]
-"""Function that is called as a reward function is, and returns one advantage for each completion
-id, or None for a completion that is left out of the loss."""
+"""Function that is called like a reward function of TRL. For each completion it returns one
+advantage per token id, or None if the completion is left out of the loss."""
 Reduce = Literal["reward", "outcome", "min_score", "mean_score", "last_score"]
+"""Number that `ProcessReward` returns for a completion."""
 
 
 class _BatchClient:
-    """A client that sends the whole batch of all processes in one request, so that groups are
-    whole.
+    """A client that sends the batches of all processes in one request.
+
+    The request therefore contains complete groups.
     """
 
     def __init__(
@@ -48,9 +50,9 @@ class _BatchClient:
         Args:
             url: URL that `mclabel serve-rewards` printed.
             token: token that the server requires; None sends none.
-            answer_column: column of the data set with the gold answer; None sends none.
-            problem_column: column with the problem; None takes the prompt, or the user's last
-                message of it.
+            answer_column: column of the data set with the gold answers; None sends no answers.
+            problem_column: column of the data set with the problems; None takes the prompt, or its
+                last user message.
             timeout_s: maximum seconds per request.
         """
         self.client = RewardClient(url, token=token, timeout_s=timeout_s)
@@ -63,9 +65,9 @@ class _BatchClient:
         columns: dict[str, Any],
         truncated: Sequence[bool] | None = None,
     ) -> list[StepRewards]:
-        problems = self._column(self.problem_column, columns)
+        problems = self._find_column(self.problem_column, columns)
         problems = problems or [problem_of(prompt) for prompt in prompts]
-        answers = self._column(self.answer_column, columns) or [None] * len(texts)
+        answers = self._find_column(self.answer_column, columns) or [None] * len(texts)
         items = [
             RewardItem(str(problem), text, answer, truncated=cut)
             for problem, text, answer, cut in zip(
@@ -83,7 +85,7 @@ class _BatchClient:
         return scored
 
     @staticmethod
-    def _column(name: str | None, columns: dict[str, Any]) -> list[Any] | None:
+    def _find_column(name: str | None, columns: dict[str, Any]) -> list[Any] | None:
         if name is not None and name not in columns:
             column_names = sorted(
                 key
@@ -91,8 +93,9 @@ class _BatchClient:
                 if isinstance(value, list) and key not in ("completions", "completion_ids")
             )
             raise RewardError(
-                f"the data set has no column {name!r}, it has {column_names}: name one of them, "
-                "or None where the server checks no answers"
+                f"the data set has no column {name!r}, but the columns {column_names}. Set "
+                "answer_column or problem_column to one of these, or answer_column to None if the "
+                "server does not check answers"
             )
         return None if name is None else list(columns[name])
 
@@ -107,10 +110,10 @@ class ProcessReward(_BatchClient):
 
         Args:
             url: URL that `mclabel serve-rewards` printed.
-            reduce: number to return: the server's `reward`; its `outcome` as 1 or 0; or the
-                `min_score`, `mean_score` or `last_score` of a PRM's steps.
-            **options: `token`, `answer_column`, `problem_column`, `timeout_s`, as `ServerCredit`
-                takes them.
+            reduce: number to return: the server's `reward`; the `outcome` as 1 if right, else 0; or
+                the `min_score`, `mean_score` or `last_score` of the PRM's step scores.
+            **options: `token`, `answer_column`, `problem_column` and `timeout_s`, as in
+                `ServerCredit`.
         """
         if reduce not in get_args(Reduce):
             raise ValueError(f"reduce={reduce!r}: must be one of {get_args(Reduce)}")
@@ -120,8 +123,9 @@ class ProcessReward(_BatchClient):
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
-        """Return rewards as TRL expects them. A completion without a known reward has None, which
-        TRL leaves out of baselines and advantages.
+        """Return one reward per completion in TRL's format.
+
+        A masked completion has None. TRL leaves it out of baselines and advantages.
         """
         texts = [text_of(completion) for completion in completions]
         return [
@@ -138,10 +142,16 @@ class ProcessReward(_BatchClient):
             return rewarded.reward
         if self.reduce == "outcome":
             if rewarded.outcome is None:
-                raise RewardError("reduce='outcome': the server checks no answers")
+                raise RewardError(
+                    "reduce='outcome': needs outcomes, but the server does not check answers. "
+                    "Start it with check=true, or set another reduce"
+                )
             return float(rewarded.outcome == "right")
         if not rewarded.scores:
-            raise RewardError(f"reduce={self.reduce!r}: the server has no PRM that scores steps")
+            raise RewardError(
+                f"reduce={self.reduce!r}: needs step scores, but the server has no PRM. Start it "
+                "with prm=FOLDER, or set another reduce"
+            )
         if self.reduce == "min_score":
             return min(rewarded.scores)
         return (
@@ -152,9 +162,9 @@ class ProcessReward(_BatchClient):
 
 
 class ServerCredit(_BatchClient):
-    """Step advantages from the credit that the server was started with.
+    """A `step_credit` function with advantages from the reward server's credit.
 
-    Use its `process_reward` as the reward function: the two share one request per batch.
+    Use its method `process_reward` as the reward function. Both then share one request per batch.
     """
 
     def __init__(self, url: str, tokenizer: Any, **options: Any) -> None:
@@ -163,7 +173,8 @@ class ServerCredit(_BatchClient):
         Args:
             url: URL that `mclabel serve-rewards` printed.
             tokenizer: tokenizer of the policy.
-            **options: `token`, `answer_column`, `problem_column`, `timeout_s`.
+            **options: `token`, `answer_column`, `problem_column` and `timeout_s`: the token that
+                the server requires, two columns of the data set, and maximum seconds per request.
         """
         super().__init__(url, **options)
         self.tokenizer = tokenizer
@@ -172,9 +183,9 @@ class ServerCredit(_BatchClient):
     def __call__(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
     ) -> list[list[float] | None]:
-        """Return one advantage for each completion id, and None for a masked completion."""
+        """Return for each completion one advantage per token id, or None if it is masked."""
         key, scored = self._kept
-        self._kept = ([], [])  # used once: another policy may sample the same ids
+        self._kept = ([], [])  # used only once: a later policy may sample the same ids
         if not key or key != [tuple(ids) for ids in completion_ids]:
             scored = self._score(prompts, completion_ids, columns)
         return [
@@ -185,8 +196,9 @@ class ServerCredit(_BatchClient):
     def process_reward(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
     ) -> list[float]:
-        """Return the server's rewards, as a reward function, and keep its answer for the step
-        credit.
+        """Return the server's rewards in the format of a reward function.
+
+        The server's answer is kept for the next call of this object as `step_credit`.
         """
         scored = self._score(prompts, completion_ids, columns)
         self._kept = ([tuple(ids) for ids in completion_ids], scored)
@@ -205,22 +217,23 @@ class ServerCredit(_BatchClient):
 
 
 class StepGRPOTrainer(GRPOTrainer):
-    """A trainer for GRPO in which every token has its own advantage.
+    """TRL's GRPO trainer with a separate advantage for every token.
 
-    Only `advantages` differ from TRL's: rewards are logged as before, and with equal advantages
-    losses are TRL's. Set `scale_rewards="none"` and `loss_type="dr_grpo"`, because a
-    group's deviation has no meaning for advantages of steps.
+    Only `advantages` differ from TRL. Rewards are logged as usual. If all tokens of a completion
+    have the same advantage, losses are those of TRL. Set `scale_rewards="none"` and
+    `loss_type="dr_grpo"`, because the standard deviation of a group's rewards has no meaning for
+    step advantages.
     """
 
     def __init__(self, *args: Any, step_credit: StepCredit, **kwargs: Any) -> None:
-        """Make a trainer.
+        """Create a trainer.
 
         Args:
             *args: positional arguments of GRPOTrainer.
             step_credit: function that is called like a reward function, with `prompts`,
-                `completions`, `completion_ids` and the columns of this process. It returns one list
-                of advantages per completion, as long as its ids, or None for a completion that is
-                left out of the loss.
+                `completions`, `completion_ids` and the columns of this process's batch. For each
+                completion it returns one advantage per token id, or None if the completion is left
+                out of the loss.
             **kwargs: keyword arguments of GRPOTrainer.
 
         Raises:
@@ -242,7 +255,10 @@ class StepGRPOTrainer(GRPOTrainer):
                     "one per token. Leave this option out"
                 )
         if not hasattr(GRPOTrainer, "_calculate_rewards"):
-            raise ValueError("this version of TRL is unknown: StepGRPOTrainer knows 1.6 to 1.16")
+            raise ValueError(
+                "the installed version of TRL is not supported by StepGRPOTrainer. Install trl "
+                "from 1.6 to 1.16"
+            )
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
@@ -273,12 +289,13 @@ class StepGRPOTrainer(GRPOTrainer):
         if advantages.shape != shape[:1] or len(self._credits) != shape[0]:
             raise RuntimeError(
                 f"TRL made advantages of shape {tuple(advantages.shape)} for completions of shape "
-                f"{tuple(shape)} and {len(self._credits)} credits: this version is unknown"
+                f"{tuple(shape)} and {len(self._credits)} credits. This version of TRL is not "
+                "supported: install trl from 1.6 to 1.16"
             )
         table = advantages.new_zeros(shape)
         for number, tokens in enumerate(self._credits):
             if tokens is None:
-                output["completion_mask"][number] = 0  # masks the whole loss, including its KL term
+                output["completion_mask"][number] = 0  # excludes it from the loss and its KL term
             else:
                 table[number, : len(tokens)] = torch.tensor(tokens, dtype=table.dtype)
         output["advantages"] = table
@@ -290,30 +307,32 @@ class Sampled:
     """A completion that an engine sampled."""
 
     prompt_ids: Sequence[int]
+    """Token ids of the prompt."""
     ids: Sequence[int]
-    """Token ids of the completion; the end token may be left out."""
+    """Token ids of the completion, with or without the end token."""
     ended: bool
-    """True if the text ended by itself, else it was cut."""
+    """True if the model ended the completion, false if it was cut off."""
 
 
 def engine_rollouts(
     sample: Callable[[list[Any]], list[Sampled]], end_id: int
 ) -> Callable[[list[Any], Any], dict[str, Any]]:
-    """Make a `rollout_func` of GRPOTrainer over an engine.
+    """Return a `rollout_func` for GRPOTrainer that samples with an engine.
 
     Args:
         sample: function that samples one completion for each prompt. TRL has already repeated the
-            prompts. It must sample at the temperature of GRPOConfig, with top_p 1.
-        end_id: id of the token that ends texts, `tokenizer.eos_token_id`. It is appended to texts
-            that ended; otherwise TRL treats them as truncated and never trains the end token.
+            prompts. The function must sample at the temperature of GRPOConfig, with top_p 1.
+        end_id: id of the end token, `tokenizer.eos_token_id`. It is appended to completions that
+            the model ended. Without it, TRL would treat them as truncated and never train the end
+            token.
     """
 
     def rollout_func(prompts: list[Any], trainer: Any) -> dict[str, Any]:
         sampled = sample(prompts)
         if len(sampled) != len(prompts):
             raise ValueError(
-                f"sample gave {len(sampled)} completions for {len(prompts)} prompts: TRL has "
-                "repeated them already, give one completion for each"
+                f"sample gave {len(sampled)} completions for {len(prompts)} prompts, but must give "
+                "one completion for each prompt. TRL has already repeated the prompts"
             )
         completions = []
         for completion in sampled:
@@ -322,7 +341,8 @@ def engine_rollouts(
                 ids.append(end_id)
             if not ids or not completion.prompt_ids:
                 raise ValueError(
-                    f"sample gave {completion}: a prompt or a cut completion without tokens"
+                    f"sample gave {completion}, whose prompt or completion has no tokens. Give "
+                    "at least one token of each"
                 )
             completions.append(ids)
         prompt_ids = [list(completion.prompt_ids) for completion in sampled]
@@ -339,7 +359,8 @@ def _check_lengths(credits: Sequence[Sequence[float] | None], ids: Sequence[Sequ
     ]
     if len(given_lengths) != len(required_lengths) or given_lengths != expected_lengths:
         raise ValueError(
-            f"step_credit gave {given_lengths} advantages for completions of {required_lengths} ids"
+            f"step_credit gave {given_lengths} advantages for completions of {required_lengths} "
+            "ids, but must give one advantage per id"
         )
     if not all(math.isfinite(x) for tokens in credits for x in tokens or ()):
         raise ValueError("step_credit gave an advantage that is not finite")
@@ -348,8 +369,16 @@ def _check_lengths(credits: Sequence[Sequence[float] | None], ids: Sequence[Sequ
 def _score_in_first_process(
     items: list[RewardItem], ask: Callable[[list[RewardItem]], list[StepRewards]]
 ) -> list[StepRewards]:
-    """Score the items of all processes in one request of the first process: a group may be spread
-    over processes.
+    """Score the items of all processes in one request, which the first process sends.
+
+    This is necessary because the completions of a group may be on different processes.
+
+    Args:
+        items: items of this process.
+        ask: function that sends a request. Only the first process calls it.
+
+    Returns:
+        The rewards of this process's items.
     """
     group = torch.distributed
     if not (group.is_available() and group.is_initialized()) or group.get_world_size() == 1:
@@ -360,7 +389,7 @@ def _score_in_first_process(
     if group.get_rank() == 0:
         try:
             answer = [ask([item for part in parts for item in part])]
-        except RewardError as error:  # raised again in every process, so that none waits forever
+        except RewardError as error:  # raised again in every process, so that no process hangs
             answer = [error]
     group.broadcast_object_list(answer, src=0)
     if isinstance(answer[0], RewardError):

@@ -1,9 +1,9 @@
-"""Rewards for verl (0.9): `compute_score`, and managers with one number per token.
+"""Rewards for verl (0.9): `compute_score`, and reward managers with one reward per token.
 
 `StepRewardManager` and `StepCreditManager` are loaded with `reward.reward_manager.source=importlib`
 (docs/rl-trainers.md). verl takes token rewards only if it computes rewards after sampling, which
 requires `reward.reward_model.enable=True` without a separate resource pool. Otherwise the managers
-return one number per completion. MCLABEL_REWARDS_URL is the address of the server.
+return one reward per completion. MCLABEL_REWARDS_URL is the address of the reward server.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def compute_score(
     extra_info: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> dict[str, float]:
-    """Score one completion, as `reward.custom_reward_function` asks for. verl calls it in threads.
+    """Score one completion, as a `reward.custom_reward_function` of verl, which may use threads.
 
     Args:
-        data_source: name of the data set, unused.
+        data_source: name of the data set; not used.
         solution_str: text of the completion.
-        ground_truth: gold answer as the data set has it, or None.
+        ground_truth: gold answer from the data set, or None.
         extra_info: mapping that holds the problem as `problem` or `question`.
 
     Raises:
-        RewardError: there is no problem, or the server cannot score the completion.
+        RewardError: `extra_info` holds no problem, or the server cannot score the completion.
     """
     item = RewardItem(_problem(extra_info, None), solution_str, ground_truth)
     (rewarded,) = score(client_of_environment(), [item])
@@ -51,11 +51,11 @@ def compute_score(
 
 
 class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
-    """A manager that places the credits of segments at their last tokens, to be summed: for
-    `reinforce_plus_plus` or `gae`.
+    """A reward manager that puts the credit of each segment at the segment's last token.
 
-    Completions that verl scores at the same time are sent in one request, so groups are whole with
-    `reward.num_workers=1`.
+    It is for estimators that sum rewards, such as `reinforce_plus_plus` or `gae`. Completions that
+    verl scores at the same time are sent in one request. With `reward.num_workers=1`, each request
+    therefore contains complete groups.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         reward_router_address: str | None = None,
         reward_model_tokenizer: Any = None,
     ) -> None:
-        """Make a manager as verl makes it, in a worker of rewards."""
+        """Create a manager. verl calls this in a reward worker."""
         super().__init__(config, tokenizer, compute_score)
         self.client = client_of_environment()
         model = config.reward.reward_model
@@ -88,35 +88,35 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
             and ids[-1:] != [self.tokenizer.eos_token_id],
         )
         rewarded = await self._score_in_batch(item)
-        reward = self._place(rewarded, ids) if self.per_token else rewarded.reward
+        reward = self._values_per_token(rewarded, ids) if self.per_token else rewarded.reward
         return {"reward_score": reward, "reward_extra_info": _logged_figures(rewarded)}
 
     @classmethod
     def assemble_rm_scores(cls, data: Any, scores: Sequence[Sequence[float]]) -> torch.Tensor:
-        """Return rewards of shape [batch, response], with 0 after each completion."""
+        """Return token rewards [batch, response], padded with 0 after each completion."""
         table = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
         for row, tokens in zip(table, scores, strict=True):
             row[: len(tokens)] = torch.tensor(tokens, dtype=torch.float32)
         return table
 
-    def _place(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
+    def _values_per_token(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
         return token_rewards(rewarded, ids, self.tokenizer)
 
     async def _score_in_batch(self, item: RewardItem) -> StepRewards:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[StepRewards] = loop.create_future()
         self._waiting.append((item, answer))
-        if len(self._waiting) == 1:  # it runs once all items that are added now are waiting
-            task = loop.create_task(self._send())
+        if len(self._waiting) == 1:  # the task starts after all items of this batch are added
+            task = loop.create_task(self._score_waiting())
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
         return await answer
 
-    async def _send(self) -> None:
+    async def _score_waiting(self) -> None:
         sent, self._waiting = self._waiting, []
         try:
             scored = await asyncio.to_thread(score, self.client, [item for item, _ in sent])
-        except Exception as error:  # raised in every caller that waits
+        except Exception as error:  # raised again in every waiting caller
             for _, answer in sent:
                 answer.set_exception(error)
             return
@@ -125,11 +125,12 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
 
 
 class StepCreditManager(StepRewardManager):
-    """A manager that gives every token the credit of its step: for
-    `algorithm.adv_estimator=step_credit`.
+    """A reward manager that gives every token the credit of its step.
+
+    It is for `algorithm.adv_estimator=step_credit`.
     """
 
-    def _place(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
+    def _values_per_token(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
         return token_credits(rewarded, ids, self.tokenizer)
 
 
@@ -137,8 +138,9 @@ class StepCreditManager(StepRewardManager):
 def step_credit(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rewards of tokens, unchanged, as advantages. verl's own estimators sum or whiten
-    them.
+    """Return the rewards of tokens unchanged as advantages.
+
+    verl's own estimators would sum or whiten them.
     """
     advantages = token_level_rewards * response_mask
     return advantages, advantages
@@ -160,7 +162,7 @@ def _problem(extra_info: Mapping[str, Any] | None, prompt: Any) -> str:
         return str(problem)
     if prompt is None:
         raise RewardError(
-            f"extra_info has {sorted(extra_fields)}: the data set must have the problem there, as "
-            "`problem` or `question`"
+            f"extra_info has the fields {sorted(extra_fields)}, but must hold the problem as "
+            "`problem` or `question`. Add it to extra_info in the data set"
         )
     return problem_of(prompt if isinstance(prompt, str) else list(prompt))

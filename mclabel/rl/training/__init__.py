@@ -1,3 +1,4 @@
-"""Training of a policy by reinforcement learning: TRL trains, our engine samples, and credit is
-given to steps.
+"""Training of a policy by reinforcement learning.
+
+TRL trains the weights, mclabel's engine samples solutions, and each step gets its own credit.
 """

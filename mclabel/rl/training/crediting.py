@@ -1,5 +1,7 @@
-"""Credit of the tokens of an optimizer step's groups, from values, scores and first errors as
-needed.
+"""Advantages of the tokens in the groups of an optimizer step.
+
+The configured credit computes them from outcomes and, if needed, from step values, PRM scores or
+first errors.
 """
 
 from __future__ import annotations
@@ -32,43 +34,45 @@ class ValueEstimator(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Credited:
-    """Credit of an optimizer step's groups."""
+class AssignedCredits:
+    """Advantages of all solutions in the groups of an optimizer step."""
 
     advantages: list[list[list[float] | None]]
-    """Advantages for each group and solution: one for each id, and the last repeated for the end
-    token. None for a solution with an unknown outcome, which is left out of the loss."""
+    """Advantages by group, solution and token. The last one repeats the advantage of the last step
+    for the end token. None for a solution with an unknown outcome, which is left out of the
+    loss."""
     num_value_tokens: int = 0
-    """Tokens sampled to estimate values."""
+    """Number of tokens sampled to estimate values."""
     mean_score: float | None = None
-    """Mean of the PRM's lowest step score over the solutions; None without a PRM."""
+    """Mean over the solutions of the PRM's lowest step score; None without a PRM."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Number of solutions that have the reward 0 whatever their answer, by reason."""
+    """Number of solutions that are refused, by reason. An empty or repetitive solution gets the
+    reward 0 even if its answer is right; one that the PRM cannot read is left out of the loss."""
 
 
-class Crediting:
-    """A method that assigns credit to the tokens of groups."""
+class CreditAssigner:
+    """Assigns advantages to the tokens of groups, with the credit that the settings name."""
 
     def __init__(self, settings: RLSettings, engine: ValueEstimator, prm: PRM | None) -> None:
         """Prepare to assign credit.
 
         Args:
-            settings: settings of the training.
-            engine: estimator of values under the current weights.
-            prm: PRM, if the settings name one, else None.
+            settings: settings of the training run.
+            engine: estimator of step values under the current weights.
+            prm: PRM of the settings; None if the settings name no PRM.
 
         Raises:
-            ConfigError: the settings name no credit.
+            ConfigError: the credit of the settings does not exist.
         """
         self._settings, self._engine, self._prm = settings, engine, prm
         self._credit = CheckedCredit(settings.credit)
 
-    def assign(self, groups: Sequence[Group], *, seed: int) -> Credited:
+    def assign(self, groups: Sequence[Group], *, seed: int) -> AssignedCredits:
         """Assign credit to the groups of an optimizer step.
 
         Args:
-            groups: groups that the current weights have sampled.
-            seed: seed of the rollouts.
+            groups: groups that were sampled with the current weights.
+            seed: seed of the rollouts that estimate values.
 
         Raises:
             EngineError: the engine died.
@@ -110,7 +114,7 @@ class Crediting:
             for e in group_evidence
             if e is not None and e.scores
         ]
-        return Credited(
+        return AssignedCredits(
             advantages=advantages,
             num_value_tokens=num_tokens,
             mean_score=sum(scores) / len(scores) if scores else None,
@@ -118,7 +122,7 @@ class Crediting:
         )
 
     def _outcome_evidence(self, solution: Solution, refused: Counter[str]) -> StepEvidence | None:
-        """Return the evidence from the outcome; None where the outcome is unknown."""
+        """Return the evidence from a solution's outcome; None if the outcome is unknown."""
         reason = zero_reward_reason([step.text for step in solution.steps])
         if reason is not None:
             refused[reason] += 1
@@ -128,9 +132,9 @@ class Crediting:
         return StepEvidence(num_steps=len(solution.steps), reward=reward)
 
     def lowest_scores(self, groups: Sequence[Group]) -> list[list[float]] | None:
-        """Return the PRM's lowest step score of every solution, 0 for one that it cannot read.
+        """Return the PRM's lowest step score for each group and solution; None without a PRM.
 
-        It is None without a PRM.
+        A solution that the PRM cannot read has 0.
         """
         if self._prm is None:
             return None
@@ -153,8 +157,10 @@ class Crediting:
         evidence: Sequence[StepEvidence | None],
         refused: Counter[str],
     ) -> list[StepEvidence | None]:
-        """Return the evidence with the PRM's step scores. It is None for a solution that the PRM
-        cannot read; a solution without steps has no scores.
+        """Add the PRM's step scores to the evidence of solutions.
+
+        The evidence of a solution that the PRM cannot read becomes None. A solution without steps
+        gets an empty tuple of scores.
         """
         assert self._prm is not None
         encoded = {}
@@ -178,11 +184,14 @@ class Crediting:
 
 
 def per_token(solution: Solution, segments: Sequence[Segment]) -> list[float]:
-    """Return the advantage of each id of a solution, and that of the last step for its end token.
+    """Return the advantage of each token of a solution, and one more for its end token.
+
+    The end token has the advantage of the last step.
 
     Args:
-        solution: solution whose ids lack the end token.
-        segments: segments that cover its steps. Without steps there are none, and advantages are 0.
+        solution: solution whose ids do not include the end token.
+        segments: segments that cover all steps of the solution; empty if it has no steps. All
+            advantages are then 0.
     """
     ends = [step.end for step in solution.steps]
     tokens = spread(

@@ -1,4 +1,4 @@
-"""Records of a training besides its weights: a log, measurements and sample solutions."""
+"""Records of a training run besides its weights: the log, measurements and sample solutions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.core.errors import DataError
-from mclabel.core.plain_files import check_plain, write_whole
+from mclabel.core.plain_files import check_plain, write_atomically
 from mclabel.core.settings import Count, read_record
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
 
 LOG, MEASURED = "log.jsonl", "measured"
+"""Names of the log file and of the folder of measurements in the output folder."""
 
 NUM_KEPT = 20
-"""Number of problems for which a solution is kept, always the same ones."""
+"""Number of problems for which a sample solution is stored, the same problems at each
+measurement."""
 
 
 def write_samples(path: Path, groups: Sequence[Group]) -> None:
-    """Write the first solution of the first problems."""
+    """Write the first solution of each of the first `NUM_KEPT` problems, as JSON lines."""
     rows = [
         {
             "problem": group.problem.text,
@@ -31,11 +33,11 @@ def write_samples(path: Path, groups: Sequence[Group]) -> None:
         for group in groups[:NUM_KEPT]
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    write_whole(path, text.encode())
+    write_atomically(path, text.encode())
 
 
 def read_samples(path: Path) -> list[dict[str, str]]:
-    """Read the rows that `write_samples` wrote; none if the file is missing."""
+    """Read the rows that `write_samples` wrote; empty if the file is missing."""
     return _read_lines(path)
 
 
@@ -53,14 +55,14 @@ def read_measured(out: Path) -> dict[int, Measurement]:
             measurements[_step_of(path)] = Measurement.from_json(content)
         except (ValueError, RecursionError) as error:
             raise DataError(
-                f"{path}: is not a measurement ({error}). Delete it and run the training again, "
-                "which measures it again"
+                f"{path}: is not a measurement ({error}). Delete the file and run the training "
+                "again, which repeats the measurement"
             ) from error
     return measurements
 
 
 def read_log(out: Path) -> list[dict[str, float]]:
-    """Read the figures of every step, in order. A last line that was cut by a kill is left out.
+    """Read the figures of every step, in order. An incomplete last line is ignored.
 
     Raises:
         DataError: the file is not a log.
@@ -74,18 +76,25 @@ def read_log(out: Path) -> list[dict[str, float]]:
     return lines
 
 
-def forget_after(out: Path, step: int) -> None:
-    """Remove log lines and measurements after a step, since those steps are repeated."""
+def remove_records_after(out: Path, step: int) -> None:
+    """Remove the log lines and measurements after a step.
+
+    A resumed run repeats the steps after its last checkpoint, and writes these records again.
+
+    Args:
+        out: output folder of the training run.
+        step: number of optimizer steps at the last checkpoint.
+    """
     kept = [line for line in read_log(out) if line["step"] <= step]
     text = "".join(json.dumps(line) + "\n" for line in kept)
-    write_whole(out / LOG, text.encode())
+    write_atomically(out / LOG, text.encode())
     for path in (out / MEASURED).glob("*.json"):
         if _step_of(path) > step:
             path.unlink()
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read JSON objects, one per line; the last line may be cut."""
+    """Read JSON objects, one per line. An incomplete last line is ignored."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -98,11 +107,11 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
                 break
             raise DataError(f"{path}: line {number} is not valid JSON ({error})") from error
         if not isinstance(content, dict):
-            raise DataError(f"{path}: line {number} must be a JSON object, is {line[:80]!r}")
+            raise DataError(f"{path}: line {number} must be a JSON object, but is {line[:80]!r}")
         objects.append(content)
     return objects
 
 
 def _step_of(path: Path) -> int:
-    """Return the step of a measurement's file; -1 for any other file."""
+    """Return the optimizer step in the name of a measurement file; -1 for any other file."""
     return int(path.stem) if path.stem.isascii() and path.stem.isdecimal() else -1

@@ -1,8 +1,7 @@
-"""The rollouts of TRL's trainer: solutions from our engine, with credit for each token.
+"""Rollouts for TRL's trainer: solutions sampled by mclabel's engine, with credit for each token.
 
-TRL calls `rollout_func` with each prompt repeated once for every solution of its group, and then
-requests advantages. Both come from one batch, which is sampled with the current weights of the
-trainer.
+TRL calls `rollout_func` with each prompt repeated once for each solution of its group. It then
+requests the advantages of the same batch. The batch is sampled with the trainer's current weights.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from mclabel.labeling.config import LabelSettings
 from mclabel.rl.config import RLSettings
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 from mclabel.rl.measure import Measurement
-from mclabel.rl.training.crediting import Credited, Crediting
+from mclabel.rl.training.crediting import AssignedCredits, CreditAssigner
 from mclabel.rl.values import GroupValues, LiveValues
 from mclabel.run.cpu_executor import CpuExecutor
 
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
 
 
 class StepRollouts:
-    """A sampler of the groups of each optimizer step, which keeps their credit."""
+    """Samples the groups of each optimizer step and keeps their advantages until TRL needs them."""
 
     def __init__(
         self,
         engine: LiveEngine,
-        crediting: Crediting,
+        crediting: CreditAssigner,
         problems: Sequence[Problem],
         *,
         group_size: int,
@@ -49,12 +48,12 @@ class StepRollouts:
 
         Args:
             engine: engine of the policy.
-            crediting: method that assigns credit to its solutions.
-            problems: problems to train on, with distinct texts.
+            crediting: object that assigns advantages to the solutions.
+            problems: problems to train on. Their texts must be distinct.
             group_size: number of solutions per problem.
-            end_id: id of the token that ends a solution.
-            stop: texts that end a solution without that token.
-            seed: seed of the run.
+            end_id: id of the end token of a solution.
+            stop: stop texts, which end a solution without an end token.
+            seed: random seed of the run.
         """
         self._engine, self._crediting = engine, crediting
         self._by_text = {problem.text: problem for problem in problems}
@@ -64,17 +63,21 @@ class StepRollouts:
         self._lengths: list[int] = []
         self._advantages: list[list[float] | None] = []
         self.figures: dict[str, float] = {}
-        """Figures of the last step, for the log."""
+        """Figures of the last optimizer step by name, for the log."""
 
     def sample(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
-        """Sample a solution for each prompt, as TRL's `rollout_func`. Equal prompts are adjacent.
+        """Sample a solution for each prompt. TRL calls this method as its `rollout_func`.
+
+        Args:
+            prompts: texts of problems. Each text is repeated `group_size` times in a row.
+            trainer: trainer whose current weights are used.
 
         Returns:
-            `prompt_ids`, `completion_ids` and `logprobs` as TRL requires them, and the rewards.
+            `prompt_ids`, `completion_ids` and `logprobs` in TRL's format, and `outcome_reward`.
         """
         step = trainer.state.global_step
         if step != self._synced_at:
-            self._engine.update(whole_weights(trainer))
+            self._engine.update(model_weights(trainer))
             self._synced_at = step
         problems = self._problems(prompts)
         sampling_began = time.monotonic()
@@ -83,9 +86,9 @@ class StepRollouts:
         sampling_ended = time.monotonic()
         credited = self._crediting.assign(groups, seed=seed)
         solutions = [solution for group in groups for solution in group.solutions]
-        self._lengths = [len(self._completion(solution)) for solution in solutions]
+        self._lengths = [len(self._completion_ids(solution)) for solution in solutions]
         self._advantages = [
-            None if advantages is None else advantages[: len(self._completion(solution))]
+            None if advantages is None else advantages[: len(self._completion_ids(solution))]
             for group, group_advantages in zip(groups, credited.advantages, strict=True)
             for solution, advantages in zip(group.solutions, group_advantages, strict=True)
         ]
@@ -95,7 +98,7 @@ class StepRollouts:
         }
         return {
             "prompt_ids": [list(g.prompt) for g in groups for _ in g.solutions],
-            "completion_ids": [self._completion(solution) for solution in solutions],
+            "completion_ids": [self._completion_ids(solution) for solution in solutions],
             "logprobs": None,
             "outcome_reward": [reward_of(solution) or 0.0 for solution in solutions],
         }
@@ -103,12 +106,15 @@ class StepRollouts:
     def measure(
         self, problems: Sequence[Problem], *, samples: int, seed: int
     ) -> tuple[Measurement, list[Group]]:
-        """Sample solutions of other problems with the engine's current weights, and measure them.
+        """Sample solutions of held-out problems with the engine's weights, and measure them.
 
         Args:
             problems: one or more problems that are not trained on.
             samples: number of solutions per problem.
-            seed: seed of the draws.
+            seed: random seed of the samples.
+
+        Returns:
+            The measurement, and the sampled solutions by problem.
 
         Raises:
             EngineError: the engine died.
@@ -117,44 +123,56 @@ class StepRollouts:
         return Measurement.from_groups(groups, self._crediting.lowest_scores(groups)), groups
 
     def advantages(self, completion_ids: Sequence[Sequence[int]]) -> list[list[float] | None]:
-        """Return the advantages of the tokens that `sample` returned last, in their order; None for
-        solutions that are left out of the loss.
+        """Return the advantages of the solutions from the last call of `sample`.
+
+        Args:
+            completion_ids: token ids of these solutions, in the same order.
+
+        Returns:
+            For each solution one advantage per token, or None if it is left out of the loss.
 
         Raises:
-            TrainingError: the lengths differ from those of the sampled completions.
+            TrainingError: the lengths of the solutions differ from those of the last call.
         """
         if [len(ids) for ids in completion_ids] != self._lengths:
             raise TrainingError(
-                "the trainer asks for the credit of other solutions than were sampled for it. "
-                "Its version may sample in another way: see which versions of trl are supported"
+                "the trainer requests the credit of solutions that were not sampled in the last "
+                "batch. The installed version of trl may not be supported: install a version "
+                "from 1.6 to 1.16"
             )
         return self._advantages
 
     def _problems(self, prompts: Sequence[str]) -> list[Problem]:
-        """Return the problems of a step, once each."""
+        """Return the distinct problems of an optimizer step, in order."""
         distinct_prompts = prompts[:: self._group_size]
         repeated = [prompt for prompt in distinct_prompts for _ in range(self._group_size)]
         if list(prompts) != repeated:
             raise TrainingError(
-                f"the trainer gives prompts that are not repeated {self._group_size} times each. "
-                "Its version may sample in another way: see which versions of trl are supported"
+                f"the trainer's prompts must be repeated {self._group_size} times each, but are "
+                "not. The installed version of trl may not be supported: install a version from "
+                "1.6 to 1.16"
             )
         return [self._by_text[text] for text in distinct_prompts]
 
-    def _completion(self, solution: Solution) -> list[int]:
-        """Return a solution's ids, with the end token if the policy ended it with one."""
+    def _completion_ids(self, solution: Solution) -> list[int]:
+        """Return a solution's token ids, with the end token if the policy sampled one."""
         ended = solution.finish_reason == "stop" and not solution.text.endswith(self._stop)
         return [*solution.ids, *([self._end_id] if ended else [])]
 
 
-def whole_weights(trainer: Any) -> Mapping[str, Any]:
-    """Return the weights of a trainer's model, by their names in transformers."""
+def model_weights(trainer: Any) -> Mapping[str, Any]:
+    """Return the weights of a trainer's model by parameter name, as in transformers."""
     weights: Mapping[str, Any] = trainer.accelerator.unwrap_model(trainer.model).state_dict()
     return weights
 
 
-def step_figures(groups: Sequence[Group], credited: Credited) -> dict[str, float]:
-    """Return the figures of a step's groups, for the log."""
+def step_figures(groups: Sequence[Group], credited: AssignedCredits) -> dict[str, float]:
+    """Return the log figures of an optimizer step by name.
+
+    Args:
+        groups: groups of the step.
+        credited: advantages of the groups.
+    """
     solutions = [solution for group in groups for solution in group.solutions]
     num_solutions = len(solutions)
     outcomes = Counter(solution.outcome for solution in solutions)
@@ -181,10 +199,10 @@ T = TypeVar("T")
 
 
 class LiveEngine:
-    """An engine with the current weights, which samples and estimates values. Its methods block
-    until their results are ready.
+    """An engine with the current weights, which samples groups and estimates step values.
 
-    It is a context manager: the engine is loaded on entry and freed on exit.
+    Its methods block until their results are ready. It is a context manager: the engine is loaded
+    on entry and freed on exit.
     """
 
     def __init__(self, engine: Engine, settings: RLSettings) -> None:
@@ -192,7 +210,7 @@ class LiveEngine:
 
         Args:
             engine: engine of the policy, not started.
-            settings: settings of the training.
+            settings: settings of the training run.
         """
         self._engine, self._settings = engine, settings
         self._executor = CpuExecutor()
@@ -206,12 +224,12 @@ class LiveEngine:
 
     def __enter__(self) -> LiveEngine:
         self._thread.start()
-        self._wait(self._engine.start())
+        self._run_in_loop(self._engine.start())
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
-            self._wait(self._engine.close())
+            self._run_in_loop(self._engine.close())
         finally:
             self._executor.close()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -221,23 +239,28 @@ class LiveEngine:
     def groups(
         self, problems: Sequence[Problem], *, seed: int, size: int | None = None
     ) -> list[Group]:
-        """Sample a group of solutions to each problem.
+        """Sample a group of solutions for each problem, concurrently.
 
         Args:
-            problems: problems, which are sampled concurrently.
-            seed: seed of the draws.
+            problems: problems to sample solutions for.
+            seed: random seed of the samples.
             size: number of solutions in a group; None takes `group_size` of the settings.
 
         Raises:
             EngineError: the engine died.
         """
         size = size or self._settings.group_size
-        return self._wait(self.live.groups(problems, size, seed=seed))
+        return self._run_in_loop(self.live.groups(problems, size, seed=seed))
 
     def values(
         self, groups: Sequence[Group], *, seed: int, outcomes: bool = False
     ) -> list[GroupValues]:
-        """Estimate the values of groups that the current weights have sampled; see `LiveValues`.
+        """Estimate the step values of groups sampled with the current weights; see `LiveValues`.
+
+        Args:
+            groups: groups whose steps are estimated.
+            seed: seed of the rollouts.
+            outcomes: true if an estimator may use the solutions' own outcomes as evidence.
 
         Raises:
             EngineError: the engine died.
@@ -248,15 +271,15 @@ class LiveEngine:
             estimator=self._settings.estimator,
         )
         values = LiveValues(self.live, settings, outcomes=outcomes)
-        return self._wait(values.estimate(groups, seed=seed))
+        return self._run_in_loop(values.estimate(groups, seed=seed))
 
     def update(self, weights: Mapping[str, Tensor]) -> None:
-        """Update the weights of the engine.
+        """Load new weights into the engine.
 
         Raises:
-            EngineError: the engine cannot load them.
+            EngineError: the engine cannot load the weights.
         """
-        self._wait(self._engine.update_weights(weights))
+        self._run_in_loop(self._engine.update_weights(weights))
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run_in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,14 +1,14 @@
-"""Train a policy on TRL's GRPO trainer, with solutions from our engine and credit for each token.
+"""Train a policy with TRL's GRPO trainer, solutions from mclabel's engine, and credit per token.
 
 OUT/rl.json          configuration of the run; a folder belongs to one run
-OUT/checkpoints/     checkpoints, which count only when they are marked complete
-OUT/log.jsonl        figures of every step
-OUT/measured/        measurements of the policy on other problems, by step
+OUT/checkpoints/     checkpoints; only those marked as complete are used
+OUT/log.jsonl        figures of every optimizer step
+OUT/measured/        measurements of the policy on held-out problems, by optimizer step
 OUT/model/           trained policy, written atomically
 
-The loss is that of Dr. GRPO (2503.20783): it sums over tokens and does not divide by the deviation
-of the group, which has no meaning for advantages of steps. Training is on policy: solutions are
-trained on once, with the weights that sampled them.
+The loss is that of Dr. GRPO (2503.20783): it sums over tokens and does not divide by the standard
+deviation of a group's rewards, which has no meaning for step advantages. Training is on policy:
+each solution is used once, with the weights that sampled it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
 from mclabel.core.errors import TrainingError
-from mclabel.core.plain_files import write_whole
+from mclabel.core.plain_files import write_atomically
 from mclabel.core.records import Problem
 from mclabel.engines.settings import PolicySettings
 from mclabel.prm.training.checkpoint import (
-    WholeCheckpoints,
+    CheckpointMarking,
     check_checkpoint,
+    explain_write_errors,
     last_checkpoint,
-    writing,
 )
 from mclabel.rl.config import MeasureSettings, RLSettings
 from mclabel.rl.groups import Group
@@ -44,51 +44,58 @@ from mclabel.rl.training.record import (
     LOG,
     MEASURED,
     NUM_KEPT,
-    forget_after,
+    remove_records_after,
     write_samples,
 )
-from mclabel.rl.training.rollouts import LiveEngine, StepRollouts, whole_weights
+from mclabel.rl.training.rollouts import LiveEngine, StepRollouts, model_weights
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
 from mclabel.run.trainings import CHECKPOINTS, mark_finished, step_of
 
 MAX_GRAD_NORM = 1.0
-"""Gradients with a larger norm are scaled down to it, as is usual for language models."""
+"""Maximum norm of the gradient. A gradient with a larger norm is scaled down to this norm."""
 KEPT_FIGURES = ("loss", "grad_norm", "kl", "entropy")
-"""Figures of TRL that are copied to the log."""
+"""Names of the TRL figures that are copied to the log."""
 
 OnProgress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Inputs of a training."""
+    """Inputs of a training run."""
 
     model: Any
-    """Model of transformers, on its device."""
+    """Transformers model to train, on its device."""
     tokenizer: Any
+    """Tokenizer of the model."""
     policy: PolicySettings
+    """Settings of the policy, including its sampling."""
     engine: LiveEngine
-    """Engine, already entered, with the weights of the first policy."""
+    """Engine with the weights of the initial policy. Its context must already be entered."""
     rollouts: StepRollouts
+    """Sampler of the groups of each optimizer step."""
     problems: Sequence[Problem]
     """Problems to train on."""
     others: Sequence[Problem]
-    """Problems to measure on; without any, nothing is measured."""
+    """Held-out problems to measure on. If it is empty, nothing is measured."""
     settings: RLSettings
+    """Settings of the training run."""
     measuring: MeasureSettings
+    """Settings of the measurements."""
     out: Path
+    """Output folder."""
     load_first: Callable[[], Any]
-    """Function that loads the weights of the first policy again, to measure the policy's distance
-    from it."""
+    """Function that loads the initial policy again, to measure the KL divergence from it."""
     bf16: bool = False
+    """True to compute in bfloat16 mixed precision."""
     on_cpu: bool = True
+    """True if the model is trained on a CPU."""
 
 
 def train_policy(training: Training, on_progress: OnProgress) -> None:
     """Train the model in place, resuming from the last complete checkpoint.
 
     Args:
-        training: inputs of the training.
+        training: inputs of the training run.
         on_progress: function that is called with the completed and the total number of optimizer
             steps, and a line of figures.
 
@@ -99,15 +106,15 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
     last = last_checkpoint(training.out / CHECKPOINTS)
     if last is not None:
         check_checkpoint(last)
-    with writing(training.out / LOG):
-        forget_after(training.out, 0 if last is None else step_of(last) or 0)
+    with explain_write_errors(training.out / LOG):
+        remove_records_after(training.out, 0 if last is None else step_of(last) or 0)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(training.out / "tensorboard")
     recorder = _Recorder(training, on_progress)
     rollouts = training.rollouts
     trainer = _PolicyTrainer(
         model=training.model,
-        reward_funcs=_outcome,
-        args=arguments(training),
+        reward_funcs=_logged_outcome_rewards,
+        args=grpo_arguments(training),
         train_dataset=Dataset.from_dict(
             {"prompt": [problem.text for problem in training.problems]}
         ),
@@ -122,8 +129,8 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
     recorder.measure(training.settings.steps)
 
 
-def arguments(training: Training) -> GRPOConfig:
-    """Return the arguments of TRL's trainer, which has other names for most settings."""
+def grpo_arguments(training: Training) -> GRPOConfig:
+    """Return the arguments of TRL's trainer for our settings."""
     settings, policy = training.settings, training.policy
     solutions = settings.problems_per_step * settings.group_size
     return GRPOConfig(
@@ -157,13 +164,13 @@ def arguments(training: Training) -> GRPOConfig:
     )
 
 
-def _outcome(outcome_reward: Sequence[float], **_: Any) -> list[float]:
-    """Return the rewards that TRL logs."""
+def _logged_outcome_rewards(outcome_reward: Sequence[float], **_: Any) -> list[float]:
+    """Return the outcome rewards as TRL's reward function. TRL only logs them."""
     return list(outcome_reward)
 
 
-class _PolicyTrainer(WholeCheckpoints, StepGRPOTrainer):
-    """TRL's trainer, whose checkpoints are marked, and checked before they are resumed from."""
+class _PolicyTrainer(CheckpointMarking, StepGRPOTrainer):
+    """TRL's trainer with checkpoints that are marked as complete and checked before resuming."""
 
 
 class _Recorder(TrainerCallback):
@@ -193,7 +200,7 @@ class _Recorder(TrainerCallback):
                 )
         figures = {"step": state.global_step, **kept, **self._training.rollouts.figures}
         path = self._training.out / LOG
-        with writing(path), path.open("a", encoding="utf-8") as file:
+        with explain_write_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(figures) + "\n")
         line = f"right {figures['pass_at_1']:.3f}, {figures['length']:.0f} tokens"
         self._on_progress(state.global_step, state.max_steps, line)
@@ -204,15 +211,15 @@ class _Recorder(TrainerCallback):
         path = training.out / MEASURED / f"{step}.json"
         if path.is_file() or not training.others:
             return
-        training.engine.update(whole_weights(self.trainer))
+        training.engine.update(model_weights(self.trainer))
         measuring = training.measuring
         measurement, groups = training.rollouts.measure(
             training.others, samples=measuring.samples, seed=training.settings.seed + 1
         )
         measurement = replace(measurement, kl=self._kl(groups[:NUM_KEPT]))
-        with writing(path):
+        with explain_write_errors(path):
             write_samples(training.out / MEASURED / f"{step}.samples.jsonl", groups)
-            write_whole(path, json.dumps(measurement.to_json()).encode())
+            write_atomically(path, json.dumps(measurement.to_json()).encode())
         self._on_progress(
             step, training.settings.steps, f"on other problems right {measurement.pass_at(1):.3f}"
         )
@@ -226,17 +233,18 @@ class _Recorder(TrainerCallback):
 
 
 def save_policy(model: Any, source: Path, out: Path) -> None:
-    """Save the trained policy to a folder atomically: its weights, with all other files of the
-    first policy.
+    """Save the trained policy to a folder atomically.
+
+    The folder gets the trained weights, and copies of all other files of the initial policy.
 
     Args:
         model: trained model.
-        source: folder of the first policy.
-        out: folder to write, which must not exist yet.
+        source: folder of the initial policy.
+        out: folder to create; it must not exist.
     """
     partial = out.with_name(f"{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    with writing(partial):
+    with explain_write_errors(partial):
         model.save_pretrained(partial)
         for path in source.iterdir():
             is_weights = ".safetensors" in path.name
@@ -246,24 +254,24 @@ def save_policy(model: Any, source: Path, out: Path) -> None:
         partial.replace(out)
 
 
-# The distance of a trained policy from the first one.
+# KL divergence of the trained policy from the initial policy.
 
 
 @torch.no_grad()
 def kl_divergence(model: Any, first: Any, groups: Sequence[Group], *, temperature: float) -> float:
-    """Return the mean KL divergence per token from the first policy, in nats, over the policy's own
-    solutions.
+    """Return the mean KL divergence per token of a policy from the initial policy, in nats.
 
-    The full distributions are compared at every token, so only the solutions are a sample.
+    The divergence is exact at each token, because it compares the full distributions. Only the
+    tokens are sampled: they are those of the policy's own solutions.
 
     Args:
-        model: the policy, a model of transformers; its training mode is restored.
-        first: the first policy, on the same device.
-        groups: groups that the policy has sampled.
-        temperature: temperature at which they were sampled.
+        model: transformers model of the policy. Its training mode is restored at the end.
+        first: transformers model of the initial policy, on the same device.
+        groups: groups sampled from the policy.
+        temperature: sampling temperature of the groups.
 
     Returns:
-        The mean over tokens; 0 where there are none.
+        The mean over all tokens; 0 if there are no tokens.
     """
     was_training = model.training
     model.eval()
@@ -287,6 +295,6 @@ def kl_divergence(model: Any, first: Any, groups: Sequence[Group], *, temperatur
 
 
 def _logprobs(model: Any, ids: Tensor, num_last: int, temperature: float) -> Tensor:
-    """Return log-probabilities at each of the last tokens [tokens, vocabulary]."""
+    """Return the log-probabilities that predict the last tokens [num_last, vocabulary]."""
     logits = model(input_ids=ids, logits_to_keep=num_last + 1).logits[0, :-1]
     return torch.log_softmax(logits.float() / temperature, dim=-1)

@@ -1,7 +1,7 @@
-"""TRL's trainer without its own use of vLLM, which our engines replace.
+"""Import TRL's trainer without vLLM, because mclabel's own engines sample.
 
-TRL imports vLLM where it is installed, and fails to import with an unknown version of it. Here TRL
-never samples, so the check for vLLM returns False while TRL is imported.
+TRL imports vLLM if it is installed, and the import fails for unsupported versions of vLLM. TRL does
+not need vLLM here, so its check for vLLM returns False during the import.
 """
 
 from __future__ import annotations

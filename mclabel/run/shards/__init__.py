@@ -1,1 +1,1 @@
-"""Files of a run: schema, commit rule, journals, catalog, compaction."""
+"""Files of a run: schemas, the commit of blocks, journals, and the catalog."""

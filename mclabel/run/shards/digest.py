@@ -1,8 +1,8 @@
-"""Digests that files carry of themselves, so that damage is found before anything rests on it.
+"""Digests that are stored in the files themselves, so that damage is found when a file is read.
 
-A Parquet file holds the SHA-256 of all its bytes in its footer, computed with zeros in the digest's
-place: page checksums would leave out the footer. A JSON object holds the SHA-256 of its content
-under `digest`, whatever its white space.
+A Parquet file stores in its footer the SHA-256 of all its bytes, computed with zeros in place of
+the digest. (Parquet's page checksums do not cover the footer.) A JSON object stores the SHA-256 of
+its content under `digest`; white space does not matter.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ _PARQUET_KEY = "mclabel.digest"
 _MAGIC = b"PAR1"
 _ZEROS = b"0" * 64
 _MARK = re.compile(re.escape(_PARQUET_KEY.encode()) + rb"\x18\x47sha256:([0-9a-f]{64})\x00")
-"""Key and value as they stand in the footer (Thrift's compact protocol)."""
-SMALLEST = 1 << 10
-"""Bytes; the schema alone of any shard takes more."""
+"""Pattern of the digest's key and value in the footer (Thrift's compact protocol)."""
+MIN_SHARD_BYTES = 1 << 10
+"""Size in bytes that every undamaged shard exceeds, as its schema alone takes more."""
 
 Check = Literal["sound", "damaged", "none"]
-"""`none`: the file carries no digest, so that another program has written it."""
+"""Result of comparing a file with its digest; `none` means that the file has no digest, because
+another program has written it."""
 
 
 def parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
-    """Return a Parquet file that carries its digest.
+    """Return a table as the bytes of a Parquet file that stores its digest.
 
     Args:
-        table: its content.
+        table: content of the file.
         options: options for `pyarrow.parquet.ParquetWriter`.
     """
     placeholder = secrets.token_hex(32)
     content = _parquet(table, placeholder, options)
     mark = _MARK.search(content, _footer_start(content))
     if mark is None or mark[1] != placeholder.encode():
-        # A text that looks like a digest stands before it, in a column's statistics.
+        # The first match is a text in a column's statistics that looks like a digest.
         content = _parquet(table, placeholder, {**options, "write_statistics": False})
         mark = _MARK.search(content, _footer_start(content))
     assert mark is not None and mark[1] == placeholder.encode()
@@ -53,7 +54,7 @@ def parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
 
 
 def check_parquet(content: bytes) -> Check:
-    """Check whether a file is the one that was written."""
+    """Compare the bytes of a Parquet file with the digest that it stores."""
     start = _footer_start(content)
     if start < 0:
         return "damaged"
@@ -66,27 +67,34 @@ def check_parquet(content: bytes) -> Check:
 
 
 def parquet_digest(content: bytes) -> str | None:
-    """Return the digest that a file carries, right or not; None if it carries none."""
+    """Return the digest that a Parquet file stores, without checking it; None if it stores none."""
     start = _footer_start(content)
     mark = _MARK.search(content, start) if start >= 0 else None
     return None if mark is None else mark[1].decode()
 
 
 def is_cut_off(tail: bytes) -> bool:
-    """Return whether a Parquet file that ends with these bytes lacks its end."""
+    """Return whether a Parquet file is truncated.
+
+    Args:
+        tail: last bytes of the file, at least four.
+    """
     return not tail.endswith(_MAGIC)
 
 
 def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON object with its digest."""
+    """Return a JSON object with its digest added under `digest`."""
     return {**content, KEY: f"sha256:{hashlib.sha256(canonical_json(content)).hexdigest()}"}
 
 
 def read_object(raw: bytes | str) -> tuple[dict[str, Any], Check]:
-    """Read a JSON object without its digest, and check whether it is the one that was written.
+    """Parse a JSON object, and compare its content with the digest that it stores.
+
+    Returns:
+        The object without its digest, and the result of the comparison.
 
     Raises:
-        ValueError: no JSON object.
+        ValueError: the text is not a JSON object.
     """
     try:
         content = json.loads(raw)
@@ -101,23 +109,23 @@ def read_object(raw: bytes | str) -> tuple[dict[str, Any], Check]:
 
 
 class LinesDigest:
-    """The digest of a file of JSON lines, which its first line carries."""
+    """Computes the digest of a JSON Lines file, which is stored in the file's first line."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def add(self, content: Mapping[str, Any]) -> None:
-        """Take in a line's object, without any digest."""
+        """Add the object of the next line, without a digest."""
         self._hash.update(canonical_json(content) + b"\n")
 
     @property
     def text(self) -> str:
-        """The digest of what was added."""
+        """Digest of the lines added so far."""
         return f"sha256:{self._hash.hexdigest()}"
 
 
 def check_lines(raw: bytes) -> Check:
-    """Check whether a file of JSON lines is the one that was written."""
+    """Compare the lines of a JSON Lines file with the digest that its first line stores."""
     digest, carried = LinesDigest(), None
     for number, line in enumerate(raw.splitlines()):
         try:
@@ -137,7 +145,7 @@ def check_lines(raw: bytes) -> Check:
 
 
 def log_lines(raw: bytes) -> Iterator[dict[str, Any] | None]:
-    """Yield the objects of a log whose lines carry digests; None for a line that has changed."""
+    """Yield the object of each line of a log whose lines store digests; None for a damaged line."""
     for line in raw.splitlines():
         try:
             content, check = read_object(line)

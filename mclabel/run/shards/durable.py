@@ -1,8 +1,9 @@
-"""Creates files on a local or network folder that appear whole, once, and outlast a power loss.
+"""Creates files in a local or network folder atomically, exclusively and durably.
 
-The content is synced before the file gets its name by an exclusive link, and the folder is synced
-after it. With `O_TMPFILE` (ext4, xfs, btrfs, tmpfs) a kill leaves nothing behind; elsewhere the
-unnamed file waits under `.partial/`.
+Other processes see a file only when it is complete, an existing file is never overwritten, and a
+created file survives a power loss. The content is synced to disk before an exclusive link gives the
+file its name, and then the folder is synced. With `O_TMPFILE` (ext4, xfs, btrfs, tmpfs) a killed
+process leaves no partial file. On other file systems the partial file is under `.partial/`.
 """
 
 from __future__ import annotations
@@ -19,21 +20,24 @@ from typing import IO
 
 PARTIAL = ".partial"
 _STALE_S = 600.0
-"""A partial file is written in seconds; an older one was left by a process that was killed."""
+"""Age in seconds above which a partial file counts as left by a killed process. Writing a file
+takes only seconds."""
 _TRIES = 5
+"""Maximum number of tries if the folder is removed while a file is created in it."""
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
+"""Error numbers by which a file system or kernel refuses `O_TMPFILE`."""
 
 
 def create_durably(root: Path, name: str, content: bytes) -> bool:
-    """Create a file; False if one of that name exists, which is left as it is.
+    """Create a file; return False and change nothing if a file of this name exists.
 
     Args:
-        root: folder that exists.
-        name: relative to it; folders on the way are made.
-        content: the whole file.
+        root: existing folder.
+        name: path of the file relative to `root`; missing parent folders are created.
+        content: content of the file.
 
     Raises:
-        OSError: no space, no permission.
+        OSError: the file cannot be written, for example for lack of space or permission.
     """
     path = root / name
     for _ in range(_TRIES):
@@ -42,7 +46,7 @@ def create_durably(root: Path, name: str, content: bytes) -> bool:
         except FileNotFoundError:
             if not root.is_dir():
                 raise
-            # Else another process has just removed the folder, as it was empty: try again.
+            # Another process has just removed the parent folder because it was empty: try again.
     return _create(root, path, content)
 
 
@@ -50,12 +54,12 @@ def _create(root: Path, path: Path, content: bytes) -> bool:
     _make_folder(path.parent, root)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        handle = _open_nameless(path.parent)
+        handle = _open_unnamed(path.parent)
         if handle is None:
             return _create_by_partial(root, path, content)
         try:
             write_synced(handle, content)
-            # Given a folder's handle, link follows the symlink that /proc has for the file.
+            # os.link follows the symlink in /proc only if it is given a folder's handle.
             os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=folder, follow_symlinks=True)
         except FileExistsError:
             return False
@@ -68,15 +72,15 @@ def _create(root: Path, path: Path, content: bytes) -> bool:
 
 
 def replace_durably(root: Path, name: str, content: IO[bytes]) -> None:
-    """Write a file in place of any of that name, at once and as a whole.
+    """Write a file atomically, replacing any file of the same name.
 
     Args:
-        root: folder that exists.
-        name: relative to it.
-        content: read to its end.
+        root: existing folder.
+        name: path of the file relative to `root`.
+        content: stream that is read to its end.
 
     Raises:
-        OSError: no space, no permission.
+        OSError: the file cannot be written, for example for lack of space or permission.
     """
     with _partial_file(root) as partial:
         with partial.open("xb") as file:
@@ -89,7 +93,7 @@ def replace_durably(root: Path, name: str, content: IO[bytes]) -> None:
 
 @contextmanager
 def _partial_file(root: Path) -> Iterator[Path]:
-    """Give the path of a file to write, which is gone at the end."""
+    """Yield the path of a partial file to write; afterwards this path is removed."""
     partial = root / PARTIAL / uuid.uuid4().hex
     partial.parent.mkdir(exist_ok=True)
     try:
@@ -99,13 +103,13 @@ def _partial_file(root: Path) -> Iterator[Path]:
 
 
 def sweep(root: Path) -> None:
-    """Remove partial files that a kill has left."""
+    """Remove partial files that killed processes have left."""
     for path in (root / PARTIAL).glob("*"):
         try:
             if time.time() - path.stat().st_mtime > _STALE_S:
                 path.unlink(missing_ok=True)
         except FileNotFoundError:
-            continue  # its writer has just finished
+            continue  # the process that wrote this file has just finished
 
 
 def _create_by_partial(root: Path, path: Path, content: bytes) -> bool:
@@ -120,8 +124,8 @@ def _create_by_partial(root: Path, path: Path, content: bytes) -> bool:
     return True
 
 
-def _open_nameless(folder: Path) -> int | None:
-    """Open a file without a name; None where the file system has none."""
+def _open_unnamed(folder: Path) -> int | None:
+    """Open a file without a name; return None if the file system does not support such files."""
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
@@ -133,7 +137,7 @@ def _open_nameless(folder: Path) -> int | None:
 
 
 def write_synced(handle: int, content: bytes) -> None:
-    """Write all of it to an open file, and put it on the disk."""
+    """Write the complete content to an open file, and sync the file to disk."""
     view = memoryview(content)
     while view:
         view = view[os.write(handle, view) :]
@@ -141,7 +145,7 @@ def write_synced(handle: int, content: bytes) -> None:
 
 
 def _make_folder(folder: Path, root: Path) -> None:
-    """Make a folder, and sync the ones in which a name is new."""
+    """Create a folder and its missing parents, and sync each folder that has a new entry."""
     missing = []
     while not folder.is_dir() and folder != root:
         missing.append(folder)
@@ -152,7 +156,7 @@ def _make_folder(folder: Path, root: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names of a folder's files on the disk, too."""
+    """Sync a folder to disk, so that the names of its files are durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

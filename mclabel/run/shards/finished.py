@@ -1,8 +1,8 @@
-"""The record that a job ended with all its blocks done, and the losses since then.
+"""The record of a finished job, by which files that were lost later are detected.
 
-`finished.json` counts blocks and parts of the plan and names single files. Every run of a job that
-leaves no block undone replaces it. Without it nothing is known to be lost, as an unfinished job
-lacks blocks, too.
+`finished.json` stores the number of blocks, the number of parts of the plan, and the names of other
+files. Each time a job ends with all blocks done, it replaces this file. Without the file no loss
+can be detected, because blocks are also missing while a job is unfinished.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 from collections import defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,16 +29,16 @@ FILE = "finished.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """Contents of a finished job."""
+    """Content of `finished.json`."""
 
     run: str | None
-    """The `id` of the run's manifest; None without one."""
+    """The `id` of the run's manifest; None if the run has no manifest."""
     num_blocks: Count
-    """Blocks that hold what counts of an item."""
+    """Number of blocks that hold a result which is not superseded."""
     num_plan_parts: Count
-    """Parts of the plan; 0 where the run has none, as imports."""
+    """Number of parts of the plan; 0 for runs without a plan, such as imports."""
     files: tuple[str, ...]
-    """Single files beside the shards."""
+    """Names of files that the job has written beside the shards."""
 
 
 def write_finished(
@@ -49,8 +49,8 @@ def write_finished(
     Args:
         store: the run's store.
         num_blocks: number of the job's blocks.
-        num_plan_parts: number of parts of its plan; 0 for a run without one.
-        files: names of single files that the job has written.
+        num_plan_parts: number of parts of the job's plan; 0 for a run without a plan.
+        files: names of files that the job has written beside the shards.
     """
     content = {
         "run": run_id(store),
@@ -62,10 +62,10 @@ def write_finished(
 
 
 def read_finished(store: Store) -> Finished | None:
-    """Return the record of a run; None of one that has not ended.
+    """Return the record of a run's finished job; None if the job has not finished.
 
     Raises:
-        DamagedFile: it is damaged.
+        DamagedFile: the record is damaged.
     """
     return read_record_file(store, FILE, Finished)
 
@@ -73,53 +73,55 @@ def read_finished(store: Store) -> Finished | None:
 AGAIN = "Run the job again, which does the missing work again"
 
 
-def check_whole(
-    store: Store, finished: Finished | None, committed: Container[str], count: int, folder: str
+def check_complete(
+    store: Store, finished: Finished | None, committed: Set[str], folder: str
 ) -> None:
-    """Refuse a run that lacks what its finished job had; see `losses`.
+    """Raise an error if a run lacks blocks that its finished job had committed.
+
+    See `missing_files` for the arguments.
 
     Raises:
-        DamagedFile: names the first loss, the number of others, and the remedy.
+        DamagedFile: blocks are missing. The error names the first missing file, the number of other
+            missing files, and the remedy.
     """
     if finished is None:
         return
-    lost = losses(store, finished, committed, count, folder)
+    lost = missing_files(store, finished, committed, folder)
     if (first := next(lost, None)) is not None:
         num_others = sum(1 for _ in lost)
-        more = f" ({num_others:,} others are, too)" if num_others else ""
+        more = f" ({num_others:,} other files are missing, too)" if num_others else ""
         raise DamagedFile(store.location, first.name, first.fault + more, first.remedy)
 
 
-def losses(
-    store: Store, finished: Finished, committed: Container[str], count: int, folder: str
+def missing_files(
+    store: Store, finished: Finished, committed: Set[str], folder: str
 ) -> Iterator[DamagedFile]:
-    """Find what a run has lost since its job had ended.
+    """Yield an error for each file that a run has lost since its job finished.
 
     Args:
         store: the run's store.
-        finished: the record of the end.
-        committed: ids of the blocks that are there.
-        count: their number.
-        folder: folder that holds the shards of single blocks.
+        finished: record of the finished job.
+        committed: ids of the committed blocks.
+        folder: folder of the blocks' shards.
 
     Raises:
         DamagedFile: a part of the plan is damaged.
     """
-    had, num_lost = finished.num_plan_parts, finished.num_blocks - count
+    had, num_lost = finished.num_plan_parts, finished.num_blocks - len(committed)
     if had:
-        num_parts, blocks = undone_blocks(store, committed, most_parts=had)
+        num_parts, blocks = undone_blocks(store, committed, max_parts=had)
         if num_parts < had:
             fault = f"missing, though the job's plan had {had:,} parts"
             yield DamagedFile(store.location, part_name(num_parts + 1), fault, AGAIN)
             return
         for block in blocks:
             fault = "missing, though the job has ended with all of its blocks done"
-            again = "Delete what is in its place, if anything, and run the job again"
+            again = "If a file of this name exists, delete it. Then run the job again"
             yield DamagedFile(store.location, f"{folder}/{block}.parquet", fault, again)
         num_lost = finished.num_blocks - _num_planned(store)
         if blocks or num_parts > had:
             return
-    if num_lost > 0:  # there is no plan, or it is not what it was
+    if num_lost > 0:  # the run has no plan, or the plan has changed
         fault = (
             f"{num_lost:,} of the {finished.num_blocks:,} blocks of the finished job are missing"
         )
@@ -127,40 +129,40 @@ def losses(
 
 
 def undone_blocks(
-    store: Store, committed: Container[str], *, most_parts: int | None = None
+    store: Store, committed: Container[str], *, max_parts: int | None = None
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the planned blocks that are missing, of which something counts.
+    """Return the planned blocks that are not committed, except those superseded completely.
 
     Args:
         store: the run's store.
-        committed: ids of the blocks that are there.
-        most_parts: number of parts of the plan to look at; None looks at all.
+        committed: ids of the committed blocks.
+        max_parts: number of parts of the plan whose blocks are returned; None includes all parts.
 
     Returns:
-        The number of parts that the plan has, and the ids in order.
+        The number of all parts of the plan, and the sorted ids of the blocks.
 
     Raises:
         DamagedFile: a part of the plan is damaged.
     """
     num_parts, missing = 0, set[str]()
     for num_parts, part in enumerate(read_parts(store), 1):
-        if most_parts is None or num_parts <= most_parts:
+        if max_parts is None or num_parts <= max_parts:
             names = pc.unique(part.column("block")).to_pylist()
             missing.update(name for name in names if name not in committed)
-    return num_parts, tuple(sorted(_that_count(store, missing))) if missing else ()
+    return num_parts, tuple(sorted(_blocks_with_results(store, missing))) if missing else ()
 
 
 def _num_planned(store: Store) -> int:
-    """Return the number of planned blocks of which something counts."""
+    """Return the number of planned blocks of which at least one item is not superseded."""
     plan = planned_blocks(store)
     if plan is None:
         return 0
     touched = set(plan.superseded)
-    return len(plan.names) - len(touched - _that_count(store, touched))
+    return len(plan.names) - len(touched - _blocks_with_results(store, touched))
 
 
-def _that_count(store: Store, blocks: set[str]) -> set[str]:
-    """Return the blocks among these of which not every item was superseded."""
+def _blocks_with_results(store: Store, blocks: set[str]) -> set[str]:
+    """Return those of the blocks of which at least one item is not superseded."""
     items: dict[str, set[Any]] = defaultdict(set)
     wanted = pa.array(sorted(blocks), pa.string())
     for part in read_parts(store):

@@ -1,8 +1,8 @@
-"""Journals: the work of an attempt at a block, kept for the attempt after it.
+"""Journals: finished work on a block, stored so that a later attempt at the block can reuse it.
 
-Each flush creates `journals/BLOCK/ATTEMPT.NUMBER.jsonl.gz`, which never changes. The task defines
-the entries and their keys; of two entries with one key the first in the order of names counts. A
-block's journals are deleted once it is committed.
+Each flush creates a file `journals/BLOCK/ATTEMPT.NUMBER.jsonl.gz`, which never changes. The task
+defines the entries and their keys. If two entries have the same key, the first one in the order of
+file names counts. A block's journals are deleted once the block is committed.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ from mclabel.run.shards.store import Store
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
+"""Version of the file format."""
 FOLDER = "journals"
 
 Line = Mapping[str, Any]
 """Content of one line of a journal, JSON-serialisable."""
 Key = tuple[str | int, ...]
+"""Key of an entry, unique within its block."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JournalEntry:
-    """One piece of a task's work, read from a journal."""
+    """One piece of a task's work that was read from a journal."""
 
     key: Key
-    """Names the piece within the block."""
+    """Key of the piece of work, unique within its block."""
     content: Any
     num_tokens: int
-    """Tokens that the piece has cost."""
+    """Number of tokens that were sampled for the piece of work."""
 
 
 ReadEntry = Callable[[Line], JournalEntry]
-"""Reads a line that the task has written. A line of another form raises LookupError, TypeError,
-ValueError or AttributeError."""
+"""Function of a task that parses a line which the task has written. It raises LookupError,
+TypeError, ValueError or AttributeError for an invalid line."""
 
 
 def write_journal(
@@ -52,9 +54,9 @@ def write_journal(
     Args:
         store: the run's store.
         block_id: id of the block.
-        attempt: unique to the attempt at the block.
-        number: counts the attempt's files.
-        lines: the attempt's work since its last file.
+        attempt: unique id of the attempt at the block.
+        number: index of the file among the attempt's files, from 0.
+        lines: lines for the attempt's work since its last file.
     """
     header = {"format": FORMAT, "block": block_id, "attempt": attempt}
     written = (
@@ -67,18 +69,18 @@ def write_journal(
 def read_journal(store: Store, block_id: str, read_entry: ReadEntry) -> dict[Key, JournalEntry]:
     """Return the entries that all earlier attempts at a block have written, by key.
 
-    A journal that is damaged is left out, with a warning: what it holds is done again.
+    A damaged file is ignored with a warning, and its work is done again.
 
     Args:
         store: the run's store.
         block_id: id of the block.
-        read_entry: reads a line that the task has written.
+        read_entry: parser of the task's lines.
     """
     entries: dict[Key, JournalEntry] = {}
     for name in store.names(f"{FOLDER}/{block_id}"):
         content = store.read(name)
         if content is None:
-            continue  # an attempt that has just committed the block deletes them
+            continue  # another attempt has just committed the block and deletes its journals
         try:
             parsed = parse_journal(content, read_entry)
         except ValueError as error:
@@ -98,8 +100,12 @@ def read_journal(store: Store, block_id: str, read_entry: ReadEntry) -> dict[Key
 def parse_journal(content: bytes, read_entry: ReadEntry) -> list[JournalEntry]:
     """Return the entries in one file of a journal.
 
+    Args:
+        content: bytes of the file.
+        read_entry: parser of the task's lines.
+
     Raises:
-        ValueError: it is damaged (gzip has a checksum), or of another format.
+        ValueError: the file is damaged (gzip has a checksum), or has another format.
     """
     try:
         return [read_entry(line) for line in journal_lines(content)]
@@ -108,10 +114,10 @@ def parse_journal(content: bytes, read_entry: ReadEntry) -> list[JournalEntry]:
 
 
 def journal_lines(content: bytes) -> Iterator[Line]:
-    """Yield the lines of one file of a journal.
+    """Yield the lines of one file of a journal, without its header.
 
     Raises:
-        ValueError: the file is damaged, or of another format.
+        ValueError: the file is damaged, or has another format.
     """
     try:
         header, *lines = map(json.loads, gzip.decompress(content).decode().splitlines())
@@ -124,12 +130,12 @@ def journal_lines(content: bytes) -> Iterator[Line]:
 
 
 def journaled_blocks(store: Store) -> set[str]:
-    """Return the ids of the blocks of which there are journals."""
+    """Return the ids of the blocks that have journals."""
     return {name.split("/")[1] for name in store.names(FOLDER)}
 
 
 def delete_journal(store: Store, block_id: str) -> None:
-    """Remove a block's journals."""
+    """Delete a block's journals."""
     folder = f"{FOLDER}/{block_id}"
     for name in store.names(folder):
         store.delete(name)
@@ -138,19 +144,19 @@ def delete_journal(store: Store, block_id: str) -> None:
 
 
 class BlockJournal:
-    """Entries of one block, by key.
+    """The journal of one attempt at a block, and the entries of earlier attempts.
 
-    Adding and taking belong to the event loop; reading and flushing may be done in threads.
+    `add` and `take` must be called in the event loop; `read` and `flush` may run in threads.
     """
 
     def __init__(self, store: Store, block_id: str, attempt: str, read_entry: ReadEntry) -> None:
-        """Begin an empty journal; `read` fills it with what earlier attempts have left.
+        """Initialise an empty journal; `read` loads the entries of earlier attempts.
 
         Args:
             store: the run's store.
             block_id: id of the block.
-            attempt: unique to this attempt at it.
-            read_entry: reads a line that the task has written.
+            attempt: unique id of this attempt at the block.
+            read_entry: parser of the task's lines.
         """
         self._store, self._block_id, self._read_entry = store, block_id, read_entry
         self.attempt = attempt
@@ -158,18 +164,18 @@ class BlockJournal:
         self._new: list[Callable[[], Line]] = []
         self._flushing = threading.Lock()
         self.num_files = 0
-        """Files that this attempt has written."""
+        """Number of files that this attempt has written."""
         self.num_replayed = 0
-        """Entries taken from earlier attempts."""
+        """Number of entries taken from earlier attempts."""
         self.num_replayed_tokens = 0
-        """Tokens that these entries have cost."""
+        """Number of tokens that were sampled for the entries taken from earlier attempts."""
 
     def read(self) -> None:
-        """Read what earlier attempts have left."""
+        """Load the entries of earlier attempts."""
         self._earlier = read_journal(self._store, self._block_id, self._read_entry)
 
     def take(self, key: Key) -> Any | None:
-        """Return the content of an entry of an earlier attempt, once; None if there is none."""
+        """Remove an entry of an earlier attempt, and return its content; None if there is none."""
         entry = self._earlier.pop(key, None)
         if entry is None:
             return None
@@ -181,13 +187,13 @@ class BlockJournal:
         """Record a piece of work that this attempt has done.
 
         Args:
-            line: called when the journal is written, off the event loop; most blocks are done
-                before that.
+            line: function that returns the entry's line. `flush` calls it outside the event loop.
+                Most blocks are committed before their first flush, so it is rarely called.
         """
         self._new.append(line)
 
     def flush(self) -> None:
-        """Write what is new since the last time."""
+        """Write the entries that were added since the last flush to a new file."""
         with self._flushing:
             due, self._new = self._new, []
             if not due:
@@ -195,11 +201,11 @@ class BlockJournal:
             try:
                 lines = (line() for line in due)
                 write_journal(self._store, self._block_id, self.attempt, self.num_files, lines)
-            except BaseException:  # nothing is lost: the next flush writes it
+            except BaseException:  # the next flush writes these entries
                 self._new[:0] = due
                 raise
             self.num_files += 1
 
     def delete(self) -> None:
-        """Remove the block's journals, those of all attempts."""
+        """Delete the block's journals of all attempts."""
         delete_journal(self._store, self._block_id)

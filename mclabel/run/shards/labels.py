@@ -1,8 +1,9 @@
-"""Label and rollout shards: the commit rule, and reading them back.
+"""Commits and reads the labels and rollouts of blocks.
 
-A block's rollouts are written first, as `rollouts/BLOCK.ATTEMPT.parquet`. Then the labels, which
-name them, are created exclusively as `labels/BLOCK.parquet`: one of several attempts wins as a
-whole. Readers follow the labels; rollouts that none names belong to a lost attempt.
+A block's rollouts are written first, as `rollouts/BLOCK.ATTEMPT.parquet`. Then the labels shard
+`labels/BLOCK.parquet`, whose metadata names the rollouts shard, is created exclusively. So exactly
+one of several attempts at a block commits both. Readers start from labels shards. A rollouts shard
+that no labels shard names belongs to an attempt that was not committed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.records import LabeledSolution, Rollout
-from mclabel.run.shards.catalog import Catalog, read_catalog
+from mclabel.run.shards.catalog import Catalog, labels_shard, read_catalog, read_labels_shard
 from mclabel.run.shards.digest import is_cut_off, parquet_digest
 from mclabel.run.shards.opinions import no_labels
 from mclabel.run.shards.plan import PackedNames
@@ -28,15 +29,14 @@ from mclabel.run.shards.schema import (
     recorded_rollout,
     rollout_row,
 )
-from mclabel.run.shards.shard import TAIL, open_shard, read_shard, write_rollouts, write_shard
-from mclabel.run.shards.store import CUT_OFF, Store, damaged, remedy
+from mclabel.run.shards.shard import TAIL_BYTES, open_shard, write_rollouts, write_shard
+from mclabel.run.shards.store import CUT_OFF, Store, damaged_file_error, remedy
 
 _AT_A_TIME = 64
-"""Rows of a shard that become objects together: a reader may want the first ones alone."""
-FIT = "fit"
-"""Key of a shard's metadata: names what was learned from the whole run to make its labels."""
+"""Number of rows of a shard that are converted to objects at once. It is small because a reader may
+stop after the first rows."""
 _MAX_NAMED = 20
-"""Damaged shards that a message names."""
+"""Maximum number of further damaged shards that a message names."""
 
 
 def commit_block(
@@ -52,99 +52,77 @@ def commit_block(
     ungraded: Mapping[str, int] | None = None,
     weak: int = 0,
 ) -> bool:
-    """Write a block's shards; False if another attempt had committed it before.
+    """Write and commit a block's shards.
 
     Args:
         store: the run's store.
-        block_id: names the labels shard.
-        attempt: unique to this attempt at the block.
+        block_id: id of the block.
+        attempt: unique id of this attempt at the block.
         labeled: rows of the labels shard.
-        rollouts: rows of the rollouts shard, None to keep none.
-        provenance: goes into the shards' metadata, JSON-serialisable.
-        dropped: problems without rows, by id, with `num_sampled` and `num_right`.
-        set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
+        rollouts: rows of the rollouts shard; None stores no rollouts.
+        provenance: JSON-serialisable metadata of both shards.
+        dropped: `num_sampled` and `num_right` of each problem that was left out, by problem id.
+        set_aside: `reason` and `detail` for each problem that could not be labelled, by problem id.
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
-        ungraded: number of rollouts that could not be graded, by the commonest reasons.
+        ungraded: number of rollouts that could not be graded, for each of the most common reasons.
         weak: number of rollouts with a weak verdict (`mclabel.checkers.guarded.is_weak`).
+
+    Returns:
+        False if another attempt had already committed the block.
     """
-    rollouts_name = None if rollouts is None else f"rollouts/{block_id}.{attempt}.parquet"
-    labels_name = f"labels/{block_id}.parquet"
-    named = {"block": block_id, "attempt": attempt}
+    rollouts_name = digest = None
+    named = {**provenance, "block": block_id, "attempt": attempt}
+    if rollouts is not None:
+        rollouts_name = f"rollouts/{block_id}.{attempt}.parquet"
+        rows = pa.Table.from_pylist(list(map(rollout_row, rollouts)), schema=ROLLOUTS_SCHEMA)
+        digest = write_rollouts(store, rollouts_name, rows, named)
     metadata = {
-        **provenance,
+        **named,
         "dropped": dict(dropped or {}),
         "set_aside": dict(set_aside or {}),
         "cost": None if cost is None else dict(cost),
         "ungraded": dict(ungraded or {}),
         "weak": weak,
+        "kind": "labels",
+        "rollouts": rollouts_name,
+        "rollouts_digest": digest,
     }
-    names = (labels_name, rollouts_name)
-    won = write_labels(store, names, labeled, rollouts, {**provenance, **named}, metadata)
-    if not won:  # or it was this attempt's, and the store's answer was lost
-        won = read_shard(store, labels_name, "labels")[0]["attempt"] == attempt
+    rows = pa.Table.from_pylist(list(map(label_row, labeled)), schema=LABELS_SCHEMA)
+    won = write_shard(store, labels_shard(block_id), rows, metadata)
+    if not won:  # the existing shard can be this attempt's own, if the store's reply was lost
+        won = read_labels_shard(store, block_id)[0]["attempt"] == attempt
     if not won and rollouts_name is not None:
         store.delete(rollouts_name)
     return won
 
 
-def write_labels(
-    store: Store,
-    names: tuple[str, str | None],
-    labeled: Sequence[LabeledSolution],
-    rollouts: Sequence[Rollout] | None,
-    named: Mapping[str, Any],
-    metadata: Mapping[str, Any],
-) -> bool:
-    """Write a shard of rollouts and then one of the labels that rest on them.
-
-    Args:
-        store: the run's store.
-        names: names of both files, labels first; None keeps no rollouts.
-        labeled: rows of the labels shard.
-        rollouts: rows of the rollouts shard, None with their name.
-        named: metadata of both.
-        metadata: more of the labels shard.
-
-    Returns:
-        False if there is a labels shard of that name.
-    """
-    digest = None
-    if names[1] is not None:
-        table = [rollout_row(rollout) for rollout in rollouts or ()]
-        rows = pa.Table.from_pylist(table, schema=ROLLOUTS_SCHEMA)
-        digest = write_rollouts(store, names[1], rows, named)
-    rows = pa.Table.from_pylist([label_row(row) for row in labeled], schema=LABELS_SCHEMA)
-    rests_on = {"kind": "labels", "rollouts": names[1], "rollouts_digest": digest}
-    return write_shard(store, names[0], rows, {**named, **metadata, **rests_on})
-
-
-def committed_blocks(store: Store, *, must_be_whole: bool = True) -> Set[str]:
+def committed_blocks(store: Store, *, require_complete: bool = True) -> Set[str]:
     """Return the ids of the blocks whose labels are committed.
 
     Args:
         store: the run's store.
-        must_be_whole: see `read_catalog`.
+        require_complete: see `read_catalog`.
 
     Raises:
-        DamagedFile: names shards that are lost or cut off, and the remedy.
+        DamagedFile: shards are missing or truncated. The error names them and the remedy.
     """
-    catalog = read_catalog(store, must_be_whole=must_be_whole)
+    catalog = read_catalog(store, require_complete=require_complete)
     check_not_cut_off(store, catalog)
-    return catalog.blocks.keys()
+    return catalog.blocks
 
 
 def check_not_cut_off(store: Store, catalog: Catalog) -> None:
-    """Find labels shards that are obviously no longer whole, without reading them.
+    """Raise an error if labels shards are truncated, without reading them completely.
 
-    In a folder those that lack their end, elsewhere those that are smaller than any shard; `verify`
-    reads all.
+    In a local folder, the last bytes of each shard are checked. In a bucket, only shards that are
+    too small are found. `verify` reads all shards completely.
 
     Raises:
-        DamagedFile: names them, and the remedy.
+        DamagedFile: shards are truncated. The error names them and the remedy.
     """
     cut_off = set(catalog.too_small)
     if store.is_local:
-        tails = store.tails(catalog.blocks.files(), TAIL)
+        tails = store.tails(map(labels_shard, catalog.blocks), TAIL_BYTES)
         cut_off.update(name for name, tail in tails if is_cut_off(tail))
     if cut_off:
         first, *others = sorted(cut_off)
@@ -152,7 +130,7 @@ def check_not_cut_off(store: Store, catalog: Catalog) -> None:
         if others:
             more = ", …" if len(others) > _MAX_NAMED else ""
             named = ", ".join(others[:_MAX_NAMED])
-            advice += f". The same holds for {len(others):,} others: {named}{more}"
+            advice += f". Do the same for {len(others):,} other damaged files: {named}{more}"
         raise DamagedFile(store.location, first, CUT_OFF, advice)
 
 
@@ -164,125 +142,104 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
         blocks: ids of the blocks to read; None reads all.
 
     Raises:
-        ShardError: no labels, a damaged shard, or one of another schema version.
+        ShardError: the run has no labels, or a shard is damaged or has another schema version.
     """
     for metadata, table in label_tables(store, blocks):
         try:
             for rows in table.to_batches(max_chunksize=_AT_A_TIME):
                 yield from map(labeled_solution, rows.to_pylist())
-        except (ValueError, TypeError, LookupError) as error:  # another program wrote it
-            name = f"labels/{metadata.get('block')}.parquet"
-            raise damaged(store, name, f"damaged, or not a labels shard ({error})") from error
+        except (ValueError, TypeError, LookupError) as error:  # another program wrote the shard
+            name = labels_shard(metadata["block"])
+            raise damaged_file_error(
+                store, name, f"damaged, or not a labels shard ({error})"
+            ) from error
 
 
 def label_tables(
     store: Store, blocks: Collection[str] | None = None
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the metadata and table of each labels shard, or of those of `blocks`.
+    """Yield the metadata of each labels shard, and its rows that are not superseded.
 
-    Without `blocks`, a run that has lost blocks is refused. A shard that is merged into another one
-    meanwhile is read from there.
+    Args:
+        store: the run's store.
+        blocks: ids of the blocks to read. None reads all, and raises an error if a block that was
+            once committed is missing.
 
     Raises:
-        ShardError: the labels were fitted anew meanwhile (`mclabel.run.shards.compact`).
+        ShardError: the run has no labels, or lacks one of the blocks.
+        DamagedFile: a shard is damaged.
     """
-    fits = set[str | None]()
-    for metadata, table in _label_tables(store, blocks):
-        fits.add(metadata.get(FIT))
-        if len(fits) > 1:
-            raise ShardError(
-                f"{store.location}: was combined anew while it was being read. Run the command "
-                "again"
-            )
-        yield metadata, table
-
-
-def _label_tables(
-    store: Store, blocks: Collection[str] | None
-) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    catalog = read_catalog(store, must_be_whole=blocks is None)
-    if not catalog.files:
+    catalog = read_catalog(store, require_complete=blocks is None)
+    if not catalog.blocks:
         raise no_labels(store)
     if missing := [block for block in blocks or () if block not in catalog.blocks]:
         raise ShardError(
-            f"{store.location}: no longer holds block {missing[0]}, which it held when the command "
-            "looked first. Run the command again"
+            f"{store.location}: no longer holds block {missing[0]}, which it held when this "
+            "command began. Run the command again"
         )
-    by_file = catalog.by_file()
-    for name in catalog.files:
-        wanted = [block for block in by_file[name] if blocks is None or block in blocks]
-        content = store.read(name) if wanted else None
-        if content is not None:
-            metadata, table = open_shard(store, name, content, "labels")
-            yield metadata, pa.concat_tables(catalog.parts(store, name, wanted, metadata, table))
-            continue
-        for block in wanted:
-            now = read_catalog(store, must_be_whole=False)
-            place = now.blocks.get(block)
-            if place is None or place.file == name:
-                raise ShardError(
-                    f"{store.location}/{name}: was deleted while the run was being read. Run the "
-                    "command again"
-                )
-            metadata, table = read_shard(store, place.file, "labels")
-            yield metadata, *now.parts(store, place.file, [block], metadata, table)
+    for block in catalog.blocks:
+        if blocks is None or block in blocks:
+            metadata, table = read_labels_shard(store, block)
+            yield metadata, catalog.current_rows(block, table)
 
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
-    """Yield the rollouts that the committed labels rest on, shard by shard."""
+    """Yield the rollouts from which the committed labels were computed, shard by shard."""
     for table in rollout_tables(store):
         yield from map(recorded_rollout, table.to_pylist())
 
 
 def rollout_tables(store: Store) -> Iterator[pa.Table]:
-    """Yield the rollouts that the committed labels rest on, a table a labels shard."""
+    """Yield the rollouts from which committed labels were computed, one table per labels shard."""
     for metadata, labels in label_tables(store):
         if metadata["rollouts"] is not None:
             rollouts = named_rollouts(store, metadata)
-            # Of a merged shard, label_tables may give a part.
+            # Rollouts of superseded problems do not count.
             yield rollouts.filter(pc.is_in(rollouts["problem_id"], pc.unique(labels["problem_id"])))
 
 
 def named_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
-    """Return the rollouts that a labels shard names.
+    """Return the rollouts of the rollouts shard that a labels shard names.
 
     Args:
         store: the run's store.
         metadata: metadata of the labels shard; its `rollouts` is not None.
 
     Raises:
-        DamagedFile: they are missing, damaged, or others than those that the labels rest on.
+        DamagedFile: the rollouts shard is missing or damaged, or is not the one from which the
+            labels were computed.
     """
     name = metadata["rollouts"]
     content = store.read(name)
     if content is None:
-        raise damaged(store, name, "missing, though a labels shard names it")
+        raise damaged_file_error(store, name, "missing, though a labels shard names it")
     table = open_shard(store, name, content, "rollouts")[1]
     if parquet_digest(content) != metadata.get("rollouts_digest"):
-        raise damaged(store, name, "its rollouts are not the ones that the labels come from")
+        raise damaged_file_error(
+            store, name, "its rollouts are not those from which the labels were computed"
+        )
     return table
 
 
-def delete_losers(store: Store) -> int:
-    """Remove what belongs to attempts that lost; the number of files removed.
+def delete_uncommitted(store: Store) -> int:
+    """Delete the shards of attempts that were not committed, and return the number of files.
 
-    Only for a run in which no attempt is under way. A committed block with one rollouts file has
-    that of the attempt that won, which wrote it first; of one with several, its labels shard names
-    it. A block that was merged into a larger shard needs none of them.
+    It must be called only while no attempt is running. If a committed block has only one rollouts
+    shard, this shard belongs to the committed attempt, because rollouts are written before labels.
+    If the block has several, its labels shard names the right one.
     """
-    catalog = read_catalog(store, must_be_whole=False)
-    losers = list(catalog.merged_away)
+    catalog = read_catalog(store, require_complete=False)
+    losers: list[str] = []
     by_block = groupby(
-        PackedNames(store.listed("rollouts")),
+        PackedNames(store.iter_names("rollouts")),
         lambda name: name.removeprefix("rollouts/").split(".")[0],
     )
     for block, group in by_block:
         names = list(group)
-        place = catalog.blocks.get(block)
-        if place is None or place.is_merged:
+        if block not in catalog.blocks:
             losers += names
         elif len(names) > 1:
-            kept = read_shard(store, place.file, "labels")[0]["rollouts"]
+            kept = read_labels_shard(store, block)[0]["rollouts"]
             losers += [name for name in names if name != kept]
     for name in losers:
         store.delete(name)

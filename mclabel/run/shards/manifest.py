@@ -1,8 +1,9 @@
-"""The manifest of an output: the configuration that a folder belongs to, created once.
+"""The manifest of an output: a file, created once, that stores the output's configuration.
 
-It holds the whole semantic configuration for the record, its identity (the fields that differ from
-their defaults), which decides whether a job may resume, and a random `id`. Priors of `posterior`
-stand beside it in `priors/ID.json`, where ID is a hash of the content.
+It holds the complete semantic configuration for reference, a random `id`, and the identity: the
+fields that differ from their defaults. A job may resume an output only if the identities are equal.
+The module also reads priors of the `posterior` estimator, which are stored beside the manifest in
+`priors/ID.json`, where ID is a hash of the content.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.seeds import ID_LENGTH
 from mclabel.core.settings import read_record
 from mclabel.run.shards.digest import read_object, with_digest
-from mclabel.run.shards.store import Store, damaged
+from mclabel.run.shards.store import Store, damaged_file_error
 
 T = TypeVar("T")
 
 FORMAT = 1
-"""The only format that is read."""
+"""Version of the manifest's format; no other version can be read."""
 MANIFEST = "run.json"
-"""The manifest of a labelling run."""
+"""Name of the manifest's file in a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,10 @@ class Semantic:
     """Configuration on which the content of an output depends; JSON-serialisable."""
 
     identity: Mapping[str, Any]
-    """The fields that are not at their defaults: compared, hashed into ids."""
+    """Fields that differ from their defaults. They are compared when a job resumes, and hashed into
+    ids."""
     config: Mapping[str, Any]
-    """All fields, for the record."""
+    """All fields, for reference."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -48,7 +50,7 @@ class Semantic:
         return cls(identity=config, config=config)
 
     def stamp(self) -> dict[str, Any]:
-        """Return the part that every shard carries, from which a lost manifest can be rewritten."""
+        """Return the part that every shard stores, from which a lost manifest can be restored."""
         return {"identity": self.identity, "config": self.config}
 
 
@@ -60,14 +62,14 @@ def claim(
     *,
     run: str | None = None,
 ) -> None:
-    """Create the manifest, or check that the one there is of the same configuration.
+    """Create the manifest, or check that the existing manifest has the same configuration.
 
     Args:
         store: the output's store.
         name: name of the manifest's file.
-        semantic: the configuration that the output's content depends on.
-        provenance: versions and the like, kept beside it and not compared.
-        run: the `id` of a manifest that was lost; None draws one.
+        semantic: configuration on which the output's content depends.
+        provenance: further entries such as software versions, which are stored but not compared.
+        run: the `id` of a lost manifest that is restored; None draws a new one.
 
     Raises:
         ShardError: the output belongs to another configuration.
@@ -86,11 +88,19 @@ def claim(
         raise other_configuration(store, there, semantic, changed)
 
 
-def amend_claim(store: Store, name: str, manifest: Mapping[str, Any], semantic: Semantic) -> None:
-    """Give a manifest that is there another configuration; its id and the rest stay.
+def replace_configuration(
+    store: Store, name: str, manifest: Mapping[str, Any], semantic: Semantic
+) -> None:
+    """Replace the configuration in an existing manifest, and keep its id and its other entries.
 
-    For an output without any content that depends on what has changed. Its plan, if it has one,
-    was made for the former identity, which is kept as `plan_identity`.
+    It must be used only if no content of the output depends on the changed fields. A plan of the
+    output was made for the former identity, which is stored as `plan_identity`.
+
+    Args:
+        store: the output's store.
+        name: name of the manifest's file.
+        manifest: the existing manifest.
+        semantic: the new configuration.
     """
     content = {
         **manifest,
@@ -102,17 +112,17 @@ def amend_claim(store: Store, name: str, manifest: Mapping[str, Any], semantic: 
 
 
 def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
-    """Return the file that holds a manifest, with its digest."""
+    """Return a manifest as the bytes of its file, with a digest."""
     return json.dumps(with_digest(manifest), indent=1, sort_keys=True).encode()
 
 
 def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the identity for which the plan of a run was made; ids of its blocks depend on it."""
+    """Return the identity for which a run's plan was made, on which the ids of blocks depend."""
     return manifest.get("plan_identity", manifest["identity"])  # type: ignore[no-any-return]
 
 
 def changed_fields(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
-    """Return the keys in which the configuration of a manifest differs from another, in order."""
+    """Return the sorted keys in which a manifest's identity differs from that of another job."""
     theirs, ours = flat(manifest["identity"]), _flat_here(semantic.identity)
     return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
 
@@ -120,13 +130,13 @@ def changed_fields(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]
 def other_configuration(
     store: Store, manifest: Mapping[str, Any], semantic: Semantic, changed: Sequence[str]
 ) -> ShardError:
-    """Return the refusal of an output that belongs to another configuration.
+    """Return the error for an output that belongs to another configuration.
 
     Args:
         store: the output's store.
         manifest: the output's manifest.
         semantic: the job's semantic configuration.
-        changed: keys in which they differ.
+        changed: keys in which the two configurations differ.
     """
     all_theirs = flat(manifest["config"]) | flat(manifest["identity"])
     all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
@@ -138,10 +148,16 @@ def other_configuration(
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Return the fields in which two whole configurations differ, a line each, with both values.
+    """Return a line for each field in which two complete configurations differ.
 
-    A field that one of them lacks comes from another version of mclabel and is ignored, but for
-    an engine's: of these only those are recorded that are not at their defaults.
+    A line contains the name of the field and both values.
+
+    A field that only one of them has comes from another version of mclabel, and is ignored. Fields
+    of engines are an exception, as they are recorded only if they differ from their defaults.
+
+    Args:
+        there: configuration stored in an output.
+        here: configuration of the job.
     """
     theirs, ours = flat(there), _flat_here(here)
     compared = {key for key in theirs | ours if ".engine." in key} | (theirs.keys() & ours.keys())
@@ -158,20 +174,20 @@ def _difference(key: str, there: Any, here: Any) -> str:
 
 
 def claimed_config(store: Store, name: str) -> dict[str, Any] | None:
-    """Return the semantic configuration of an output; None if it is not claimed.
+    """Return the semantic configuration of an output; None if the output has no manifest.
 
     Raises:
-        DamagedFile: the manifest is damaged, or none.
+        DamagedFile: the manifest is damaged, or the file is not a manifest.
     """
     manifest = read_claim(store, name)
     return None if manifest is None else manifest["config"]
 
 
 def read_claim(store: Store, name: str) -> dict[str, Any] | None:
-    """Return the whole manifest: `format`, `config`, and what was kept beside it.
+    """Return all entries of the manifest of an output; None if the output has no manifest.
 
     Raises:
-        DamagedFile: the manifest is damaged, or none, or of another format.
+        DamagedFile: the manifest is damaged, has another format, or the file is not a manifest.
     """
     raw = store.read(name)
     if raw is None:
@@ -179,7 +195,7 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
     try:
         manifest, check = read_object(raw)
         if check == "damaged":
-            raise damaged(store, name)
+            raise damaged_file_error(store, name)
         if manifest["format"] != FORMAT:
             raise DamagedFile(
                 store.location,
@@ -196,25 +212,27 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
             raise ValueError("id must be a text")
     except (ValueError, KeyError) as error:
         fault = f"damaged, or not a manifest of mclabel ({error})"
-        raise damaged(store, name, fault) from error
+        raise damaged_file_error(store, name, fault) from error
     if check == "none":
-        raise damaged(store, name, "damaged, or rewritten by another program: it has no digest")
+        raise damaged_file_error(
+            store, name, "damaged, or rewritten by another program: it has no digest"
+        )
     return manifest
 
 
 def read_record_file(
     store: Store, name: str, kind: type[T], *, ignore: Collection[str] = ()
 ) -> T | None:
-    """Read a JSON file with a digest that holds one record; None if there is no such file.
+    """Read a JSON file that stores one record and its digest; None if the file does not exist.
 
     Args:
         store: the run's store.
         name: name of the file.
         kind: dataclass of the record.
-        ignore: keys of the file that are not part of the record.
+        ignore: keys of the file that are not fields of the record.
 
     Raises:
-        DamagedFile: the file is damaged, or mclabel has not written it.
+        DamagedFile: the file is damaged, or was not written by mclabel.
     """
     raw = store.read(name)
     if raw is None:
@@ -224,14 +242,14 @@ def read_record_file(
         fields = {key: value for key, value in content.items() if key not in ignore}
         record = read_record(kind, fields)
     except ValueError as error:
-        raise damaged(store, name, f"not what mclabel wrote ({error})") from error
+        raise damaged_file_error(store, name, f"not what mclabel wrote ({error})") from error
     if check != "sound":
-        raise damaged(store, name)
+        raise damaged_file_error(store, name)
     return record
 
 
 def run_id(store: Store) -> str | None:
-    """Return the `id` of a run's manifest; None without one, or if it is damaged."""
+    """Return the `id` of a run's manifest; None if the manifest is missing or damaged."""
     try:
         manifest = read_claim(store, MANIFEST)
     except DamagedFile:
@@ -240,12 +258,17 @@ def run_id(store: Store) -> str | None:
 
 
 def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flat mapping, with the types that reading JSON returns."""
+    """Return `flat` of a mapping whose values have the types that JSON gives them."""
     return flat(json.loads(json.dumps(content)))
 
 
 def flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
-    """Nested keys joined by dots."""
+    """Return a flat mapping, with nested keys joined by dots.
+
+    Args:
+        content: mapping that can contain mappings.
+        parent: prefix of all keys.
+    """
     result: dict[str, Any] = {}
     for key, item in content.items():
         if isinstance(item, Mapping):
@@ -256,10 +279,11 @@ def flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Return the versions of the packages on which labels depend.
+    """Return the version of each installed package on which labels depend, and of Python.
 
     Args:
-        packages: packages of the engine, beside those of every job; missing ones are left out.
+        packages: names of further packages, on which the engine depends. Packages that are not
+            installed are left out.
     """
     names = ("mclabel", "torch", "transformers", "ray", *packages)
     installed = {
@@ -272,7 +296,10 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
 
 @cache
 def _version(package: str) -> str | None:
-    """Return a package's version; cached, as its whole metadata, which can be long, is parsed."""
+    """Return a package's version, or None if it is not installed.
+
+    The result is cached, as `version` parses all metadata of the package, which can be long.
+    """
     try:
         return version(package)
     except PackageNotFoundError:
@@ -283,34 +310,38 @@ PRIORS = "priors"
 
 
 def priors_name(identity: str) -> str:
-    """Return the file of priors with this id."""
+    """Return the name of the file that stores the priors with this id."""
     return f"{PRIORS}/{identity}.json"
 
 
 def read_priors(store: Store, identity: str) -> bytes | None:
-    """Return the content of the priors of this id; None if there are none.
+    """Return the content of the priors with this id; None if the file does not exist.
 
     Raises:
-        DamagedFile: the content is another one.
+        DamagedFile: the content does not match the id, which is its hash.
     """
     content = store.read(priors_name(identity))
     if content is not None and hashlib.sha256(content).hexdigest()[:ID_LENGTH] != identity:
-        raise damaged(store, priors_name(identity))
+        raise damaged_file_error(store, priors_name(identity))
     return content
 
 
 @contextmanager
-def making_use_of(store: Store, identity: str) -> Iterator[None]:
-    """Blame the file of priors for what an estimator refuses while it reads them.
+def report_priors_damage(store: Store, identity: str) -> Iterator[None]:
+    """Report a `ValueError` raised in the context as damage of the file of priors.
+
+    Args:
+        store: the run's store.
+        identity: id of the priors that an estimator reads in the context.
 
     Raises:
-        DamagedFile: the estimator has raised a `ValueError`.
+        DamagedFile: a `ValueError` was raised in the context.
     """
     try:
         yield
     except ValueError as error:
         fault = f"not what mclabel wrote ({error})"
-        raise damaged(store, priors_name(identity), fault) from error
+        raise damaged_file_error(store, priors_name(identity), fault) from error
 
 
 def missing_priors(store: Store, identity: str) -> DamagedFile:
@@ -319,5 +350,5 @@ def missing_priors(store: Store, identity: str) -> DamagedFile:
         store.location,
         priors_name(identity),
         "missing, though labels depend on it",
-        "Restore it from a copy: without it these labels cannot be regraded",
+        "Restore it from a copy. Without this file, these labels cannot be regraded",
     )

@@ -1,8 +1,9 @@
 """Compares a run's manifest with its plan and shards.
 
 If a manifest is lost or was copied from another run, a job with another configuration could
-continue the run. The ids of planned blocks follow from the configuration, and every shard stores
-the configuration. The plan and the shards thus show their configuration without the manifest.
+continue the run. To prevent this, the configuration is also checked against the plan and the
+shards: the ids of planned blocks are hashes that include the configuration's identity, and every
+shard stores the configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mclabel.core.errors import ShardError
-from mclabel.run.shards.catalog import MERGED
 from mclabel.run.shards.digest import check_parquet
 from mclabel.run.shards.finished import read_finished
 from mclabel.run.shards.manifest import (
@@ -31,39 +31,39 @@ from mclabel.run.shards.plan import is_plan_of
 from mclabel.run.shards.shard import METADATA_KEY
 from mclabel.run.shards.store import Store
 
-_FOLDERS = ("labels", f"{MERGED}/labels", "opinions")
+_FOLDERS = ("labels", "opinions")
 REMEDY = (
-    f"Restore {MANIFEST} from a copy; or delete it, if it is there, and run the original command "
-    "again, which writes it"
+    f"Restore {MANIFEST} from a copy. If there is none, delete {MANIFEST} if it exists, and run "
+    "the original command again, which writes it"
 )
-"""Return how to mend a manifest that is lost or belongs to another run."""
+"""Remedy for a manifest that is lost or belongs to another run, for messages."""
 
 
 def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: Semantic) -> None:
-    """Refuse a run whose plan, or shards, were made for another configuration.
+    """Raise an error if a run's plan or shards were made for another configuration.
 
     Args:
         store: the run's store.
-        manifest: manifest of this configuration, or None where it is missing.
-        semantic: semantic configuration of the job that is to go on.
+        manifest: the run's manifest, which has the job's configuration; None if it is missing.
+        semantic: semantic configuration of the job that resumes the run.
 
     Raises:
-        ShardError: names the differences, and how to go on.
+        ShardError: the configurations differ. The error names the differences and the remedy.
     """
     is_ours = is_plan_of(store, semantic.identity if manifest is None else plan_identity(manifest))
     if is_ours:
         return
     recorded = _recorded_config(store)
     lines = [] if recorded is None else differences(recorded, semantic.config)
-    if is_ours is None and not lines:  # no plan: what the shards say decides
+    if is_ours is None and not lines:  # without a plan, the configuration in the shards decides
         return
     is_there = manifest is not None
     fault = "belongs to another run" if is_there else "is missing"
     raise ShardError(
         "\n".join(
             [
-                f"{store.location}: {MANIFEST} {fault}, and the plan and shards there are of "
-                "another configuration:",
+                f"{store.location}: {MANIFEST} {fault}, and the run's plan and shards were made "
+                "with another configuration:",
                 *(lines or ["  (its values are not recorded, because no block is done yet)"]),
                 "Choose another out=…, or restore these values"
                 + (f", delete {MANIFEST}" if is_there else "")
@@ -73,18 +73,21 @@ def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: S
     )
 
 
-def lost_id(store: Store) -> str | None:
-    """Return the `id` of a run whose manifest is gone, as the record of its end has it."""
+def lost_run_id(store: Store) -> str | None:
+    """Return the `id` of a run whose manifest is lost, from the record of its finished job.
+
+    It is None if the job has not finished.
+    """
     finished = read_finished(store)
     return None if finished is None else finished.run
 
 
 def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield where a run's manifest disagrees with its plan and shards.
+    """Yield a description of each disagreement of a run's manifest with its plan and shards.
 
     Args:
         store: the run's store.
-        stamps: metadata of shards, by name: one of each configuration is enough.
+        stamps: metadata of shards, by name; one shard per configuration is enough.
 
     Raises:
         DamagedFile: the manifest, or the plan, is damaged.
@@ -113,7 +116,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
 
 def _recorded_config(store: Store) -> dict[str, Any] | None:
     """Return the configuration stored in an undamaged shard; None if no shard stores one."""
-    for name in chain.from_iterable(map(store.listed, _FOLDERS)):
+    for name in chain.from_iterable(map(store.iter_names, _FOLDERS)):
         content = store.read(name) if name.endswith(".parquet") else None
         if content is None or check_parquet(content) != "sound":
             continue
@@ -121,7 +124,7 @@ def _recorded_config(store: Store) -> dict[str, Any] | None:
             raw = (pq.read_schema(pa.BufferReader(content)).metadata or {}).get(METADATA_KEY)
             stamp = json.loads(raw) if raw else None
         except (pa.ArrowException, OSError, ValueError, RecursionError):
-            continue  # no shard of ours
+            continue  # the file is not a shard of mclabel
         if isinstance(stamp, dict) and isinstance(config := stamp.get("config"), dict):
             return config
     return None

@@ -1,7 +1,8 @@
-"""Shards of a judge's job, `opinions/BLOCK.parquet`: one row with the opinion on each solution.
+"""Shards of a judge's job, `opinions/BLOCK.parquet`: one row per solution, with the opinion on it.
 
-A block's shard is created exclusively, so one of several attempts wins. Its metadata name the
-solutions without a row, and why. A solution that the plan has superseded no longer counts.
+A block's shard is created exclusively, so exactly one of several attempts commits the block. Its
+metadata lists the solutions without a row and the reasons. Rows of solutions that the plan has
+superseded no longer count.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from typing import Any
 import pyarrow as pa
 
 from mclabel.core.errors import DamagedFile, ShardError
-from mclabel.run.shards.digest import SMALLEST, is_cut_off, parquet_with_digest
-from mclabel.run.shards.finished import check_whole, read_finished
+from mclabel.run.shards.digest import MIN_SHARD_BYTES, is_cut_off, parquet_with_digest
+from mclabel.run.shards.finished import check_complete, read_finished
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.plan import PackedNames, planned_blocks
 from mclabel.run.shards.schema import FLAG
 from mclabel.run.shards.shard import METADATA_KEY, read_stamped
-from mclabel.run.shards.store import CUT_OFF, Store, damaged
+from mclabel.run.shards.store import CUT_OFF, Store, damaged_file_error
 
 FOLDER, TASK, VERSION = "opinions", "judge", 1
-"""Folder of the shards in a run, its task as the manifest has it, and the version of shards."""
-USE = "`mclabel show` prints them, `mclabel combine` makes labels of them"
+"""Folder of the shards in a run, name of the task in the manifest, and version of the shards."""
+USE = "`mclabel show` prints them, and `mclabel combine` makes labels from them"
 """Possible uses of a run of opinions, for messages."""
 _ANSWER = pa.struct(
     [
@@ -54,19 +55,20 @@ SCHEMA = pa.schema(
         pa.field("num_tokens", pa.int64()),
     ]
 )
-"""Its columns are explained in docs/formats.md; `row` is the number of the solution in the input,
-from 1, and `input` that row as JSON."""
+"""Columns of a shard of opinions, which docs/formats.md explains. `row` is the number of the
+solution's row in the input, from 1, and `input` is this row as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpinionBlocks:
-    """The committed blocks of a job."""
+    """The committed blocks of a judge's job."""
 
     blocks: PackedNames
+    """Ids of the blocks."""
     superseded: Mapping[str, frozenset[str]]
-    """Ids of the solutions whose rows in a block no longer count, by block."""
+    """For each block id, the ids of the solutions whose rows in this block no longer count."""
     foreign: tuple[str, ...]
-    """Files among the shards that belong to no block of the job."""
+    """Names of files in the shards' folder that belong to no block of the run's plan."""
 
 
 def commit_opinions(
@@ -76,14 +78,18 @@ def commit_opinions(
     rows: Sequence[Mapping[str, Any]],
     metadata: Mapping[str, Any],
 ) -> bool:
-    """Write a block's shard; False if another attempt had committed the block before.
+    """Write and commit a block's shard.
 
     Args:
         store: the run's store.
-        block_id: names the shard.
-        attempt: unique to this attempt at the block.
-        rows: one a solution, with the columns of the schema.
-        metadata: JSON-serialisable; with `set_aside`, solutions without a row by id.
+        block_id: id of the block.
+        attempt: unique id of this attempt at the block.
+        rows: one row per solution, with the columns of the schema.
+        metadata: JSON-serialisable metadata. Under `set_aside` it holds `row`, `reason` and
+            `detail` of the solutions without a row, by solution id.
+
+    Returns:
+        False if another attempt had already committed the block.
     """
     stamp = {**metadata, "version": VERSION, "block": block_id, "attempt": attempt}
     table = pa.Table.from_pylist(list(rows), schema=SCHEMA).replace_schema_metadata(
@@ -91,32 +97,32 @@ def commit_opinions(
     )
     if store.create(shard_name(block_id), parquet_with_digest(table, compression="zstd")):
         return True
-    # Or it was this attempt's, and the store's answer was lost.
+    # The existing shard can be this attempt's own, if the store's reply was lost.
     return bool(read_block(store, block_id)[0]["attempt"] == attempt)
 
 
-def opinion_blocks(store: Store, *, must_be_whole: bool = True) -> OpinionBlocks:
+def opinion_blocks(store: Store, *, require_complete: bool = True) -> OpinionBlocks:
     """Return the blocks whose shards are committed.
 
     Args:
         store: the run's store.
-        must_be_whole: see `mclabel.run.shards.catalog.read_catalog`.
+        require_complete: see `mclabel.run.shards.catalog.read_catalog`.
 
     Raises:
-        DamagedFile: a shard is lost or cut off, or the plan is damaged.
+        DamagedFile: a shard is missing or truncated, or the plan is damaged.
     """
-    finished = read_finished(store) if must_be_whole else None
+    finished = read_finished(store) if require_complete else None
     sizes = {name: size for name, size in store.sizes(FOLDER) if name.endswith(".parquet")}
     plan = planned_blocks(store)
     there = PackedNames(block_of(name) for name in sizes)
     blocks = there if plan is None else PackedNames(name for name in there if name in plan.names)
-    cut_off = {name for name in map(shard_name, blocks) if sizes[name] < SMALLEST}
+    cut_off = {name for name in map(shard_name, blocks) if sizes[name] < MIN_SHARD_BYTES}
     if store.is_local:
         tails = store.tails(map(shard_name, blocks), 8)
         cut_off.update(name for name, tail in tails if is_cut_off(tail))
     if cut_off:
-        raise damaged(store, min(cut_off), CUT_OFF)
-    check_whole(store, finished, blocks, len(blocks), FOLDER)
+        raise damaged_file_error(store, min(cut_off), CUT_OFF)
+    check_complete(store, finished, blocks, FOLDER)
     return OpinionBlocks(
         blocks=blocks,
         superseded={} if plan is None else plan.superseded,
@@ -128,22 +134,22 @@ def read_block(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
     """Return the metadata and table of a block's shard.
 
     Raises:
-        DamagedFile: the shard is missing, damaged, or of another version.
+        DamagedFile: the shard is missing or damaged, or has another version.
     """
     name = shard_name(block_id)
     metadata, table = read_stamped(store, name, SCHEMA)
     own = (metadata.get("version"), metadata.get("block"))
     if own != (VERSION, block_id):
         fault = f"holds block {own[1]!r} in version {own[0]}, must hold {block_id!r} in {VERSION}"
-        raise damaged(store, name, fault)
+        raise damaged_file_error(store, name, fault)
     return metadata, table
 
 
 def opinion_rows(store: Store) -> Iterator[dict[str, Any]]:
-    """Read every row of a run that counts, block by block.
+    """Yield every row of a run that is not superseded, block by block.
 
     Raises:
-        DamagedFile: a shard is lost or damaged.
+        DamagedFile: a shard is missing or damaged.
     """
     blocks = opinion_blocks(store)
     for block in blocks.blocks:
@@ -153,13 +159,13 @@ def opinion_rows(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def without_opinions(store: Store, noted: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield `row`, `reason` and `detail` of solutions for which committed blocks have no row.
+    """Yield `row`, `reason` and `detail` of each solution without an opinion in committed blocks.
 
     Args:
         store: the run's store.
         noted: ids of the blocks that may have such solutions.
     """
-    done = opinion_blocks(store, must_be_whole=False)
+    done = opinion_blocks(store, require_complete=False)
     for block in noted:
         if block in done.blocks:
             left_out = done.superseded.get(block, frozenset())
@@ -168,24 +174,24 @@ def without_opinions(store: Store, noted: Iterable[str]) -> Iterator[dict[str, A
 
 
 def shard_name(block_id: str) -> str:
-    """Name of a block's shard."""
+    """Return the name of a block's shard."""
     return f"{FOLDER}/{block_id}.parquet"
 
 
 def block_of(name: str) -> str:
-    """Return the block of a shard."""
+    """Return the id of the block in a shard, from the shard's name."""
     return name.removeprefix(f"{FOLDER}/").removesuffix(".parquet")
 
 
 def holds_opinions(store: Store) -> bool:
-    """Return whether a run holds opinions. If its manifest is unreadable, its folders decide."""
+    """Return whether a run holds opinions, by its manifest or, if it is unreadable, its folders."""
     try:
         manifest = read_claim(store, MANIFEST)
     except DamagedFile:
         manifest = None
     if manifest is not None:
         return bool(manifest["config"].get("task") == TASK)
-    return not any(store.listed("labels")) and any(store.listed(FOLDER))
+    return not any(store.iter_names("labels")) and any(store.iter_names(FOLDER))
 
 
 def no_labels(store: Store) -> ShardError:
@@ -195,8 +201,10 @@ def no_labels(store: Store) -> ShardError:
     inside = sorted(Path(store.location).glob("*/labels")) if "://" not in store.location else []
     if inside:
         names = ", ".join(str(folder.parent) for folder in inside)
-        return ShardError(f"{store.location}: is no run of labels, but holds some. Give {names}")
+        return ShardError(
+            f"{store.location}: is not a labelling run, but a folder that holds some. Give {names}"
+        )
     return ShardError(
-        f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job, of which "
-        "a block is done; running the job again resumes it"
+        f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job that has "
+        "finished at least one block. Running an interrupted job again resumes it"
     )

@@ -1,8 +1,9 @@
-"""The plan of a run: which item belongs to which block, in `plan/NUMBER.parquet`.
+"""The plan of a run, `plan/NUMBER.parquet`: the assignment of items to blocks.
 
-A driver creates each part exclusively under the next free number before it leases anything, so two
-drivers with different inputs cannot cut different blocks. A part never changes; a later one may
-supersede items of an earlier one. Names of a million blocks take some twenty bytes each.
+The plan consists of numbered parts. A driver creates each part exclusively, under the next free
+number, before it leases a block of the part. So two drivers with different inputs cannot divide
+their items into conflicting blocks. A part never changes, but a later part may supersede items of
+earlier parts. In memory, a block's id takes about twenty bytes, as runs can have a million blocks.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from numpy.typing import NDArray
 from mclabel.core.seeds import ID_LENGTH, canonical_json
 from mclabel.run.shards.digest import parquet_with_digest
 from mclabel.run.shards.shard import read_stamped
-from mclabel.run.shards.store import Store, damaged
+from mclabel.run.shards.store import Store, damaged_file_error
 
 T = TypeVar("T")
 
-PART = 10_000
-"""Names that are packed together."""
+PACK_SIZE = 10_000
+"""Number of names that `PackedNames` packs at a time."""
 
 
 class PackedNames(Set[str]):
-    """A set of names, kept as one sorted array of their bytes; iterates in order."""
+    """A set of names, stored compactly as one sorted array; iteration is in sorted order."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         parts = [
             np.array([name.encode() for name in part], dtype=bytes)
-            for part in in_chunks(names, PART)
+            for part in in_chunks(names, PACK_SIZE)
         ]
         packed = np.concatenate(parts) if parts else np.array([], dtype="S1")
         parts.clear()
@@ -60,7 +61,7 @@ class PackedNames(Set[str]):
 
 
 def in_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield the items as lists of `size`, the last one shorter."""
+    """Yield the items as lists of `size` items; the last list can be shorter."""
     stream = iter(items)
     while chunk := list(islice(stream, size)):
         yield chunk
@@ -77,74 +78,78 @@ PLAN_SCHEMA = pa.schema(
         pa.field("superseded", pa.bool_(), nullable=False),
     ]
 )
-"""`content` is a digest of what an item's result depends on (a problem's text, gold and given
-solutions), `meta` one of its other columns."""
+"""Columns of a part. `content` is a digest of everything on which an item's result depends (a
+problem's text, gold answer and given solutions). `meta` is a digest of the item's other columns."""
 _NUMBER_KEY = b"mclabel.part"
-"""Key of a part's metadata that says which part it is: a later one supersedes earlier ones."""
+"""Metadata key of a part's number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBlocks:
-    """Summary of a plan for readers."""
+    """Blocks and superseded items of a plan, for readers of the run."""
 
     names: PackedNames
     """Ids of all blocks."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Maps each block to the ids of its items whose results no longer count."""
-    replaced: Mapping[str, str] = field(default_factory=dict)
-    """Maps each superseded item to the block whose result replaces the superseded one, if any."""
+    """For each block id, the ids of the block's items whose results no longer count."""
 
 
 def read_parts(store: Store) -> Iterator[pa.Table]:
-    """Yield the parts of a run's plan, from the first.
+    """Yield the parts of a run's plan in the order of their numbers.
 
     Raises:
-        DamagedFile: a part is damaged, or missing.
+        DamagedFile: a part is damaged or missing.
     """
     for number, name in enumerate(store.names(FOLDER), 1):
         if name != part_name(number):
-            raise damaged(store, part_name(number), f"missing, though {name} is there")
+            raise damaged_file_error(store, part_name(number), f"missing, though {name} is there")
         own, table = read_stamped(store, name, PLAN_SCHEMA, key=_NUMBER_KEY)
         if own != number:
-            raise damaged(store, name, f"it is {part_name(own)}, put in the place of this file")
+            raise damaged_file_error(store, name, f"its content is that of {part_name(own)}")
         yield table
 
 
 def commit_part(store: Store, number: int, table: pa.Table) -> bool:
-    """Create a part; False if another driver has taken the number."""
+    """Create a part of the plan; return False if another driver has created this part already.
+
+    Args:
+        store: the run's store.
+        number: number of the part, from 1.
+        table: rows of the part, with the columns of `PLAN_SCHEMA`.
+    """
     schema = PLAN_SCHEMA.with_metadata({_NUMBER_KEY: str(number)})
     content = parquet_with_digest(table.cast(schema), compression="zstd")
     return store.create(part_name(number), content)
 
 
-def blocks_of(identity: Mapping[str, Any]) -> bytes:
-    """Return the digest that goes into the id of every block of a configuration."""
+def identity_digest(identity: Mapping[str, Any]) -> bytes:
+    """Return a digest of a configuration's identity, which every block id is computed from."""
     return hashlib.sha256(canonical_json(["block", identity])).digest()
 
 
 def block_id(how: bytes, contents: Sequence[Sequence[str]], generation: int) -> str:
-    """Return the id of a block: a hash of its items and of how they are run.
+    """Return the id of a block: a hash of its items and of the configuration's identity.
 
     Args:
-        how: the digest that `blocks_of` returns.
-        contents: id of each item, and the digest of its content in hexadecimal.
-        generation: 0, or the number of the plan's part where an item had a block before.
+        how: digest of the identity, from `identity_digest`.
+        contents: for each item its id, and the digest of its content in hexadecimal.
+        generation: number of the plan's part if an item was in an earlier block; else 0.
     """
     return hashlib.sha256(how + canonical_json([contents, generation])).hexdigest()[:ID_LENGTH]
 
 
 def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
-    """Return whether a run's plan was made for a configuration, by the ids of its blocks.
+    """Return whether a run's plan was made for a configuration, by the id of its first block.
 
     Args:
         store: the run's store.
         identity: identity of the configuration.
 
     Returns:
-        None for a run without a plan.
+        True or False; None for a run without a plan.
 
     Raises:
-        DamagedFile: a part of the plan is damaged, or missing.
+        DamagedFile: a part of the plan is damaged or missing.
     """
     part = next(read_parts(store), None)
     if part is None or not part.num_rows:
@@ -152,42 +157,33 @@ def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
     first = part.column("block")[0].as_py()
     rows = part.filter(pc.equal(part.column("block"), first)).to_pylist()
     contents = [[row["item_id"], row["content"].hex()] for row in rows]
-    return bool(block_id(blocks_of(identity), contents, generation=0) == first)
+    return bool(block_id(identity_digest(identity), contents, generation=0) == first)
 
 
 def part_name(number: int) -> str:
-    """Return the file of a part.
+    """Return the name of the file of a part.
 
     Args:
-        number: from 1.
+        number: number of the part, from 1.
     """
     return f"{FOLDER}/{number:06d}.parquet"
 
 
 def planned_blocks(store: Store) -> PlannedBlocks | None:
-    """Return the blocks of a run's plan; None without one, as for imports and regraded runs.
+    """Return the blocks of a run's plan; None for runs without a plan (imports, regraded runs).
 
     Raises:
-        DamagedFile: a part is damaged, or missing.
+        DamagedFile: a part is damaged or missing.
     """
     names: list[pa.Array] = []
     superseded: dict[str, set[str]] = defaultdict(set)
-    replaced: dict[str, str | None] = {}
     for table in read_parts(store):
         names.append(pc.unique(table.column("block")))
         for row in table.filter(table.column("superseded")).to_pylist():
             superseded[row["block"]].add(row["item_id"])
-            replaced[row["item_id"]] = None
-        if replaced:  # a part supersedes before it plans anew
-            again = pc.is_in(
-                table.column("item_id"), value_set=pa.array(list(replaced), pa.string())
-            )
-            for row in table.filter(pc.and_not(again, table.column("superseded"))).to_pylist():
-                replaced[row["item_id"]] = row["block"]
     if not names:
         return None
     return PlannedBlocks(
         names=PackedNames(name for part in names for name in part.to_pylist()),
         superseded={block: frozenset(ids) for block, ids in superseded.items()},
-        replaced={item: block for item, block in replaced.items() if block is not None},
     )

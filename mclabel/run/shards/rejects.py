@@ -1,26 +1,26 @@
-"""Records what a job could not process, and why, in `rejects.jsonl`.
+"""Records in `rejects.jsonl` the rows and problems that a job could not process, and the reasons.
 
-Unreadable rows never reach a block. An impossible problem stays in its block, whose shard records
-the reason (`set_aside`); a note `rejects/BLOCK.json` is created before, so that the end of a run
-finds those shards. `rejects.jsonl` is replaced from both at every end, with a digest of its lines.
+Unreadable rows are never assigned to a block. A problem that cannot be processed stays in its
+block, and the block's shard records the reason under `set_aside`. Before the shard is committed, a
+marker file `rejects/BLOCK.json` is created, by which these shards are found when the job ends. Then
+`rejects.jsonl` is replaced: it lists the unreadable rows and the problems set aside, and stores a
+digest of its lines.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from mclabel.core.errors import bounded
-from mclabel.run.shards.catalog import read_catalog
+from mclabel.core.errors import bound_detail
+from mclabel.run.shards.catalog import read_catalog, read_labels_shard
 from mclabel.run.shards.digest import LinesDigest, check_lines
 from mclabel.run.shards.manifest import run_id
-from mclabel.run.shards.shard import read_shard
-from mclabel.run.shards.store import Store, damaged
+from mclabel.run.shards.store import Store, damaged_file_error
 
 FOLDER, FILE = "rejects", "rejects.jsonl"
 _IN_MEMORY = 1 << 24
@@ -32,58 +32,59 @@ class Reject:
 
     problem_id: str | None = None
     row: int | None = None
-    """Number in `source`, from 1: the line of JSON Lines, else the row."""
+    """Number of the row in `source`, from 1. In JSON Lines files it is the number of the line."""
     source: str | None = None
+    """Name of the file from which the row was read."""
     reason: str
-    """A short code; docs/formats.md has all."""
+    """Short code of the reason; docs/formats.md lists all codes."""
     detail: str
+    """Description of the fault."""
 
     def content(self) -> dict[str, Any]:
-        """Return the content of one line of the file."""
-        content = {**asdict(self), "detail": bounded(self.detail)}
+        """Return the record as the JSON object of a line, with long texts shortened."""
+        content = {**asdict(self), "detail": bound_detail(self.detail)}
         if self.problem_id is not None:
-            content["problem_id"] = bounded(self.problem_id)
+            content["problem_id"] = bound_detail(self.problem_id)
         return content
 
     def line(self) -> bytes:
-        """Return one line of a file."""
+        """Return the record as a line of a JSON Lines file, including the newline."""
         return json.dumps(self.content(), ensure_ascii=True).encode() + b"\n"
 
 
 def noted_blocks(store: Store) -> list[str]:
-    """Return the ids of blocks of which an attempt has left items out, whether it won or not."""
+    """Return the ids of blocks for which any attempt, committed or not, has set items aside."""
     return [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
 
 
 def note_set_aside(store: Store, block_id: str) -> None:
-    """Note that a block is about to be committed without some of its items."""
+    """Create the marker of a block that is about to be committed with items set aside."""
     store.create(f"{FOLDER}/{block_id}.json", b"{}")
 
 
 def set_aside(store: Store) -> Iterator[Reject]:
-    """Yield the problems that committed blocks left out, by id."""
+    """Yield the problems that committed blocks have set aside, sorted by id."""
     noted = noted_blocks(store)
     if not noted:
         return
-    catalog = read_catalog(store, must_be_whole=False)
-    blocks_of: dict[str, list[str]] = defaultdict(list)
+    catalog = read_catalog(store, require_complete=False)
+    reasons: dict[str, dict[str, str]] = {}
     for block in noted:
         if block in catalog.blocks:
-            blocks_of[catalog.blocks[block].file].append(block)
-    reasons: dict[str, dict[str, str]] = {}
-    for file, blocks in blocks_of.items():
-        metadata, _ = read_shard(store, file, "labels")
-        reasons |= catalog.without_rows(blocks, metadata)["set_aside"]
+            metadata, _ = read_labels_shard(store, block)
+            reasons |= catalog.without_rows(block, metadata)["set_aside"]
     for problem_id, why in sorted(reasons.items()):
         yield Reject(problem_id=problem_id, reason=why["reason"], detail=why["detail"])
 
 
 def write_lines(path: Path, rejects: Sequence[Reject]) -> None:
-    """Write rejects beside an output that is no run; without any, delete what is there of others.
+    """Write rejects beside an output that is not a run.
+
+    Without rejects, a file from an earlier job is deleted.
 
     Args:
         path: path of the JSON Lines file.
-        rejects: in order.
+        rejects: rejects in the order of the file.
     """
     if rejects:
         path.write_bytes(b"".join(reject.line() for reject in rejects))
@@ -92,10 +93,10 @@ def write_lines(path: Path, rejects: Sequence[Reject]) -> None:
 
 
 def read_rejects(store: Store) -> list[Reject]:
-    """Return the rejects of a run, as the end of its job has written them.
+    """Return the rejects in a run's `rejects.jsonl`; an empty list if there is no such file.
 
     Raises:
-        DamagedFile: they are damaged.
+        DamagedFile: the file is damaged.
     """
     raw = store.read(FILE) or b""
     try:
@@ -105,11 +106,16 @@ def read_rejects(store: Store) -> list[Reject]:
         names = [field.name for field in fields(Reject)]
         return [Reject(**{name: line[name] for name in names}) for line in lines]
     except (ValueError, LookupError, TypeError) as error:
-        raise damaged(store, FILE, f"damaged, or not a rejects file ({error})") from error
+        raise damaged_file_error(
+            store, FILE, f"damaged, or not a rejects file ({error})"
+        ) from error
 
 
 def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
-    """Replace a run's `rejects.jsonl`, or delete it if empty; returns the number of lines."""
+    """Replace a run's `rejects.jsonl`, and return its number of lines.
+
+    Without rejects, the file is deleted.
+    """
     count = 0
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as lines:
         digest, place = LinesDigest(), 0
@@ -118,7 +124,7 @@ def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
             if not count:
                 content["run"] = run_id(store)
             digest.add(content)
-            if not count:  # the digest of all lines is written over this one, which is as long
+            if not count:  # a placeholder, which the digest of all lines overwrites below
                 content["digest"] = digest.text
                 place = len(json.dumps(content, ensure_ascii=True)) - len(f'{digest.text}"}}')
             lines.write(json.dumps(content, ensure_ascii=True).encode() + b"\n")

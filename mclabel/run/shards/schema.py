@@ -1,11 +1,17 @@
-"""The schemas of label and rollout shards, and records as their rows."""
+"""The schemas of label and rollout shards, and the conversion between records and rows.
+
+Columns are derived from the records in `mclabel.core.records`: a column has the name of a field and
+the Arrow type of its annotation, and can be null if the annotation allows None. Only the columns
+of problem and solution have names of their own.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -25,189 +31,111 @@ from mclabel.core.records import (
 )
 
 SCHEMA_VERSION = 1
-"""The only version that is read. It grows whenever a column changes."""
+"""Version of the schemas; no other version can be read. It is raised whenever a column changes."""
 
-_COUNTS = pa.struct(
+_ARROW_TYPES = {bool: pa.bool_(), int: pa.int32(), float: pa.float64()}
+"""Arrow types of annotations. All other annotations without parts are types of strings."""
+
+
+def _same_named_columns(record: type, excluded: Collection[str]) -> dict[str, str]:
+    """Return the columns of a record's fields under their own names, except `excluded`."""
+    return {field.name: field.name for field in fields(record) if field.name not in excluded}
+
+
+_PROBLEM = {**_same_named_columns(Problem, ()), "id": "problem_id", "text": "problem"}
+"""Columns of a problem's fields, by field. `meta` is stored as JSON."""
+_SOLUTION = {
+    **_same_named_columns(Solution, ["problem_id", "steps"]),
+    **{"id": "solution_id", "text": "solution", "ids": "solution_ids"},
+}
+"""Columns of a solution's fields, by field."""
+_STEP = _same_named_columns(Step, ())
+_STEP_LABEL = _same_named_columns(StepLabel, ["counts"])
+_COUNTS = _same_named_columns(Counts, ())
+_LABELED = _same_named_columns(LabeledSolution, ["problem", "solution", "steps", "consensus"])
+
+
+def _arrow_fields(
+    record: type, names: Mapping[str, str], *, int64: Collection[str] = ()
+) -> list[pa.Field]:
+    """Return the columns of a record.
+
+    Args:
+        record: a dataclass.
+        names: columns of its fields, by field.
+        int64: integer fields that may exceed 32 bits.
+    """
+    hints = get_type_hints(record)
+    columns = []
+    for field, column in names.items():
+        kind = pa.int64() if field in int64 else _arrow_type(hints[field])
+        nullable = NoneType in get_args(hints[field])
+        columns.append(pa.field(column, kind, nullable=nullable))
+    return columns
+
+
+def _arrow_type(hint: Any) -> pa.DataType:
+    origin = get_origin(hint)
+    if origin in (UnionType, Union):
+        (hint,) = (part for part in get_args(hint) if part is not NoneType)
+        return _arrow_type(hint)
+    if origin is tuple:
+        return pa.list_(_arrow_type(get_args(hint)[0]))
+    if hint is Counts:
+        return _COUNTS_TYPE
+    if isinstance(hint, type) and is_dataclass(hint):
+        return pa.struct(_arrow_fields(hint, _same_named_columns(hint, ())))
+    return pa.string() if origin is Literal else _ARROW_TYPES.get(hint, pa.string())
+
+
+_COUNTS_TYPE = pa.struct(_arrow_fields(Counts, _COUNTS, int64=["num_tokens"]))
+_STEP_TYPE = pa.struct(
+    [*_arrow_fields(Step, _STEP), *_arrow_fields(StepLabel, _STEP_LABEL), *_COUNTS_TYPE]
+)
+_CONSENSUS_TYPE = pa.struct(
     [
-        pa.field("num_right", pa.int32(), nullable=False),
-        pa.field("num_wrong", pa.int32(), nullable=False),
-        pa.field("num_truncated", pa.int32(), nullable=False),
-        pa.field("num_ungraded", pa.int32(), nullable=False),
-        pa.field("num_tokens", pa.int64(), nullable=False),
+        column.with_nullable(True)
+        for column in _arrow_fields(Consensus, _same_named_columns(Consensus, ()))
     ]
 )
-
-_STEP = pa.struct(
-    [
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("end", pa.int32(), nullable=False),
-        pa.field("prefix_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("hard", pa.bool_()),
-        pa.field("value", pa.float64()),
-        pa.field("low", pa.float64()),
-        pa.field("high", pa.float64()),
-        pa.field("mean", pa.float64()),
-        pa.field("state", pa.string()),
-        pa.field("committed", pa.string()),
-        *_COUNTS,
-    ]
-)
-
-_COMPLETER = pa.struct(
-    [
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("cost", pa.float64(), nullable=False),
-        pa.field("root", _COUNTS, nullable=False),
-        pa.field("steps", pa.list_(_COUNTS), nullable=False),
-    ]
-)
-
-FLAG = pa.struct(
-    [
-        pa.field("step", pa.int32(), nullable=False),
-        pa.field("start", pa.int32(), nullable=False),
-        pa.field("end", pa.int32(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-    ]
-)
-
-_OPINION = pa.struct(
-    [
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("claim", pa.string(), nullable=False),
-        pa.field("is_known", pa.bool_(), nullable=False),
-        pa.field("first_error", pa.int32()),
-        pa.field("flags", pa.list_(FLAG), nullable=False),
-    ]
-)
-
-_CONSENSUS = pa.struct(
-    [
-        pa.field("rule", pa.string()),
-        pa.field("kept", pa.bool_()),
-        pa.field("opinions", pa.list_(_OPINION)),
-    ]
-)
-"""Its fields are null only together with itself: pyarrow casts no null into a struct of others."""
+"""Its fields are nullable, although they are null only if the whole struct is null. With fields
+that are not nullable, pyarrow could not cast a null struct."""
+FLAG = _arrow_type(Flag)
 
 LABELS_SCHEMA = pa.schema(
     [
-        pa.field("problem_id", pa.string(), nullable=False),
-        pa.field("problem", pa.string(), nullable=False),
-        pa.field("answer", pa.string(), nullable=False),
-        pa.field("answer_is_json", pa.bool_(), nullable=False),
-        pa.field("meta", pa.string(), nullable=False),
-        pa.field("solution_id", pa.string(), nullable=False),
-        pa.field("sample_index", pa.int32(), nullable=False),
-        pa.field("origin", pa.string(), nullable=False),
-        pa.field("solution", pa.string(), nullable=False),
-        pa.field("prompt_ids", pa.list_(pa.int32()), nullable=False),
-        pa.field("solution_ids", pa.list_(pa.int32()), nullable=False),
-        pa.field("finish_reason", pa.string(), nullable=False),
-        pa.field("prediction", pa.string()),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("first_error", pa.int32()),
-        pa.field("steps", pa.list_(_STEP), nullable=False),
-        pa.field("root", _COUNTS, nullable=False),
-        pa.field("siblings", _COUNTS, nullable=False),
-        pa.field("root_value", pa.float64()),
-        pa.field("posterior", pa.list_(pa.float64())),
-        pa.field("priors", pa.string()),
-        pa.field("min_gain", pa.float64()),
-        pa.field("num_sampled", pa.int32(), nullable=False),
-        pa.field("num_sampled_right", pa.int32(), nullable=False),
-        pa.field("chosen_by_outcome", pa.bool_(), nullable=False),
-        pa.field("selection_probability", pa.float64()),
-        pa.field("num_missing", pa.int32()),
-        pa.field("completers", pa.list_(_COMPLETER), nullable=False),
-        pa.field("values_of", pa.string(), nullable=False),
-        pa.field("consensus", _CONSENSUS),
+        *_arrow_fields(Problem, _PROBLEM),
+        *_arrow_fields(Solution, _SOLUTION),
+        pa.field("steps", pa.list_(_STEP_TYPE), nullable=False),
+        *_arrow_fields(LabeledSolution, _LABELED),
+        pa.field("consensus", _CONSENSUS_TYPE),
     ]
 )
-"""One row a labelled solution; the columns are explained in docs/formats.md."""
+"""Columns of a labels shard, with one row per labelled solution; see docs/formats.md."""
 
 ROLLOUTS_SCHEMA = pa.schema(
-    [
-        pa.field("problem_id", pa.string(), nullable=False),
-        pa.field("prefix_id", pa.string(), nullable=False),
-        pa.field("index", pa.int32(), nullable=False),
-        pa.field("seed", pa.int64(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("num_tokens", pa.int32(), nullable=False),
-        pa.field("finish_reason", pa.string(), nullable=False),
-        pa.field("prediction", pa.string()),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("reason", pa.string()),
-        pa.field("step_ends", pa.list_(pa.int32())),
-        pa.field("through", pa.list_(pa.string())),
-        pa.field("completer", pa.string(), nullable=False),
-    ]
+    _arrow_fields(Rollout, _same_named_columns(Rollout, ()), int64=["seed"])
 )
-"""One row a rollout."""
-
-
-def _counts_row(counts: Counts) -> dict[str, int]:
-    return {name: getattr(counts, name) for name in _COUNTS.names}
+"""Columns of a rollouts shard, with one row per rollout; see docs/formats.md."""
 
 
 def label_row(row: LabeledSolution) -> dict[str, Any]:
     """Return a labelled solution as a row of a labels shard."""
     steps = zip(row.solution.steps, row.steps, strict=True)
     return {
-        "problem_id": row.problem.id,
-        "problem": row.problem.text,
-        "answer": row.problem.answer,
-        "answer_is_json": row.problem.answer_is_json,
+        **_values_by_column(row.problem, _PROBLEM),
+        **_values_by_column(row.solution, _SOLUTION),
+        **_values_by_column(row, _LABELED),
         "meta": json.dumps(dict(row.problem.meta), sort_keys=True),
-        "solution_id": row.solution.id,
-        "sample_index": row.solution.sample_index,
-        "origin": row.solution.origin,
-        "solution": row.solution.text,
-        "prompt_ids": row.prompt_ids,
-        "solution_ids": row.solution.ids,
-        "finish_reason": row.solution.finish_reason,
-        "prediction": row.solution.prediction,
-        "outcome": row.solution.outcome,
-        "first_error": row.first_error,
         "steps": [
-            {
-                "text": step.text,
-                "end": step.end,
-                "prefix_id": label.prefix_id,
-                "source": label.source,
-                "hard": label.hard,
-                "value": label.value,
-                "low": label.low,
-                "high": label.high,
-                "mean": label.mean,
-                "state": label.state,
-                "committed": label.committed,
-                **_counts_row(label.counts),
-            }
+            _values_by_column(step, _STEP)
+            | _values_by_column(label, _STEP_LABEL)
+            | _values_by_column(label.counts, _COUNTS)
             for step, label in steps
         ],
-        "root": _counts_row(row.root),
-        "siblings": _counts_row(row.siblings),
-        "root_value": row.root_value,
-        "posterior": row.posterior,
-        "priors": row.priors,
-        "min_gain": row.min_gain,
-        "num_sampled": row.num_sampled,
-        "num_sampled_right": row.num_sampled_right,
-        "chosen_by_outcome": row.chosen_by_outcome,
-        "selection_probability": row.selection_probability,
-        "num_missing": row.num_missing,
-        "completers": [
-            {
-                "name": completer.name,
-                "cost": completer.cost,
-                "root": _counts_row(completer.root),
-                "steps": [_counts_row(counts) for counts in completer.steps],
-            }
-            for completer in row.completers
-        ],
-        "values_of": row.values_of,
+        "root": asdict(row.root),
+        "siblings": asdict(row.siblings),
+        "completers": [asdict(completer) for completer in row.completers],
         "consensus": None if row.consensus is None else asdict(row.consensus),
     }
 
@@ -217,82 +145,37 @@ def rollout_row(rollout: Rollout) -> dict[str, Any]:
     return {name: getattr(rollout, name) for name in ROLLOUTS_SCHEMA.names}
 
 
-def _counts(row: Mapping[str, Any]) -> Counts:
-    return Counts(**{name: row[name] for name in _COUNTS.names})
-
-
 def problem_of(row: Mapping[str, Any]) -> Problem:
     """Return the problem in a row of a labels shard."""
-    return Problem(
-        id=row["problem_id"],
-        text=row["problem"],
-        answer=row["answer"],
-        answer_is_json=row["answer_is_json"],
-        meta=json.loads(row["meta"]),
-    )
+    return Problem(**{**_values_by_field(row, _PROBLEM), "meta": json.loads(row["meta"])})
 
 
 def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
-    """Return the labelled solution that a row of a labels shard holds."""
-    steps: Iterable[Mapping[str, Any]] = row["steps"]
+    """Return the labelled solution in a row of a labels shard."""
+    solution = Solution(
+        **_values_by_field(row, _SOLUTION),
+        problem_id=row["problem_id"],
+        steps=tuple(Step(**_values_by_field(step, _STEP)) for step in row["steps"]),
+    )
+    special = {
+        "root": _read_counts(row["root"]),
+        "siblings": _read_counts(row["siblings"]),
+        "completers": tuple(map(_read_completer_counts, row["completers"])),
+    }
     return LabeledSolution(
         problem=problem_of(row),
-        solution=Solution(
-            id=row["solution_id"],
-            problem_id=row["problem_id"],
-            sample_index=row["sample_index"],
-            text=row["solution"],
-            ids=tuple(row["solution_ids"]),
-            steps=tuple(Step(text=s["text"], end=s["end"]) for s in steps),
-            finish_reason=row["finish_reason"],
-            origin=row["origin"],
-            prediction=row["prediction"],
-            outcome=Outcome(row["outcome"]),
-        ),
-        prompt_ids=tuple(row["prompt_ids"]),
+        solution=solution,
         steps=tuple(
-            StepLabel(
-                prefix_id=s["prefix_id"],
-                counts=_counts(s),
-                source=s["source"],
-                hard=s["hard"],
-                value=s["value"],
-                low=s["low"],
-                high=s["high"],
-                mean=s["mean"],
-                state=s["state"],
-                committed=None if s["committed"] is None else Outcome(s["committed"]),
-            )
-            for s in steps
+            StepLabel(**_values_by_field(step, _STEP_LABEL), counts=_read_counts(step))
+            for step in row["steps"]
         ),
-        first_error=row["first_error"],
-        root=_counts(row["root"]),
-        siblings=_counts(row["siblings"]),
-        root_value=row["root_value"],
-        posterior=_tuple(row["posterior"]),
-        priors=row["priors"],
-        min_gain=row["min_gain"],
-        num_sampled=row["num_sampled"],
-        num_sampled_right=row["num_sampled_right"],
-        chosen_by_outcome=row["chosen_by_outcome"],
-        selection_probability=row["selection_probability"],
-        num_missing=row["num_missing"],
-        completers=tuple(
-            CompleterCounts(
-                name=completer["name"],
-                cost=completer["cost"],
-                root=_counts(completer["root"]),
-                steps=tuple(_counts(counts) for counts in completer["steps"]),
-            )
-            for completer in row["completers"]
-        ),
-        values_of=row["values_of"],
         consensus=consensus_of(row["consensus"]),
+        **{**_values_by_field(row, _LABELED), **special},
     )
 
 
 def consensus_of(row: Mapping[str, Any] | None) -> Consensus | None:
-    """Return the consensus that the column of a labels shard holds."""
+    """Return the consensus in the column `consensus` of a row; None if the column is null."""
     if row is None:
         return None
     opinions = [
@@ -303,16 +186,38 @@ def consensus_of(row: Mapping[str, Any] | None) -> Consensus | None:
 
 
 def recorded_rollout(row: Mapping[str, Any]) -> Rollout:
-    """Return the rollout that a row of a rollouts shard holds."""
-    return Rollout(
-        **{
-            **row,
-            "outcome": Outcome(row["outcome"]),
-            "step_ends": _tuple(row["step_ends"]),
-            "through": _tuple(row["through"]),
-        }
+    """Return the rollout in a row of a rollouts shard."""
+    return Rollout(**{name: _field_value(name, value) for name, value in row.items()})
+
+
+def _values_by_column(record: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a record's values by column."""
+    return {column: getattr(record, name) for name, column in names.items()}
+
+
+def _values_by_field(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of a record's fields by field, from a row."""
+    return {name: _field_value(name, row[column]) for name, column in names.items()}
+
+
+def _field_value(field: str, stored: Any) -> Any:
+    """Return a field's value from the form in which a shard stores it."""
+    if isinstance(stored, list):
+        return tuple(stored)
+    return Outcome(stored) if field in _OUTCOMES and stored is not None else stored
+
+
+_OUTCOMES = ("outcome", "committed")
+
+
+def _read_counts(row: Mapping[str, Any]) -> Counts:
+    return Counts(**{name: row[name] for name in _COUNTS})
+
+
+def _read_completer_counts(row: Mapping[str, Any]) -> CompleterCounts:
+    return CompleterCounts(
+        name=row["name"],
+        cost=row["cost"],
+        root=_read_counts(row["root"]),
+        steps=tuple(map(_read_counts, row["steps"])),
     )
-
-
-def _tuple(items: Iterable[Any] | None) -> tuple[Any, ...] | None:
-    return None if items is None else tuple(items)

@@ -1,8 +1,7 @@
-"""One shard as a file: its rows, its metadata, and the checks before anything is made of it.
+"""Reads, checks and writes one shard: a Parquet file with rows, metadata and a digest.
 
-The metadata is JSON under the key `mclabel`; every shard carries its `digest`.
-
-The counts in labels are checked by counting the rollouts again that they come from.
+The metadata is a JSON object under the key `mclabel` of the Parquet metadata. The counts in a
+labels shard can be checked by counting the rollouts again from which they were computed.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ from mclabel.core.seeds import prefix_id
 from mclabel.run.parquet import table_too_large, whole_table
 from mclabel.run.shards.digest import check_parquet, is_cut_off, parquet_digest, parquet_with_digest
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA, SCHEMA_VERSION
-from mclabel.run.shards.store import CHANGED, CUT_OFF, Store, damaged
+from mclabel.run.shards.store import CHANGED, CUT_OFF, Store, damaged_file_error
 
 METADATA_KEY = b"mclabel"
+"""Key of the Parquet metadata under which a shard's metadata is stored."""
 _SMALL_BYTES = 1 << 15
-"""Bytes under which a file is mostly its schema: compression and statistics only take time."""
-TAIL = 8
-"""Bytes that end a Parquet file: the footer's length and a magic number."""
+"""Size in bytes below which tables are written without compression and statistics. The schema takes
+most of such a file, so they would only cost time."""
+TAIL_BYTES = 8
+"""Number of bytes at the end of a Parquet file that hold the footer's length and a magic number."""
 
 _SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
@@ -37,37 +38,42 @@ _SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.Table]:
     """Return a shard's metadata and table.
 
+    Args:
+        store: the run's store.
+        name: name of the shard.
+        kind: `labels` or `rollouts`.
+
     Raises:
-        DamagedFile: it is missing, damaged, of another kind or another schema version.
+        DamagedFile: the shard is missing or damaged, or has another kind or schema version.
     """
     content = store.read(name)
     if content is None:
-        raise damaged(store, name, "missing, though a labels shard names it")
+        raise damaged_file_error(store, name, "missing, though it is part of the run")
     return open_shard(store, name, content, kind)
 
 
 def read_stamped(
     store: Store, name: str, schema: pa.Schema, *, key: bytes = METADATA_KEY
 ) -> tuple[Any, pa.Table]:
-    """Read a Parquet file of a run that carries its digest.
+    """Read a Parquet file of a run that stores its digest.
 
     Args:
         store: the run's store.
         name: name of the file.
-        schema: columns that it must have.
-        key: key of the metadata that says which file it is, as JSON.
+        schema: columns that the file must have.
+        key: metadata key of the JSON value that identifies the file.
 
     Returns:
-        The JSON value under that key, and the table.
+        The JSON value under `key`, and the table.
 
     Raises:
-        DamagedFile: it is missing, damaged, or has other columns.
+        DamagedFile: the file is missing or damaged, or has other columns.
     """
     content = store.read(name)
     if content is None:
-        raise damaged(store, name, "missing, though another file of the run names it")
+        raise damaged_file_error(store, name, "missing, though another file of the run names it")
     if check_parquet(content) != "sound":
-        raise damaged(store, name)
+        raise damaged_file_error(store, name)
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
@@ -76,18 +82,20 @@ def read_stamped(
         stamp = json.loads((table.schema.metadata or {})[key])
         rows = table.replace_schema_metadata(None).select(schema.names).cast(schema)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise damaged(store, name, f"damaged, or another kind of file ({error})") from error
+        raise damaged_file_error(
+            store, name, f"damaged, or another kind of file ({error})"
+        ) from error
     return stamp, rows
 
 
 def write_shard(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> bool:
-    """Create a shard; False if there is one of that name."""
-    return store.create(name, _parquet(table, metadata))
+    """Create a shard; return False and change nothing if a shard of this name exists."""
+    return store.create(name, _shard_bytes(table, metadata))
 
 
 def write_rollouts(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> str:
-    """Create a rollouts shard; its digest, which the labels shard is to name."""
-    content = _parquet(table, {**metadata, "kind": "rollouts"})
+    """Create a rollouts shard, and return its digest, which the labels shard has to store."""
+    content = _shard_bytes(table, {**metadata, "kind": "rollouts"})
     store.create(name, content)
     digest = parquet_digest(content)
     assert digest is not None
@@ -97,20 +105,22 @@ def write_rollouts(store: Store, name: str, table: pa.Table, metadata: Mapping[s
 def open_shard(
     store: Store, name: str, content: bytes, kind: str
 ) -> tuple[dict[str, Any], pa.Table]:
-    """Return the metadata and table of a shard's content.
+    """Return the metadata and table of a shard from the bytes of its file.
 
     Args:
         store: the run's store, for messages.
         name: name of the file, for messages.
-        content: the whole file.
+        content: bytes of the file.
         kind: `labels` or `rollouts`.
 
     Raises:
-        DamagedFile: it is damaged, of another kind or another schema version.
+        DamagedFile: the shard is damaged, or has another kind or schema version.
     """
     check = check_parquet(content)
     if check == "damaged":
-        raise damaged(store, name, CUT_OFF if is_cut_off(content[-TAIL:]) else CHANGED)
+        raise damaged_file_error(
+            store, name, CUT_OFF if is_cut_off(content[-TAIL_BYTES:]) else CHANGED
+        )
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         metadata = _metadata(file)
@@ -124,7 +134,9 @@ def open_shard(
                 "Make the run again with this version, in another folder",
             )
         if check == "none":
-            raise damaged(store, name, "damaged, or rewritten by another program: it has no digest")
+            raise damaged_file_error(
+                store, name, "damaged, or rewritten by another program: it has no digest"
+            )
         if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
         table = _with_columns_of(_SCHEMAS[kind], whole_table(file))
@@ -134,11 +146,13 @@ def open_shard(
         *(pa.ArrowException, OSError, ValueError, TypeError, LookupError),
         *(AttributeError, RecursionError),
     ) as error:
-        raise damaged(store, name, f"damaged, or not a {kind} shard ({error})") from error
+        raise damaged_file_error(
+            store, name, f"damaged, or not a {kind} shard ({error})"
+        ) from error
     return metadata, table
 
 
-def _parquet(table: pa.Table, metadata: Mapping[str, Any]) -> bytes:
+def _shard_bytes(table: pa.Table, metadata: Mapping[str, Any]) -> bytes:
     stamp = json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()
     table = table.replace_schema_metadata({METADATA_KEY: stamp})
     small = table.nbytes < _SMALL_BYTES
@@ -161,7 +175,7 @@ def _metadata(file: pq.ParquetFile) -> dict[str, Any]:
 
 
 def _with_columns_of(schema: pa.Schema, table: pa.Table) -> pa.Table:
-    """Return the columns of the schema, in its order."""
+    """Return a table with the columns of a schema, in the order of the schema."""
     for field in schema:
         if field.name not in table.column_names:
             raise ValueError(f"no column {field.name}")
@@ -175,15 +189,16 @@ _MAX_NAMED = 3
 
 
 def disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[str]:
-    """Yield where a labels shard disagrees with its rollouts.
+    """Yield a description of each disagreement between a labels shard and its rollouts.
 
-    A step's counts are those of the rollouts from its own prefix, by all completers and by each;
-    what other rollouts went through it (`through`) is evidence to the estimator and counted
-    nowhere. A last step has no rollouts.
+    A step's counts are the numbers of rollouts from the prefix that ends with the step, for all
+    completers together and for each completer. Rollouts from earlier prefixes that pass through
+    this prefix (column `through`) are evidence for the estimator, but are not in these counts. A
+    last step has no rollouts.
 
     Args:
         labels: rows of one labels shard.
-        rollouts: the rollouts that it names.
+        rollouts: rows of the rollouts shard that the labels shard names.
     """
     counted = _rollout_counts(rollouts)
     differing, labeled = [], set()
@@ -208,11 +223,11 @@ def disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[str]:
 
 
 _Whose = tuple[str, str | None]
-"""A prefix, and the completer; None for all together."""
+"""Id of a prefix, and name of a completer; None for all completers together."""
 
 
 def _rollout_counts(rollouts: pa.Table) -> Mapping[_Whose, tuple[int, ...]]:
-    """Count the rollouts of each outcome, and their tokens."""
+    """Return the number of rollouts of each outcome, and last of their tokens, by `_Whose`."""
     counts_of: dict[_Whose, list[int]] = {}
     place = {outcome.value: number for number, outcome in enumerate(Outcome)}
     sums = rollouts.group_by(["prefix_id", "completer", "outcome"]).aggregate(
@@ -227,11 +242,11 @@ def _rollout_counts(rollouts: pa.Table) -> Mapping[_Whose, tuple[int, ...]]:
 
 
 def _label_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
-    """Yield prefixes with the counts in the labels: of bare problems and of all steps but last."""
+    """Yield the counts in the labels of each bare problem and of each step except the last."""
     for problem, root in zip(
         labels["problem_id"].to_pylist(), labels["root"].to_pylist(), strict=True
     ):
-        yield (prefix_id(problem, ()), None), _tuple(root)
+        yield (prefix_id(problem, ()), None), _counts_tuple(root)
     steps = labels["steps"].combine_chunks()
     lengths = pc.list_value_length(steps).to_numpy(zero_copy_only=False)
     last = np.cumsum(lengths[lengths > 0]) - 1
@@ -245,7 +260,7 @@ def _label_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
 
 
 def _completer_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...]]]:
-    """Yield the same for each completer; nothing for old shards without completers."""
+    """Yield these counts for each completer; nothing for rows without completers."""
     steps = labels["steps"].combine_chunks()
     names = pa.ListArray.from_arrays(steps.offsets, steps.values.field("prefix_id")).to_pylist()
     whole = zip(
@@ -253,12 +268,12 @@ def _completer_counts(labels: pa.Table) -> Iterator[tuple[_Whose, tuple[int, ...
     )
     for problem, prefixes, completers in whole:
         for completer in completers:
-            yield (prefix_id(problem, ()), completer["name"]), _tuple(completer["root"])
+            yield (prefix_id(problem, ()), completer["name"]), _counts_tuple(completer["root"])
             for identity, counts in zip(prefixes[:-1], completer["steps"], strict=False):
-                yield (identity, completer["name"]), _tuple(counts)
+                yield (identity, completer["name"]), _counts_tuple(counts)
 
 
-def _tuple(counts: Mapping[str, Any]) -> tuple[int, ...]:
+def _counts_tuple(counts: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(counts[name] for name in (*_COUNTS, "num_tokens"))
 
 

@@ -1,8 +1,10 @@
-"""A folder or bucket in which files are created whole, once, and never overwritten.
+"""A folder or bucket in which files are created atomically and never overwritten.
 
-`create` is the only commit: an exclusive create in a folder (`durable`) or by `obstore` in S3,
-Google Cloud Storage and Azure. Logs alone are appended to, and summaries replaced. A create whose
-answer was lost may be refused as existing when it is retried: callers read back what is there.
+`create` is the operation by which everything is committed. It creates a file exclusively, in a
+local folder (`mclabel.run.shards.durable`) or, by `obstore`, in S3, Google Cloud Storage or Azure.
+Only logs are appended to, and only summaries are replaced. If the reply to a creation was lost, the
+retry can find the file that the first try created, and `create` returns False. So callers then read
+the existing file.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _RETRIES: Any = {
     },
 }
 _PIECE = 1 << 25
-"""Bytes of a large file that are asked for at a time."""
+"""Number of bytes of a large file that one request reads."""
 _CLIENT: Any = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=10)}
 
 
@@ -54,13 +56,14 @@ class Store:
         Args:
             location: local folder, or a URL such as `s3://bucket/prefix`, whose credentials come
                 from the environment.
-            create: make the local folder if it is missing.
-            retry_s: seconds for which a request to a URL is tried again.
-            was_reached: another process has reached the URL just now, so that the first request is
-                tried again for as long as the others; else it fails after some seconds.
+            create: True creates the local folder if it is missing.
+            retry_s: maximum number of seconds for which a request to a URL is retried.
+            was_reached: True if another process has just reached the URL. Then the first request is
+                retried for `retry_s` seconds like any other; else it fails after `FIRST_CONTACT_S`
+                seconds.
 
         Raises:
-            ShardError: a local folder is missing, or the URL is not understood.
+            ShardError: the local folder is missing, or the URL is invalid.
         """
         if not location:
             raise ShardError(
@@ -88,17 +91,17 @@ class Store:
         if not self._path.is_dir():
             if not create:
                 raise ShardError(f"{location}: no such folder. Give an existing one")
-            with self._clear_errors(""):
+            with self._as_shard_errors(""):
                 self._path.mkdir(parents=True, exist_ok=True)
         self._store = LocalStore(self._path)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a whole file; False if one of that name exists, which is left as it is.
+        """Create a file; return False and change nothing if a file of this name exists.
 
         Raises:
-            ShardError: it cannot be written.
+            ShardError: the file cannot be written.
         """
-        with self._clear_errors(name):
+        with self._as_shard_errors(name):
             if self.is_local:
                 return create_durably(self._path, name, content)
             try:
@@ -108,36 +111,40 @@ class Store:
             return True
 
     def read(self, name: str) -> bytes | None:
-        """Return the file's content, None if there is none."""
-        with self._clear_errors(name):
+        """Return the content of a file; None if it does not exist."""
+        with self._as_shard_errors(name):
             try:
                 return bytes(obstore.get(self._store, name).bytes())
             except (NotFoundError, FileNotFoundError):
                 return None
 
     def replace(self, name: str, content: IO[bytes]) -> None:
-        """Write a whole file in place of any of that name: readers see the old one or the new one.
+        """Write a file atomically, replacing any file of the same name.
 
         Args:
-            name: name of a file that one process writes.
-            content: read to its end.
+            name: name of the file, which only one process may write.
+            content: stream that is read to its end.
 
         Raises:
-            ShardError: it cannot be written.
+            ShardError: the file cannot be written.
         """
-        with self._clear_errors(name):
+        with self._as_shard_errors(name):
             if self.is_local:
                 replace_durably(self._path, name, content)
             else:
                 obstore.put(self._store, name, content, mode="overwrite")
 
     def fetch(self, name: str, path: Path) -> bool:
-        """Copy a file to this machine, piece by piece; False if there is none.
+        """Copy a file of the store to a local path in pieces; return False if it does not exist.
+
+        Args:
+            name: name of the file.
+            path: local path to write to.
 
         Raises:
-            ShardError: it cannot be read, or changes meanwhile.
+            ShardError: the file cannot be read, or changes while it is copied.
         """
-        with self._clear_errors(name), path.open("wb") as file:
+        with self._as_shard_errors(name), path.open("wb") as file:
             try:
                 about = obstore.head(self._store, name)
             except (NotFoundError, FileNotFoundError):
@@ -150,22 +157,22 @@ class Store:
 
     def names(self, folder: str) -> list[str]:
         """Return the names of all files under `folder`, sorted."""
-        return sorted(self.listed(folder))
+        return sorted(self.iter_names(folder))
 
-    def listed(self, folder: str) -> Iterator[str]:
-        """Yield the names of all files under `folder`, in any order, page by page."""
+    def iter_names(self, folder: str) -> Iterator[str]:
+        """Yield the names of all files under `folder` in any order; the store is listed lazily."""
         return (name for name, _ in self.sizes(folder))
 
     def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
         """Yield the names of all files under `folder` and their sizes in bytes, in any order."""
-        with self._clear_errors(folder):
+        with self._as_shard_errors(folder):
             for page in obstore.list(self._store, prefix=folder):
                 yield from ((meta["path"], meta["size"]) for meta in page)
 
     def tails(self, names: Iterable[str], num_bytes: int) -> Iterator[tuple[str, bytes]]:
         """Yield the last bytes of local files, fewer if a file is shorter; skip missing files."""
         root = str(self._path)
-        with self._clear_errors("labels"):
+        with self._as_shard_errors("labels"):
             for name in names:
                 check_plain(f"{root}/{name}", ShardError, name=self.location)
                 try:
@@ -180,29 +187,29 @@ class Store:
 
     def append(self, name: str, content: bytes) -> None:
         """Append to a log with one writer process. On an object store, rewrite the whole file."""
-        with self._clear_errors(name):
+        with self._as_shard_errors(name):
             if self.is_local:
                 with (self._path / name).open("ab") as file:
                     file.write(content)
                 return
             obstore.put(self._store, name, (self.read(name) or b"") + content, mode="overwrite")
 
-    def times(self, folder: str) -> dict[str, datetime]:
-        """Return when each file under `folder` was last written, by the store's clock."""
-        with self._clear_errors(folder):
+    def modified_times(self, folder: str) -> dict[str, datetime]:
+        """Return the time of the last write to each file under `folder`, by the store's clock."""
+        with self._as_shard_errors(folder):
             pages = obstore.list(self._store, prefix=folder)
             return {meta["path"]: meta["last_modified"] for page in pages for meta in page}
 
     def delete(self, name: str) -> None:
-        """Remove a file that may already be gone."""
-        with self._clear_errors(name), suppress(NotFoundError, FileNotFoundError):
+        """Delete a file; do nothing if it does not exist."""
+        with self._as_shard_errors(name), suppress(NotFoundError, FileNotFoundError):
             obstore.delete(self._store, name)
 
     def delete_folder(self, folder: str) -> None:
-        """Remove a folder if it is empty; an object store has none that are."""
+        """Delete a local folder if it is empty. An object store has no empty folders."""
         if not self.is_local:
             return
-        with self._clear_errors(folder):
+        with self._as_shard_errors(folder):
             try:
                 (self._path / folder).rmdir()
             except OSError as error:
@@ -210,16 +217,16 @@ class Store:
                     raise
 
     def sweep(self) -> None:
-        """Remove what kills have left half-written, where that can be."""
+        """Delete partial files that killed processes have left in a local folder."""
         if self.is_local:
             sweep(self._path)
 
     @contextmanager
-    def _clear_errors(self, name: str) -> Iterator[None]:
-        if not _is_name(name):  # of damaged metadata, or a stranger's
+    def _as_shard_errors(self, name: str) -> Iterator[None]:
+        if not _is_name(name):  # a damaged or hostile file of the run can contain any name
             raise ShardError(
-                f"{self.location}: {name!r} names no file of the run, though another one refers to "
-                "it. Delete the damaged file and run the job again"
+                f"{self.location}: {name!r} is not a valid name of a file of the run, though "
+                "another file refers to it. Delete the damaged file and run the job again"
             )
         if not self._was_reached:
             check_contact(self.location, self._client())
@@ -240,23 +247,25 @@ class Store:
 
 
 def _is_name(name: Any) -> bool:
-    """Return whether a name, which a file of the run may have given, can be one of its files."""
+    """Return whether a name, which can come from any file of the run, is a valid file name."""
     if not isinstance(name, str) or not name.isprintable():
         return False
     return not name or not {"", ".", ".."} & set(name.split("/"))
 
 
 CHANGED = "damaged: its content has changed since it was written"
+"""Fault of a file whose digest does not match its content, for messages."""
 CUT_OFF = "damaged: it is cut off"
+"""Fault of a truncated file, for messages."""
 
 
-def damaged(store: Store, name: str, fault: str = CHANGED) -> DamagedFile:
-    """Return the error to raise for a file.
+def damaged_file_error(store: Store, name: str, fault: str = CHANGED) -> DamagedFile:
+    """Return the error to raise for a damaged file, with its remedy.
 
     Args:
         store: the run's store.
-        name: name of the file in it.
-        fault: the damage, as a clause.
+        name: name of the file in the store.
+        fault: description of the damage, for the message.
     """
     return DamagedFile(store.location, name, fault, remedy(name))
 
@@ -267,8 +276,6 @@ def remedy(name: str) -> str:
     match folder.split("/"):
         case ["labels"]:
             return "Delete it and run the job again, which labels its block again"
-        case ["merged", "labels"]:
-            return "Delete it and run the job again, which labels its blocks again"
         case ["opinions"]:
             return "Delete it and run the job again, which judges its block again"
         case ["trees"]:
@@ -282,13 +289,6 @@ def remedy(name: str) -> str:
                 f"{rest.partition('.')[0]}.parquet and run the job again, which labels the block "
                 "again"
             )
-        case ["merged", "rollouts"]:
-            return (
-                f"Labels can be read without it. To restore the rollouts, delete it and "
-                f"merged/labels/{rest} and run the job again, which labels the blocks again"
-            )
-        case ["compacted"]:
-            return "Delete it and run the job again, which labels the blocks that it names again"
         case ["plan"]:
             return (
                 "Restore it from a copy, or delete the whole folder plan/ and run the job again: "
@@ -310,37 +310,41 @@ def remedy(name: str) -> str:
 _SINGLE = {
     "run.json": "Restore it from a copy, or choose another out=…",
     "spent.json": "Delete it: the job then counts what it spends from zero",
-    "finished.json": "Delete it: the same command writes it again once all is done",
+    "finished.json": "Delete it: the same command writes it again once the job has finished",
     "rejects.jsonl": "Run the job again, which writes it again",
     "progress.jsonl": "Delete it, or the damaged lines: it is only a log",
 }
 
 
-FIRST_S = 5
-"""Seconds for which the first request to a bucket is tried again."""
+FIRST_CONTACT_S = 5
+"""Maximum number of seconds for which the first request to a bucket is retried."""
 _FIRST_RETRIES: Any = {
     "max_retries": 20,
-    "retry_timeout": timedelta(seconds=FIRST_S),
+    "retry_timeout": timedelta(seconds=FIRST_CONTACT_S),
     "backoff": {
         "init_backoff": timedelta(milliseconds=100),
         "max_backoff": timedelta(milliseconds=500),
         "base": 2,
     },
 }
-_TIMEOUTS: Any = {"timeout": timedelta(seconds=FIRST_S), "connect_timeout": timedelta(seconds=3)}
+_TIMEOUTS: Any = {
+    "timeout": timedelta(seconds=FIRST_CONTACT_S),
+    "connect_timeout": timedelta(seconds=3),
+}
 MAX_REASON = 500
-"""Characters of a store's own message."""
+"""Maximum length of a store's own error message, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Service:
-    """Environment variables that set a kind of store's address and credentials."""
+    """Environment variables that configure a kind of object store."""
 
     endpoint: tuple[str, ...]
-    """Environment variables that name its address."""
+    """Names of environment variables that set the store's address; the first that is set counts."""
     default: str
-    """Its address if none of them is set."""
+    """Description of the store's address if none of these variables is set, for messages."""
     credentials: str
+    """Names of environment variables that set the credentials, for messages."""
 
 
 _S3 = _Service(
@@ -362,21 +366,22 @@ _SERVICES: Mapping[str, _Service] = {
     **dict.fromkeys(("az", "adl", "azure", "abfs", "abfss"), _AZURE),
 }
 _answered: set[tuple[str, str, str]] = set()
-"""Buckets that have answered this process, each with the address it had."""
+"""Scheme, name and address of each bucket that has answered a request of this process."""
 
 
 def check_contact(location: str, client: Mapping[str, Any]) -> None:
     """Check that a bucket answers, unless it has answered this process before.
 
-    Later requests are retried for minutes. The first one fails after `FIRST_S` seconds, as a
-    misspelt endpoint, a missing network or missing credentials would never answer.
+    Later requests are retried for minutes. The first request fails after `FIRST_CONTACT_S` seconds,
+    because retries would not help against a misspelt endpoint, a missing network or missing
+    credentials.
 
     Args:
-        location: URL in the bucket; other locations are not checked.
+        location: URL in the bucket; locations that are not in an object store are not checked.
         client: options of the client, without its timeouts.
 
     Raises:
-        ShardError: it has given no answer within some seconds.
+        ShardError: the bucket has not answered within `FIRST_CONTACT_S` seconds.
     """
     url = urlsplit(location)
     service = _SERVICES.get(url.scheme)
@@ -399,10 +404,10 @@ def check_contact(location: str, client: Mapping[str, Any]) -> None:
             f"credentials ({service.credentials}) in the environment"
         ) from error
     except (BaseError, FileNotFoundError):
-        pass  # an answer, if only that there is no such file or that it may not be read
+        pass  # the bucket has answered, even if the file does not exist or must not be read
     _answered.add(bucket)
 
 
 def reason_of(error: Exception) -> str:
-    """Return a store's error on one line and without the inside of its client."""
+    """Return a store's error message as one line, without the client's debug output."""
     return " ".join(str(error).partition("Debug source")[0].split())[:MAX_REASON]

@@ -1,6 +1,6 @@
-"""Trees of searches, `trees/BLOCK.ATTEMPT.parquet`: one row per problem, pruned parts included.
+"""Search trees, `trees/BLOCK.ATTEMPT.parquet`: one row per problem, including pruned nodes.
 
-A block's trees are written before its labels; the labels shard that wins names the attempt, and
+A block's trees are written before its labels. The committed labels shard names its attempt, and
 trees of other attempts are never read.
 """
 
@@ -20,46 +20,52 @@ from mclabel.run.shards.digest import parquet_with_digest
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.plan import planned_blocks
 from mclabel.run.shards.shard import METADATA_KEY, read_stamped
-from mclabel.run.shards.store import Store, damaged
+from mclabel.run.shards.store import Store, damaged_file_error
 
 FOLDER = "trees"
 TASK = "search"
 """Name of the task in the manifest of a search."""
 VERSION = 1
+"""Version of the files; no other version can be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredNode:
-    """A beginning of a solution that was sampled, without what it continues."""
+    """A node of a search tree: a prefix of a solution, or a finished solution.
+
+    It stores the steps that it adds to its parent node. A result is a finished solution that takes
+    part in the vote.
+    """
 
     id: str
     parent: str
-    """Id of the node that it continues; empty for the bare problem."""
+    """Id of the parent node; empty if the parent is the bare problem."""
     depth: Count
-    """Steps from the beginning of the solution."""
+    """Number of steps from the beginning of the solution."""
     num_tokens: Count
-    """Tokens from the beginning of the solution."""
+    """Number of tokens from the beginning of the solution."""
     steps: tuple[str, ...]
-    """Texts of the steps that it adds."""
+    """Texts of the steps that the node adds to its parent."""
     scores: tuple[float, ...]
-    """A score for each step from the beginning of the solution; empty where it was not scored."""
+    """One score per step from the beginning of the solution; empty if the node was not scored."""
     count: Count
-    """Number of times that it was sampled."""
+    """Number of times that the node was sampled."""
     num_sampled: Count
-    """Tokens sampled for it, all times together."""
+    """Number of tokens sampled for the node, summed over all `count` samples."""
     is_finished: bool
+    """True if the solution is finished."""
     is_cut: bool
-    """True if there was no room left to go on."""
+    """True if a token limit was reached before the policy ended the solution."""
     weight: Amount | None = None
-    """Weight of a result in a vote; None for a beginning that was given up."""
+    """Weight of a result in the vote; None for other nodes."""
     score: float | None = None
-    """Scores of a result, joined to one number."""
+    """Score of a result, aggregated over its steps."""
     outcome: Literal["right", "wrong", "ungraded"] | None = None
-    """Grade of a result."""
+    """Verdict on the answer of a result."""
     prediction: str | None = None
-    """Answer that was read out of a result."""
+    """Answer that was extracted from a result."""
     group: int | None = None
-    """Number of a result that equivalent answers to the problem share."""
+    """Number of the group of results whose answers are equivalent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,7 @@ class StoredCost:
     num_replayed: Count = 0
     """Sampled tokens that were reused from the journal of a killed attempt."""
     num_requests: Count = 0
-    """Number of completions requested of the engine."""
+    """Number of completions that were requested from the engine."""
     num_scored: Count = 0
     """Tokens that the scorer computed, prompts included."""
     num_score_cached: Count = 0
@@ -86,27 +92,27 @@ class StoredCost:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTree:
-    """The search of one problem."""
+    """The search tree of one problem."""
 
     problem_id: str
     problem: str
     answer: str
     meta: Mapping[str, str]
     nodes: tuple[StoredNode, ...]
-    """Parents before children."""
+    """All nodes; every parent comes before its children."""
     chosen: str | None
-    """Id of the solution that is the result; None where none was finished."""
+    """Id of the node of the chosen solution; None if no solution was finished."""
     is_spent: bool
-    """True if the limit of tokens ended the search."""
+    """True if the search ended because its limit of tokens was reached."""
     cost: StoredCost
 
     @property
     def results(self) -> list[StoredNode]:
-        """The finished solutions that count."""
+        """Finished solutions that take part in the vote."""
         return [node for node in self.nodes if node.weight is not None]
 
     def choice(self) -> dict[str, Any]:
-        """The chosen answer, as a row of `answers.jsonl`."""
+        """Return the chosen answer as a row of `answers.jsonl`."""
         result = next((node for node in self.results if node.id == self.chosen), None)
         weights = [(node.group, node.weight or 0.0) for node in self.results]
         return {
@@ -122,27 +128,27 @@ class StoredTree:
         }
 
     @property
-    def is_right(self) -> bool:
+    def is_chosen_right(self) -> bool:
         """Return whether the chosen solution has the right answer."""
         return any(node.id == self.chosen and node.outcome == "right" for node in self.nodes)
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
+def _required_field(name: str, arrow_type: pa.DataType) -> pa.Field:
+    return pa.field(name, arrow_type, nullable=False)
 
 
 _NODE = pa.struct(
     [
-        _required("id", pa.string()),
-        _required("parent", pa.string()),
-        _required("depth", pa.int32()),
-        _required("num_tokens", pa.int32()),
-        _required("steps", pa.list_(pa.string())),
-        _required("scores", pa.list_(pa.float64())),
-        _required("count", pa.int32()),
-        _required("num_sampled", pa.int32()),
-        _required("is_finished", pa.bool_()),
-        _required("is_cut", pa.bool_()),
+        _required_field("id", pa.string()),
+        _required_field("parent", pa.string()),
+        _required_field("depth", pa.int32()),
+        _required_field("num_tokens", pa.int32()),
+        _required_field("steps", pa.list_(pa.string())),
+        _required_field("scores", pa.list_(pa.float64())),
+        _required_field("count", pa.int32()),
+        _required_field("num_sampled", pa.int32()),
+        _required_field("is_finished", pa.bool_()),
+        _required_field("is_cut", pa.bool_()),
         pa.field("weight", pa.float64()),
         pa.field("score", pa.float64()),
         pa.field("outcome", pa.string()),
@@ -152,19 +158,20 @@ _NODE = pa.struct(
 )
 TREES_SCHEMA = pa.schema(
     [
-        _required("problem_id", pa.string()),
-        _required("problem", pa.string()),
-        _required("answer", pa.string()),
-        _required("meta", pa.string()),
-        _required("nodes", pa.list_(_NODE)),
+        _required_field("problem_id", pa.string()),
+        _required_field("problem", pa.string()),
+        _required_field("answer", pa.string()),
+        _required_field("meta", pa.string()),
+        _required_field("nodes", pa.list_(_NODE)),
         pa.field("chosen", pa.string()),
-        _required("is_spent", pa.bool_()),
-        _required(
-            "cost", pa.struct([_required(field.name, pa.int64()) for field in fields(StoredCost)])
+        _required_field("is_spent", pa.bool_()),
+        _required_field(
+            "cost",
+            pa.struct([_required_field(field.name, pa.int64()) for field in fields(StoredCost)]),
         ),
     ]
 )
-"""The columns of a file of trees; `meta` is a JSON object."""
+"""Columns of a file of trees; `meta` is a JSON object."""
 
 
 def write_trees(
@@ -174,14 +181,14 @@ def write_trees(
     trees: Sequence[StoredTree],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write the trees of a block, before its labels.
+    """Write the trees of a block, which has to be done before its labels are written.
 
     Args:
         store: the run's store.
         block_id: id of the block.
-        attempt: unique to this attempt at it.
-        trees: one a problem.
-        metadata: JSON-serialisable.
+        attempt: unique id of this attempt at the block.
+        trees: one tree per problem.
+        metadata: JSON-serialisable metadata.
     """
     rows = [{**asdict(tree), "meta": json.dumps(dict(tree.meta))} for tree in trees]
     stamp = json.dumps({**metadata, "version": VERSION, "block": block_id, "attempt": attempt})
@@ -191,29 +198,34 @@ def write_trees(
 
 
 def delete_trees(store: Store, block_id: str, attempt: str) -> None:
-    """Remove the trees of an attempt that has lost."""
+    """Delete the trees of an attempt that was not committed."""
     store.delete(tree_file(block_id, attempt))
 
 
 def sweep_trees(store: Store) -> None:
-    """Remove the trees of all attempts that have lost; called while none is under way."""
+    """Delete the trees of all attempts that were not committed.
+
+    It must be called only while no attempt is running.
+    """
     if not store.names(FOLDER):
         return
-    kept = {tree_file(*place) for place in committed_trees(store, must_be_whole=False)}
+    kept = {tree_file(*place) for place in committed_trees(store, require_complete=False)}
     for name in set(store.names(FOLDER)) - kept:
         store.delete(name)
 
 
 def has_trees(store: Store) -> bool:
-    """Return whether a run holds trees."""
+    """Return whether a run has files of trees."""
     return bool(store.names(FOLDER))
 
 
 def is_search(config: Any) -> bool:
-    """Return whether a configuration is of a search, not of a run made from its labels.
+    """Return whether a configuration is that of a search.
+
+    A run that was regraded or combined from a search's labels is not a search.
 
     Args:
-        config: configuration in a manifest or a labels shard; None where it carries none.
+        config: configuration in a manifest or a labels shard; None if there is none.
     """
     made_from_labels = ("regraded", "combined")
     return (
@@ -223,23 +235,23 @@ def is_search(config: Any) -> bool:
     )
 
 
-def read_trees(store: Store, *, must_be_whole: bool = True) -> Iterator[StoredTree]:
-    """Read the searches of all committed problems of a run.
+def read_trees(store: Store, *, require_complete: bool = True) -> Iterator[StoredTree]:
+    """Yield the search tree of each committed problem of a run.
 
     Args:
         store: the run's store.
-        must_be_whole: see `read_catalog`.
+        require_complete: see `read_catalog`.
 
     Raises:
-        ShardError: it is no run of a search.
-        DamagedFile: a file is missing or damaged; says what to do.
+        ShardError: the run is not a search.
+        DamagedFile: a file is missing or damaged. The error names the remedy.
     """
     if not has_trees(store):
         raise ShardError(
             f"{store.location}: holds no trees/*.parquet. Give the `out` of `mclabel search`"
         )
     plan = planned_blocks(store)
-    for block, attempt in committed_trees(store, must_be_whole=must_be_whole):
+    for block, attempt in committed_trees(store, require_complete=require_complete):
         left_out = frozenset() if plan is None else plan.superseded.get(block, frozenset())
         yield from (
             tree for tree in read_block(store, block, attempt) if tree.problem_id not in left_out
@@ -250,7 +262,8 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
     """Return the trees of one block.
 
     Raises:
-        DamagedFile: the file is missing, damaged or another block's; says what to do.
+        DamagedFile: the file is missing or damaged, or belongs to another block. The error names
+            the remedy.
     """
     name = tree_file(block_id, attempt)
     stamp, table = read_stamped(store, name, TREES_SCHEMA)
@@ -258,22 +271,24 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
         if (version := stamp["version"]) != VERSION:
             raise ValueError(f"has version {version}, this mclabel reads {VERSION}")
         if (own := (stamp["block"], stamp["attempt"])) != (block_id, attempt):
-            raise ValueError(f"it is {tree_file(*own)}, put in the place of this file")
+            raise ValueError(f"its content is that of {tree_file(*own)}")
         return [
             read_record(StoredTree, {**row, "meta": json.loads(row["meta"])})
             for row in table.to_pylist()
         ]
     except (ValueError, LookupError) as error:
-        raise damaged(store, name, f"damaged, or not a file of trees ({error})") from error
+        raise damaged_file_error(
+            store, name, f"damaged, or not a file of trees ({error})"
+        ) from error
 
 
-def committed_trees(store: Store, *, must_be_whole: bool) -> Iterator[tuple[str, str]]:
-    """Yield the blocks whose labels are there, and the attempts that won."""
-    if blocks := read_catalog(store, must_be_whole=must_be_whole).blocks:
+def committed_trees(store: Store, *, require_complete: bool) -> Iterator[tuple[str, str]]:
+    """Yield the id of each committed block, and of the attempt that committed it."""
+    if blocks := read_catalog(store, require_complete=require_complete).blocks:
         for metadata, _ in label_tables(store, blocks):
             yield metadata["block"], metadata["attempt"]
 
 
 def tree_file(block_id: str, attempt: str) -> str:
-    """Name of the file with the trees of an attempt at a block."""
+    """Return the name of the file that holds the trees of an attempt at a block."""
     return f"{FOLDER}/{block_id}.{attempt}.parquet"

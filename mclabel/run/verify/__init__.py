@@ -1,1 +1,1 @@
-"""Checks that the files of a run are what was written, and agree with each other."""
+"""Checks that the files of a run are unchanged since they were written, and are consistent."""

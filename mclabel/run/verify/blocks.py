@@ -1,4 +1,4 @@
-"""Checks that blocks, also those of a judge's job, hold what the plan assigns to them."""
+"""Checks that the blocks of labelling and judging runs hold the items that the plan assigns."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from numpy.typing import NDArray
 from mclabel.core.errors import DamagedFile
 from mclabel.run.shards.opinions import FOLDER, block_of, read_block
 from mclabel.run.shards.plan import planned_blocks, read_parts
-from mclabel.run.shards.store import Store, damaged
+from mclabel.run.shards.store import Store, damaged_file_error
 from mclabel.run.verify.single_files import SingleFiles, Verification
 
 _ENTRY = np.dtype([("block", np.uint64), ("problem", np.uint64)])
 
 
 class PlannedProblems:
-    """The problems whose labels count, of each block, as 64-bit hashes: 16 bytes each."""
+    """Planned problems of each block, without superseded ones.
+
+    Block and problem ids are kept as 64-bit hashes, so that a problem needs 16 bytes.
+    """
 
     def __init__(self, store: Store) -> None:
         """Read the plan of a run.
 
         Args:
-            store: the run's store.
+            store: store of the run.
 
         Raises:
             DamagedFile: a part of the plan is damaged.
@@ -37,17 +40,15 @@ class PlannedProblems:
             planned.append(_entries(part.filter(pc.invert(part["superseded"]))))
             superseded.append(_entries(part.filter(part["superseded"])))
         self.is_there = len(planned) > 1
-        """Imports and runs that were graded again have no plan."""
+        """True if the run has a plan. Imported runs and runs that were graded again have none."""
         self._entries = np.setdiff1d(np.concatenate(planned), np.concatenate(superseded))
 
-    def of(self, blocks: Iterable[str]) -> Set[int]:
-        """Return the hashes of the problems of some blocks."""
-        problems: set[int] = set()
-        for block in name_hashes(blocks):
-            low = np.searchsorted(self._entries["block"], block, side="left")
-            high = np.searchsorted(self._entries["block"], block, side="right")
-            problems.update(self._entries["problem"][low:high].tolist())
-        return problems
+    def of(self, block: str) -> Set[int]:
+        """Return the hashes of the problems that are planned for a block."""
+        (key,) = name_hashes([block])
+        low = np.searchsorted(self._entries["block"], key, side="left")
+        high = np.searchsorted(self._entries["block"], key, side="right")
+        return set(self._entries["problem"][low:high].tolist())
 
 
 def _entries(part: pa.Table) -> NDArray[np.void]:
@@ -58,9 +59,9 @@ def _entries(part: pa.Table) -> NDArray[np.void]:
 
 
 class RepeatedIds:
-    """Finds solutions and problems that occur in two blocks, or twice in one.
+    """Finds problems that occur in two blocks, and solutions that occur twice.
 
-    Ids are kept as 64-bit hashes with the number of their block, in 12 bytes each.
+    Ids are kept as 64-bit hashes with a block number, so that an id needs 12 bytes.
     """
 
     def __init__(self) -> None:
@@ -69,34 +70,39 @@ class RepeatedIds:
         self._problems: list[NDArray[np.uint64]] = []
 
     def add(self, block: str, labels: pa.Table) -> None:
-        """Take in the labels of a block."""
+        """Add the labels of a block.
+
+        Args:
+            block: id of the block.
+            labels: rows of the block's labels.
+        """
         self._blocks.append(block)
         self._solutions.append(name_hashes(labels["solution_id"].to_pylist()))
         self._problems.append(name_hashes(pc.unique(labels["problem_id"]).to_pylist()))
 
     def pairs(self) -> Iterator[tuple[str, str, int, str]]:
-        """Yield pairs of blocks with problems in common, else with solutions in common.
+        """Yield pairs of blocks that share problems, or that share only solutions.
 
         Yields:
-            The two blocks, the same one twice where it holds a solution twice; how many they have
-            in common; and of what, `problems` or `solutions`.
+            The ids of the two blocks, equal if one block holds a solution twice; the number of
+            shared ids; and their kind, `problems` or `solutions`.
         """
         seen = set()
         for noun, parts in (("problems", self._problems), ("solutions", self._solutions)):
-            for pair, count in sorted(_pairs(parts).items()):
+            for pair, count in sorted(_count_shared_hashes(parts).items()):
                 if pair not in seen:
                     seen.add(pair)
                     yield self._blocks[pair[0]], self._blocks[pair[1]], count, noun
 
 
 def name_hashes(names: Iterable[str]) -> NDArray[np.uint64]:
-    """64-bit hashes of names."""
+    """Return 64-bit hashes of names."""
     digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
-def _pairs(parts: list[NDArray[np.uint64]]) -> Counter[tuple[int, int]]:
-    """Count the hashes that two parts have in common, by their numbers."""
+def _count_shared_hashes(parts: list[NDArray[np.uint64]]) -> Counter[tuple[int, int]]:
+    """Count the shared hashes of each pair of parts, by the indices of the two parts."""
     if not parts:
         return Counter()
     hashes = np.concatenate(parts)
@@ -113,13 +119,13 @@ def check_opinions(
     files: SingleFiles,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Read all shards of a run of opinions.
+    """Read all shards of a run of opinions, and record findings.
 
     Args:
-        store: the run's store.
-        result: receives findings and counts.
+        store: store of the run.
+        result: verification result, to which findings and counts are added.
         files: checks of the run's single files.
-        on_progress: called with shards read and in all.
+        on_progress: called with the number of shards read and the number of all shards.
     """
     try:
         plan, planned = planned_blocks(store), PlannedProblems(store)
@@ -131,10 +137,9 @@ def check_opinions(
         return
     names = {block_of(name): name for name in store.names(FOLDER) if name.endswith(".parquet")}
     blocks = sorted(block for block in names if plan is None or block in plan.names)
-    files.check_complete(set(blocks), len(blocks), FOLDER)
+    files.check_complete(set(blocks), FOLDER)
     places: dict[int, str] = {}
     for done, block in enumerate(blocks, 1):
-        result.num_shards += 1
         result.num_blocks += 1
         try:
             metadata, table = read_block(store, block)
@@ -145,34 +150,43 @@ def check_opinions(
             result.num_solutions += len(ids)
             scores = pc.list_flatten(table["scores"])
             if scores.null_count or not pc.all(pc.is_finite(scores), min_count=0).as_py():
-                raise damaged(store, names[block], "holds a score that is not a finite number")
+                raise damaged_file_error(
+                    store, names[block], "holds a score that is not a finite number"
+                )
             if left_out:
                 files.check_note(block)
             _check_items(store, names[block], {*ids, *left_out}, planned, block)
             for identity in name_hashes(ids).tolist():
                 if (other := places.setdefault(identity, names[block])) != names[block]:
-                    raise damaged(store, names[block], f"holds solutions that {other} also holds")
+                    raise damaged_file_error(
+                        store, names[block], f"holds solutions that {other} also holds"
+                    )
         except DamagedFile as error:
             result.add(error)
         on_progress(done, len(blocks))
     files.check_configurations()
     if strangers := len(names) - len(blocks):
         result.notes.append(
-            f"{strangers:,} files in {FOLDER}/ belong to no block of the plan and are not read"
+            f"{strangers:,} files in {FOLDER}/ do not belong to any block of the plan and are not "
+            "read"
         )
 
 
 def _check_items(
     store: Store, name: str, there: set[str], planned: PlannedProblems, block: str
 ) -> None:
-    """Compare the solutions of a block with those of the plan."""
+    """Compare the solutions of a block with the solutions that the plan assigns to it.
+
+    Raises:
+        DamagedFile: the solutions differ.
+    """
     if not planned.is_there:
         return
-    hashes, wanted = set(name_hashes(there).tolist()), planned.of([block])
+    hashes, wanted = set(name_hashes(there).tolist()), planned.of(block)
     if hashes != wanted:
-        raise damaged(
+        raise damaged_file_error(
             store,
             name,
             f"lacks {len(wanted - hashes):,} solutions that the plan assigns to it, and holds "
-            f"{len(hashes - wanted):,} others",
+            f"{len(hashes - wanted):,} other solutions",
         )

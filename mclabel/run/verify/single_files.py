@@ -1,10 +1,10 @@
-"""The single files of a run (its manifest, logs and record of its end), and what `verify` finds."""
+"""Checks the single files of a run (manifest, logs, end record), and defines `verify`'s result."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from typing import Any
 from mclabel.core.errors import DamagedFile
 from mclabel.core.seeds import canonical_json
 from mclabel.run.shards.digest import Check, check_lines, log_lines, read_object
-from mclabel.run.shards.finished import AGAIN, Finished, losses, read_finished, undone_blocks
+from mclabel.run.shards.finished import AGAIN, Finished, missing_files, read_finished, undone_blocks
 from mclabel.run.shards.finished import FILE as FINISHED
 from mclabel.run.shards.manifest import MANIFEST, read_claim, run_id
 from mclabel.run.shards.manifest_faults import REMEDY, manifest_faults
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import FOLDER as NOTES
 from mclabel.run.shards.rejects import noted_blocks
-from mclabel.run.shards.store import Store, damaged
+from mclabel.run.shards.store import Store, damaged_file_error
 from mclabel.run.trainings import (
     CHECKPOINTS,
     CLAIMS,
@@ -35,113 +35,114 @@ SPENT, PROGRESS = "spent.json", "progress.jsonl"
 
 
 class SingleFiles:
-    """Checks the single files of a run, then what they say against its shards."""
+    """Checks the single files of a run, and compares their content with the run's shards."""
 
     def __init__(self, store: Store, result: Verification) -> None:
-        """Prepare to check.
+        """Prepare the checks.
 
         Args:
-            store: the run's store.
-            result: receives the findings.
+            store: store of the run.
+            result: verification result, to which findings are added.
         """
         self._store, self._result = store, result
         self.has_manifest = store.read(MANIFEST) is not None
         self._finished: Finished | None = None
         self._says_finished = False
-        """True if the log of progress says that no block was left."""
+        """True if a line of the progress log records that no block was left."""
         self._noted: set[str] | None = None
+        """Ids of blocks that have a note on left-out items; None until the notes are listed."""
         self._stamps: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
-        """A shard of each configuration, with its metadata, by a hash of the configuration."""
+        """For each configuration, by its hash, the name and metadata of one shard."""
 
     def check(self) -> None:
         """Check each file by itself."""
-        self._manifest()
-        self._checked(SPENT, _check_object)
-        self._checked(REJECTS, check_lines)
+        self._check_manifest()
+        self._check_file(SPENT, _check_object)
+        self._check_file(REJECTS, check_lines)
         for name in self._store.names(NOTES):
             if (raw := self._store.read(name)) is not None and raw != b"{}":
-                self._result.add(damaged(self._store, name))
-        self._progress()
-        self._end()
+                self._result.add(damaged_file_error(self._store, name))
+        self._check_progress()
+        self._check_finished()
         if drivers := self._store.names("drivers"):
             self._result.notes.append(
                 f"{len(drivers):,} drivers are running or were killed (see drivers/)"
             )
 
     def add_stamp(self, name: str, metadata: Mapping[str, Any]) -> None:
-        """Take in the metadata of a shard, for `check_configurations`."""
+        """Record the metadata of a shard, for `check_configurations`."""
         config = metadata.get("config")
         if isinstance(config, Mapping):
             key = hashlib.sha256(canonical_json(config)).digest()
             self._stamps.setdefault(key, (name, metadata))
 
     def check_configurations(self) -> None:
-        """Compare the manifest with the plan, and with what shards carry."""
+        """Compare the manifest's configuration with the plan and with the shards' metadata."""
         try:
             for fault in manifest_faults(self._store, dict(self._stamps.values())):
                 self._result.report(MANIFEST, fault, REMEDY)
         except DamagedFile:
-            return  # the manifest, or the plan, is among the findings already
+            return  # the damaged manifest or plan is already among the findings
 
-    def check_complete(self, committed: Container[str], count: int, folder: str) -> None:
-        """Check that everything the finished job had is still there.
+    def check_complete(self, committed: Set[str], folder: str) -> None:
+        """Check that all parts of a finished job still exist; note the blocks of an unfinished job.
 
         Args:
-            committed: ids of the blocks that are there.
-            count: their number.
+            committed: ids of the committed blocks.
             folder: folder that holds the shards of single blocks.
         """
         if self._finished is None:
             num_parts, blocks = undone_blocks(self._store, committed)
-            if not num_parts and count and self.has_manifest and not self._says_finished:
+            if not num_parts and committed and self.has_manifest and not self._says_finished:
                 self._result.report(
                     FINISHED,
-                    "missing, and the run has no plan: nothing else says how many blocks it must "
-                    "have",
-                    f"{AGAIN}; a run that has ended gets only this file",
+                    "missing. The run has no plan either, so its expected number of blocks is "
+                    "unknown",
+                    f"{AGAIN}; if the run has ended, only this file is written",
                 )
             if blocks:
                 self._result.notes.append(f"{len(blocks):,} planned blocks are not done yet")
             return
-        for loss in losses(self._store, self._finished, committed, count, folder):
+        for loss in missing_files(self._store, self._finished, committed, folder):
             self._result.add(loss)
 
     def check_note(self, block: str) -> None:
-        """Check that a block without some of its items has a note, which rejects.jsonl needs."""
+        """Check that a block with left-out items has a note, the source of rejects.jsonl."""
         if self._noted is None:
             self._noted = set(noted_blocks(self._store))
         if block not in self._noted:
             self._result.report(
                 f"{NOTES}/{block}.json",
-                "missing, though items of the block were left out",
-                "Create the file with the content {}: without it rejects.jsonl will lack them",
+                "missing, although items of the block were left out",
+                "Create the file with the content {}. Without the file, rejects.jsonl will lack "
+                "these items",
             )
 
-    def _manifest(self) -> None:
+    def _check_manifest(self) -> None:
         try:
             read_claim(self._store, MANIFEST)
         except DamagedFile as error:
             self._result.add(error)
 
-    def _progress(self) -> None:
+    def _check_progress(self) -> None:
         raw = self._store.read(PROGRESS)
         if raw is None:
             return
         lines = list(log_lines(raw))
         if bad := sum(line is None for line in lines):
-            fault = f"damaged: {bad:,} of {len(lines):,} lines have changed since they were written"
-            self._result.add(damaged(self._store, PROGRESS, fault))
+            fault = f"damaged: {bad:,} of {len(lines):,} lines changed after they were written"
+            self._result.add(damaged_file_error(self._store, PROGRESS, fault))
             return
         last = lines[-1] if lines else None
         self._says_finished = any(line and line.get("num_blocks_left") == 0 for line in lines)
         if last is None or not last.get("ended"):
             self._result.notes.append(
-                f"{PROGRESS} does not say that the job has ended: the job is running or was "
+                f"{PROGRESS} does not record the end of the job: the job is running or was "
                 "killed, or the log has lost its last lines"
             )
 
-    def _end(self) -> None:
-        """Check the record of the end, and that the files which it names are there."""
+    def _check_finished(self) -> None:
+        """Check the end record `finished.json`, and the existence of the files that it names."""
         try:
             self._finished = read_finished(self._store)
         except DamagedFile as error:
@@ -149,35 +150,35 @@ class SingleFiles:
             return
         if self._finished is None:
             if self._says_finished:
-                fault = f"missing, though {PROGRESS} says that the job has ended"
+                fault = f"missing, although {PROGRESS} records that the job has ended"
                 self._result.report(FINISHED, fault, AGAIN)
             return
         for name in self._finished.files:
             raw = self._store.read(name)
             if not raw:
                 state = "missing" if raw is None else "empty"
-                fault = f"{state}, though {FINISHED} says that the job has written it"
+                fault = f"{state}, although {FINISHED} records that the job wrote the file"
                 self._result.report(name, fault, AGAIN)
         self._same_run(FINISHED, self._finished.run)
 
-    def _checked(self, name: str, check_content: Callable[[bytes], Check]) -> None:
+    def _check_file(self, name: str, check_content: Callable[[bytes], Check]) -> None:
         if (raw := self._store.read(name)) is None:
             return
         check = check_content(raw)
         if check != "sound":
-            self._result.add(damaged(self._store, name))
+            self._result.add(damaged_file_error(self._store, name))
         else:
             first = raw.partition(b"\n")[0] if name == REJECTS else raw
             self._same_run(name, json.loads(first).get("run"))
 
     def _same_run(self, name: str, run: str | None) -> None:
-        """Compare the id of the run that a file carries with that of the manifest."""
+        """Compare the run id in a file with the run id in the manifest."""
         own = run_id(self._store)
         if None not in (run, own) and run != own:
             self._result.report(
                 name,
                 f"belongs to another run than {MANIFEST}",
-                f"Delete it and run the job again, or restore {MANIFEST}",
+                f"Delete the file and run the job again, or restore {MANIFEST}",
             )
 
 
@@ -189,7 +190,7 @@ def _check_object(raw: bytes) -> Check:
 
 
 def is_training(store: Store) -> bool:
-    """Return whether a place is the output of `mclabel train` or `mclabel rl`."""
+    """Return whether a store is the output of `mclabel train` or `mclabel rl`."""
     if not store.is_local:
         return False
     out = Path(store.location)
@@ -199,11 +200,11 @@ def is_training(store: Store) -> bool:
 
 
 def check_training(store: Store, result: Verification) -> None:
-    """Read the manifest, every checkpoint, and what the training has come to.
+    """Check the manifest, the checkpoints and the final files of a training.
 
     Args:
-        store: the store of the training's output.
-        result: receives findings, notes and counts.
+        store: store of the training's output.
+        result: verification result, to which findings, notes and counts are added.
     """
     out = Path(store.location)
     result.holds = TRAINING
@@ -214,8 +215,8 @@ def check_training(store: Store, result: Verification) -> None:
         if not (folder / COMPLETE).is_file():
             result.notes.append(
                 f"{CHECKPOINTS}/{folder.name}/{COMPLETE} is missing: the checkpoint was not "
-                "written to its end, or the file was lost. The same command removes the checkpoint "
-                "and resumes from the one before it"
+                "written completely, or the file was lost. The same training command removes the "
+                "checkpoint and resumes from the checkpoint before it"
             )
             continue
         result.num_files += sum(path.is_file() for path in folder.rglob("*"))
@@ -223,7 +224,7 @@ def check_training(store: Store, result: Verification) -> None:
             result.report(
                 f"{CHECKPOINTS}/{folder.name}/{fault.name}",
                 fault.text,
-                f"Remove the folder {folder}: the training resumes from the one before it",
+                f"Remove the folder {folder}. The training resumes from the checkpoint before it",
             )
     if not (out / MODEL).is_dir() and not (out / FINISHED).is_file():
         result.notes.append("the training has not ended. Run the same command again to resume it")
@@ -234,7 +235,7 @@ def check_training(store: Store, result: Verification) -> None:
 
 
 def _check_claims(store: Store, result: Verification) -> None:
-    """Read the manifest; without it nothing says what was trained on what."""
+    """Check that a training has exactly one sound manifest."""
     num_sound = 0
     for name in CLAIMS:
         try:
@@ -243,12 +244,14 @@ def _check_claims(store: Store, result: Verification) -> None:
             result.add(error)
             num_sound += 1
     if num_sound != 1:
-        fault = "missing" if not num_sound else f"there beside {CLAIMS[1]}"
-        again = "Restore it from a copy, or train into another out=…"
-        result.report(CLAIMS[0], f"{fault}, one of the two must be", again)
+        fault = "missing" if not num_sound else f"present in addition to {CLAIMS[1]}"
+        again = "Restore the right manifest from a copy, or train into another out=…"
+        rule = f"a training has exactly one of {' and '.join(CLAIMS)}"
+        result.report(CLAIMS[0], f"{fault}, but {rule}", again)
 
 
 MAX_LISTED = 1000
+"""Maximum number of findings that a verification lists."""
 TRAINING = "training"
 """Value of `Verification.holds` for a training."""
 
@@ -258,8 +261,11 @@ class Finding:
     """A damaged, missing or inconsistent file."""
 
     name: str
+    """Path of the file, relative to the run."""
     fault: str
+    """Description of the fault."""
     remedy: str
+    """Sentence that tells the user how to repair the run."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.fault}. {self.remedy}"
@@ -267,40 +273,46 @@ class Finding:
 
 @dataclass(kw_only=True)
 class Verification:
-    """The result of reading everything that a run holds."""
+    """Result of checking all files of a run."""
 
     run: str
+    """Folder or URL of the run."""
     holds: str = "labels"
-    """Content of its shards: `labels`, `scores` or `opinions`; `training` or `annotations`, which
-    have none."""
+    """Content of the run: `labels`, `scores`, `opinions`, `training` or `annotations`. The last two
+    have no shards."""
     num_blocks: int = 0
-    num_shards: int = 0
-    """Number of shards of what the run holds."""
+    """Number of checked blocks; each has one shard with the run's content."""
     num_solutions: int = 0
     num_rollouts: int = 0
     num_priors: int = 0
     num_journals: int = 0
     num_files: int = 0
-    """Files of a training whose digests were checked."""
+    """Number of files of a training whose digests were checked."""
     num_opinions: int = 0
-    """Opinions that people submitted in annotations, each revision counted."""
+    """Number of opinions that people submitted in annotations, including all revisions."""
     num_damaged: int = 0
-    """Number of all findings; only the first `MAX_LISTED` are listed."""
+    """Number of all findings; `damage` lists only the first `MAX_LISTED`."""
     damage: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Observations that are not damage but may surprise."""
 
     @property
     def is_sound(self) -> bool:
-        """Return whether no damage was result."""
+        """Return whether the check found no damage."""
         return not self.num_damaged
 
     def add(self, error: DamagedFile) -> None:
-        """Take in a damaged file."""
+        """Add the finding of a damaged file."""
         self.report(error.name, error.fault, error.remedy)
 
     def report(self, name: str, fault: str, remedy: str) -> None:
-        """Take in what is wrong with a file, and what to do about it."""
+        """Add a finding.
+
+        Args:
+            name: path of the file, relative to the run.
+            fault: description of the fault.
+            remedy: sentence that tells the user how to repair the run.
+        """
         self.num_damaged += 1
         if len(self.damage) < MAX_LISTED:
             self.damage.append(Finding(name=name, fault=fault, remedy=remedy))

@@ -1,23 +1,16 @@
-// Light, dark, or what the system says: set before anything is painted.
+// Theme of the page: light, dark, or the system's setting. It is set before the first paint.
 (() => {
   const key = "mclabel-theme";
   const order = ["auto", "light", "dark"];
   const root = document.documentElement;
-  const kept = () => {
-    try {
-      return localStorage.getItem(key);
-    } catch {
-      return null; // storage can be off, and is for some browsers where a file is opened
-    }
-  };
-  const keep = (theme) => {
-    try {
-      localStorage.setItem(key, theme);
-    } catch {
-      return;
-    }
-  };
-  let theme = order.includes(kept()) ? kept() : "auto";
+  let theme = "auto";
+  let storage = null;
+  try {
+    storage = localStorage;
+    theme = order.find((name) => name === storage.getItem(key)) ?? theme;
+  } catch {
+    storage = null; // storage can be switched off; some browsers switch it off for local files
+  }
   root.dataset.theme = theme;
   document.addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme");
@@ -27,7 +20,7 @@
     };
     button.addEventListener("click", () => {
       theme = order[(order.indexOf(theme) + 1) % order.length];
-      keep(theme);
+      storage?.setItem(key, theme);
       say();
     });
     say();

@@ -1,7 +1,7 @@
-"""Simulates how long a labelling job takes on an engine with a fixed number of slots.
+"""Simulation of a labelling job's time on an engine with a fixed number of slots.
 
 The engine is described by its slots and by the seconds of one decoding step, which grow linearly
-with the number of live completions. Time is virtual: estimators decide in no time, and nothing is
+with the number of live completions. Time is virtual: decisions take no time, and nothing is
 sampled.
 """
 
@@ -20,7 +20,7 @@ from tests.benchmarks.simulation.replay import Case, Game, Replay
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpeed:
-    """Slots of an engine, and the seconds that one decoding step takes."""
+    """Number of slots of an engine, and the seconds of its decoding steps."""
 
     slots: int
     step_s_alone: float
@@ -29,7 +29,7 @@ class EngineSpeed:
     """Seconds of a step with a completion in every slot."""
 
     def step_s(self, num_live: int) -> float:
-        """Return the seconds of a step with so many live completions."""
+        """Return the seconds of a step with `num_live` live completions."""
         share = (num_live - 1) / max(1, self.slots - 1)
         return self.step_s_alone + share * (self.step_s_full - self.step_s_alone)
 
@@ -47,7 +47,7 @@ class SimulatedJob:
 
 
 def longer(case: Case, factor: int) -> Case:
-    """Return a case whose steps, and rollouts, have so many times as many tokens."""
+    """Return a case whose steps and rollouts have `factor` times as many tokens."""
 
     def draw(probe: Probe, index: int) -> RecordedRollout:
         rollout = case.draw(probe, index)
@@ -61,7 +61,7 @@ def longer(case: Case, factor: int) -> Case:
 
 
 class JobSimulation:
-    """Schedules problems as a labelling job with one engine does."""
+    """A scheduler of problems like that of a labelling job with one engine."""
 
     def __init__(
         self,
@@ -76,20 +76,23 @@ class JobSimulation:
 
         Args:
             cases: problems with their solutions, in order.
-            make: makes the estimator of a case.
-            speed: of the engine.
-            learner: says for how many problems a problem waits; None if it waits for none.
-            seed: of the lengths of completions, which vary by a quarter around their mean.
+            make: function that makes the estimator of a case.
+            speed: speed of the engine.
+            learner: learner whose lag says how many earlier problems must end before a problem
+                begins; None if problems do not wait.
+            seed: random seed of the completion lengths, which vary by a quarter around their mean.
         """
         self._cases, self._make, self._speed, self._learner = cases, make, speed, learner
         self._rng = np.random.default_rng(seed)
         self._waiting: deque[tuple[int, int, RecordedRollout | None]] = deque()
-        """Problem, tokens and rollout of each request; a request without one is a solution."""
+        """Problem, tokens and rollout of each request; a request without a rollout is for a
+        solution.
+        """
         self._live: list[tuple[int, int, int, RecordedRollout | None]] = []
-        """Heap of: last step, order, problem, rollout."""
+        """Heap of live completions: last step, order, problem and rollout."""
         self._games: dict[int, Game] = {}
         self._due: dict[int, int] = {}
-        """Unfinished requests of each problem."""
+        """Number of unfinished requests of each problem."""
         self._drawn: dict[tuple[int, int], int] = defaultdict(int)
         self._num_begun = self._num_ended = self._num_requests = 0
         self._ended: set[int] = set()

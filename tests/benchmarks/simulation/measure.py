@@ -1,4 +1,4 @@
-"""Measure what an estimator's labels cost and are worth, over many cases."""
+"""Measurement of the cost and the quality of an estimator's labels over many cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mclabel.labeling.estimators import (
     begin_estimator,
     begin_learner,
     decide_together,
-    strongest,
+    strongest_completer,
 )
 from tests.benchmarks.simulation.replay import Case, Game, Replay
 
@@ -44,7 +44,7 @@ COLUMNS = (
 
 @dataclass
 class SourceTally:
-    """Intervals and values of one label source against the truth."""
+    """Comparison of one label source's intervals and values with the truth."""
 
     labels: int = 0
     covered: int = 0
@@ -58,7 +58,7 @@ class SourceTally:
 
 @dataclass(kw_only=True)
 class Measurement:
-    """One estimator's run over cases."""
+    """Measurements of one estimator over many cases."""
 
     table: NDArray[np.float64]
     groups: list[str]
@@ -89,7 +89,7 @@ class Measurement:
 
     @property
     def cost_per_solution(self) -> float:
-        """The same, the tokens of each completer at its cost."""
+        """Rollout tokens for each solution, weighted by the cost of their completer."""
         return self.ratio("cost", "solutions")
 
     @property
@@ -99,7 +99,7 @@ class Measurement:
 
     @property
     def first_error_accuracy_wrong(self) -> float:
-        """The same share of the solutions that have an error."""
+        """Share of the solutions with an error whose first error was found."""
         return self.ratio("hit_wrong", "with_error")
 
     @property
@@ -119,11 +119,12 @@ def measure(
     """Run an estimator over cases.
 
     Args:
-        make: makes the estimator of a case.
-        cases: with truth; with values, if intervals are to be measured.
-        on_done: called after each case.
-        intervals: measure coverage, width and bias, too.
-        at_a_time: cases side by side, whose decisions are made together, as a scheduler would.
+        make: function that makes the estimator of a case.
+        cases: cases with truth, and with values if intervals are to be measured.
+        on_done: function called after each case.
+        intervals: True to measure coverage, width and bias as well.
+        at_a_time: number of concurrent cases, whose decisions are made in one batch as in a
+            scheduler.
     """
     sources: dict[str, SourceTally] = defaultdict(SourceTally)
     found = Measurement(
@@ -198,7 +199,7 @@ def _cause(truth: int | None, label: int | None) -> str:
 
 
 def distinct_labels(case: Case, done: Replay) -> Iterator[tuple[int, LabelSource, StepEstimate]]:
-    """Iterate over prefix, source and estimate of every step but the last; shared prefixes once."""
+    """Yield prefix, source and estimate of every step but the last, once for each prefix."""
     seen: set[int] = set()
     for path, judgement in zip(case.paths, done.judgements, strict=True):
         for prefix, source, estimate in zip(
@@ -213,7 +214,10 @@ def _check_intervals(
     case: Case, done: Replay, sources: dict[str, SourceTally], means: SourceTally
 ) -> None:
     for prefix, source, estimate in distinct_labels(case, done):
-        true, counts = case.values[prefix], done.counts[strongest(case.completers)][prefix]
+        true, counts = (
+            case.values[prefix],
+            done.counts[strongest_completer(case.completers)][prefix],
+        )
         if math.isnan(true):
             continue
         if estimate.mean is not None:
@@ -238,16 +242,16 @@ def _add_value(tally: SourceTally, error: float) -> None:
 
 
 class SimulatedRun:
-    """Makes the estimators of a run's cases, as labelling does on one engine.
+    """Maker of estimators for a run's cases, as labelling makes them on one engine.
 
-    Where the estimator has a learner, cases begin with what it has learned so far.
+    If the estimator has a learner, each case begins with the knowledge learned so far.
     """
 
     def __init__(self, settings: EstimatorSettings) -> None:
         """Begin a run.
 
         Args:
-            settings: of the estimator.
+            settings: settings of the estimator.
 
         Raises:
             ConfigError: a file that the settings name cannot be read.
@@ -270,9 +274,9 @@ class SimulatedRun:
     def record(self, case: Case, checked: ProblemEstimator, done: Replay) -> None:
         """Let the learner record a finished case."""
         if self.learner is not None:
-            checked.learned_by(self.learner, case.problem, num_tokens=done.num_tokens)
+            checked.record_evidence(self.learner, case.problem, num_tokens=done.num_tokens)
 
     def fit(self) -> None:
-        """Let the learner learn from what it recorded, if that is evidence enough."""
+        """Let the learner learn from its recorded evidence, if that is enough."""
         if self.learner is not None and self.learner.is_due:
             self.learner.fit()

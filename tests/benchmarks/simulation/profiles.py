@@ -1,8 +1,8 @@
-"""Problems with known values: how the value moves along a solution, and where the error is.
+"""Problems with known values: changes of the value along a solution, and the place of the error.
 
-A profile is a way in which values answer to an error. `sharp`: they fall to nothing. `decay`: they
-melt away step by step, errors take half. `recovery`: they fall, and the policy finds back. `lucky`:
-wrong ways lead to the right answer as often as with multiple choice. `hopeless`: the problem alone
+A profile defines how values change after an error. `sharp`: they drop to zero. `decay`: they shrink
+step by step, and errors halve them. `recovery`: they drop, and the policy recovers. `lucky`: wrong
+solutions reach the right answer as often as with multiple choice. `hopeless`: even the bare problem
 is hardly ever solved. `measured` takes values, shared prefixes and lengths from a pool of rollouts.
 """
 
@@ -23,7 +23,8 @@ PROFILES: tuple[Profile, ...] = ("sharp", "decay", "recovery", "lucky", "hopeles
 STEP_TOKENS = 10
 """Number of tokens of every step."""
 DRAWN_ROLLOUTS = 64
-"""Rollouts of every prefix that are drawn with a case; more are drawn when they are asked for."""
+"""Number of rollouts of every prefix that are drawn with a case; further ones are drawn on demand.
+"""
 
 
 def simulated_cases(
@@ -36,10 +37,10 @@ def simulated_cases(
     """Simulate cases of a profile; solutions of a problem share their beginning.
 
     Args:
-        profile: how values answer to errors.
-        count: of problems.
-        seed: cases are a function of it and of the other arguments.
-        num_solutions: of a problem.
+        profile: profile that defines how values change after errors.
+        count: number of problems.
+        seed: random seed; cases depend only on it and on the other arguments.
+        num_solutions: number of solutions of each problem.
     """
     key = [seed, PROFILES.index(profile)]
     rng = np.random.default_rng(key)
@@ -66,7 +67,8 @@ def simulated_cases(
             before_last = trace[-1] if trace else root
             right = bool(rng.random() < before_last)
             if error is None or error == steps - 1:
-                # Nothing was wrong before the last step, which is right as often as its value says.
+                # No step before the last was wrong, and the last is right with the value as its
+                # chance.
                 error = None if right else steps - 1
                 right = right or bool(rng.random() < _fall(profile, before_last, rng))
             paths.append(_path(prefixes, right, steps))
@@ -92,10 +94,10 @@ def guessed_cases(
 
     Args:
         solved: chance that the policy solves the bare problem without a guess.
-        guessed: chance that a wrong answer is right by luck.
-        count: of problems.
-        seed: cases are a function of it and of the other arguments.
-        num_solutions: of a problem; they share no step.
+        guessed: chance that a wrong solution's answer is right by luck.
+        count: number of problems.
+        seed: random seed; cases depend only on it and on the other arguments.
+        num_solutions: number of solutions of each problem; they share no step.
     """
     rng = np.random.default_rng([seed, round(1000 * solved), round(1000 * guessed)])
     for number in range(count):
@@ -125,7 +127,7 @@ def guessed_cases(
 
 
 def resampled_cases(pool: Sequence[Case], count: int, *, seed: int = 0) -> Iterator[Case]:
-    """Simulate cases with a pool's prefixes, outcomes and truth, its shares taken for values."""
+    """Simulate cases with a pool's prefixes, outcomes and truth, and with its shares as values."""
     key = [seed, len(PROFILES)]
     rng = np.random.default_rng(key)
     for number in range(count):
@@ -149,7 +151,7 @@ def resampled_cases(pool: Sequence[Case], count: int, *, seed: int = 0) -> Itera
 def _trace(
     profile: Profile, root: float, steps: int, rng: np.random.Generator
 ) -> tuple[list[float], int | None]:
-    """Values after each step but the last, and the first error."""
+    """Return the values after each step but the last, and the index of the first error."""
     hazard = 1 - max(root, 0.02) ** (1 / steps)
     wrong = rng.random(steps) < hazard
     error = int(np.argmax(wrong)) if wrong.any() else None
@@ -164,7 +166,7 @@ def _onwards(
     steps: int,
     rng: np.random.Generator,
 ) -> list[float]:
-    """Values after the steps from `begin` to the last but one."""
+    """Return the values after each step from `begin` to the last but one."""
     values = []
     for step in range(begin, steps - 1):
         if error is None or step < error:
@@ -201,7 +203,7 @@ def _path(prefixes: Sequence[int], right: bool, steps: int) -> SolutionPath:
 
 
 def _to_go(paths: Sequence[SolutionPath], num_prefixes: int) -> list[int]:
-    """Tokens of a rollout from each prefix."""
+    """Return the number of tokens of a rollout from each prefix."""
     tokens = [0] * num_prefixes
     for path in paths:
         left = sum(path.step_tokens)
@@ -218,10 +220,10 @@ def _draws(
     """Make the function that draws a case's rollouts.
 
     Args:
-        right: [prefix, index], whether the first rollouts end right.
-        values: [prefix], chance that a later one does.
-        tokens: [prefix], of a rollout.
-        key: seed of later rollouts.
+        right: array [prefix, index]: True if the rollout ends right, for the first rollouts.
+        values: chance of each prefix that a later rollout ends right.
+        tokens: number of tokens of a rollout from each prefix.
+        key: random seed of later rollouts.
     """
     outcomes = (Outcome.WRONG, Outcome.RIGHT)
     rollouts = [

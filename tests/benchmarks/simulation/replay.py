@@ -1,9 +1,8 @@
-"""Drives an estimator with outcomes that are at hand, such as a pool of rollouts, in place of an
-engine.
+"""Replay of an estimator on recorded rollouts, such as a pool, instead of an engine.
 
-A pool holds the rollouts of a run labelled with `fixed`, to replay other estimators against.
-Rollouts of a prefix are drawn without replacement in a shuffled order, so an estimator that asks
-for no more of each prefix than the run made sees what an engine would have given it.
+A pool holds the rollouts of a run labelled with `fixed`, on which other estimators can be replayed.
+Rollouts of a prefix are drawn without replacement in a shuffled order. So an estimator sees what an
+engine would have given it, unless it wants more rollouts of a prefix than the run made.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from mclabel.core.records import Counts, LabeledSolution, Outcome, Rollout
+from mclabel.core.records import Counts, LabeledSolution, Outcome, Rollout, Solution
 from mclabel.core.seeds import prefix_id
 from mclabel.data.boundaries import newline_ends
 from mclabel.labeling.estimators import (
@@ -30,9 +29,9 @@ from mclabel.labeling.estimators import (
     RecordedRollout,
     SolutionPath,
     answer_class,
-    strongest,
+    strongest_completer,
 )
-from mclabel.labeling.labeled import completers_of
+from mclabel.labeling.labeled import row_completers
 from mclabel.labeling.prefixes import contradicts_prefix, step_key
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
@@ -46,19 +45,20 @@ class Case:
     paths: tuple[SolutionPath, ...]
     """One path per solution."""
     num_prefixes: int
-    """Number of distinct prefixes, the problem alone included."""
+    """Number of distinct prefixes, including the bare problem."""
     answer_class: str
     """Kind of the problem's gold answer: a result of `mclabel.labeling.estimators.answer_class`."""
     truth: tuple[int | None, ...]
-    """True first error of each solution; None where it has none."""
+    """True first error of each solution, a 0-based step index; None if the solution has no error.
+    """
     draw: Callable[[Probe, int], RecordedRollout]
-    """Draws one of a completer's rollouts from a prefix: `draw(probe, index)`."""
+    """Function that draws a rollout of a completer from a prefix: `draw(probe, index)`."""
     values: tuple[float, ...] = ()
-    """True value of each prefix, of the strongest completer; empty where they are unknown."""
+    """True value of each prefix under the strongest completer; empty if the values are unknown."""
     group: str = ""
-    """Group of cases that this one is reported with: an answer type, a profile."""
+    """Name of the group in which the case is reported, such as an answer type or a profile."""
     completers: tuple[Completer, ...] = (Completer(),)
-    """The models that can roll out."""
+    """Models that can sample rollouts."""
 
     @property
     def problem(self) -> ProblemPaths:
@@ -70,16 +70,16 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What an estimator did with a case."""
+    """Labels and costs of an estimator on one case."""
 
     judgements: list[Judgement]
     """One judgement per solution."""
     counts: list[list[Counts]]
-    """Outcomes of the rollouts, of each completer one per prefix."""
+    """Outcome counts of the rollouts: a list for each completer, with one entry per prefix."""
     costs: list[float]
-    """Of each completer's tokens."""
+    """Cost of a token of each completer."""
     num_decisions: int
-    """Number of calls of `wanted` that asked for something."""
+    """Number of calls of `wanted` that requested a rollout."""
 
     @property
     def num_tokens(self) -> int:
@@ -88,7 +88,7 @@ class Replay:
 
     @property
     def cost(self) -> float:
-        """Tokens of all rollouts, those of each completer at its cost."""
+        """Cost of all rollouts: their tokens times the cost of their completer."""
         tokens = [sum(count.num_tokens for count in own) for own in self.counts]
         return sum(a * b for a, b in zip(tokens, self.costs, strict=True))
 
@@ -99,7 +99,7 @@ class Replay:
 
 
 def replay(estimator: Estimator | ProblemEstimator, case: Case) -> Replay:
-    """Draw what the estimator wants until it wants no more.
+    """Draw the rollouts that the estimator wants until it wants no more.
 
     Raises:
         ComponentError: the estimator breaks the rules of the protocol.
@@ -111,14 +111,14 @@ def replay(estimator: Estimator | ProblemEstimator, case: Case) -> Replay:
 
 
 class Game:
-    """One estimator and the rollouts it has drawn."""
+    """One estimator on one case, with its rollouts drawn so far."""
 
     def __init__(self, estimator: Estimator | ProblemEstimator, case: Case) -> None:
         """Begin with a case.
 
         Args:
-            estimator: of the case, without any rollouts so far.
-            case: to draw from.
+            estimator: estimator of the case, without any rollouts so far.
+            case: case to draw rollouts from.
         """
         self.case = case
         self.checked = (
@@ -133,7 +133,7 @@ class Game:
         """Make one decision and draw its rollouts; return False if nothing is wanted.
 
         Raises:
-            ComponentError: the estimator asks for a prefix that is not there, or without end.
+            ComponentError: the estimator wants a missing prefix, or endlessly many rollouts.
         """
         wanted = self.checked.wanted(self.case.num_prefixes)
         for probe in wanted:
@@ -143,21 +143,21 @@ class Game:
         return bool(wanted)
 
     def take(self, rollout: RecordedRollout) -> None:
-        """Record a rollout that the estimator has asked for."""
+        """Record a rollout that the estimator wanted."""
         own = self._counts[rollout.completer]
         own[rollout.prefix] = own[rollout.prefix].plus(rollout.outcome, rollout.num_tokens)
         self.checked.record(rollout)
 
     @property
     def num_recorded(self) -> int:
-        """Number of rollouts that were recorded."""
+        """Number of recorded rollouts."""
         return sum(count.num_rollouts for own in self._counts for count in own)
 
     def end(self) -> Replay:
         """Let the estimator label the solutions.
 
         Raises:
-            ComponentError: it does not give one label per step.
+            ComponentError: the estimator does not give one label per step.
         """
         return Replay(
             judgements=self.checked.judge(self._counts),
@@ -177,25 +177,31 @@ def read_pool(
     seed: int = 0,
     key: Callable[[str], str] = step_key,
     group: str = "answer_type",
+    modulus: int | None = None,
 ) -> list[Case]:
     """Read the cases of a run, in the order of problem ids.
 
     Args:
-        store: a run labelled with `fixed` and `root_rollouts`, rollouts kept; with several
-            completers, each of them can be asked.
-        truth: a solution's true first error.
-        seed: of the order in which rollouts are drawn.
-        key: content of a step as a key, by which steps are compared.
-        group: field of the problems' metadata that cases are reported by.
+        store: run labelled with `fixed` and `root_rollouts`, with its rollouts kept. If it has
+            several completers, each of them can be sampled.
+        truth: function that returns a solution's true first error.
+        seed: random seed of the order in which rollouts are drawn.
+        key: function that returns a step's key, by which steps are compared.
+        group: metadata field of the problems by which cases are grouped in reports.
+        modulus: if given, a whole number also counts as right if it differs from the gold by a
+            multiple of this number. So many wrong solutions have right answers by luck.
 
     Returns:
         Cases whose values are the shares of the run's own rollouts, of the strongest completer.
     """
     rows: dict[str, list[LabeledSolution]] = defaultdict(list)
     for row in read_labels(store):
-        rows[row.problem.id].append(row)
+        outcome = _regraded(row.solution, row.problem.answer, modulus)
+        rows[row.problem.id].append(replace(row, solution=replace(row.solution, outcome=outcome)))
     rollouts: dict[tuple[str, str], list[Rollout]] = defaultdict(list)
     for rollout in read_rollouts(store):
+        gold = rows[rollout.problem_id][0].problem.answer if rollout.problem_id in rows else ""
+        rollout = replace(rollout, outcome=_regraded(rollout, gold, modulus))
         rollouts[rollout.completer, rollout.prefix_id].append(rollout)
     return [
         _case(
@@ -220,7 +226,7 @@ def _case(
 ) -> Case:
     problem = rows[0].problem
     rows = [row for row in rows if row.steps]
-    index_of: dict[str, int] = {"": ROOT}  # by text
+    index_of: dict[str, int] = {"": ROOT}  # prefix index by text
     ids: list[str] = [prefix_id(problem.id, ())]
     paths = []
     for row in rows:
@@ -243,7 +249,7 @@ def _case(
             )
         )
     texts = {index: text for text, index in index_of.items()}
-    completers = tuple(completers_of(rows[0]))
+    completers = tuple(row_completers(rows[0]))
     drawn: list[list[list[RecordedRollout]]] = []
     for number, completer in enumerate(completers):
         own = []
@@ -262,10 +268,22 @@ def _case(
         answer_class=answer_class(problem),
         truth=tuple(truth(row) for row in rows),
         draw=partial(_draw, drawn),
-        values=tuple(_share(recorded) for recorded in drawn[strongest(completers)]),
+        values=tuple(_share(recorded) for recorded in drawn[strongest_completer(completers)]),
         completers=completers,
         group=problem.meta.get(group, ""),
     )
+
+
+def _regraded(answered: Solution | Rollout, gold: str, modulus: int | None) -> Outcome:
+    """Grade a wrong whole number as right if it equals the gold modulo `modulus`."""
+    prediction = answered.prediction
+    if modulus and answered.outcome is Outcome.WRONG and prediction is not None:
+        try:
+            is_multiple = (int(prediction) - int(gold)) % modulus == 0
+        except ValueError:
+            return answered.outcome
+        return Outcome.RIGHT if is_multiple else answered.outcome
+    return answered.outcome
 
 
 def _draw(drawn: list[list[list[RecordedRollout]]], probe: Probe, index: int) -> RecordedRollout:

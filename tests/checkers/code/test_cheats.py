@@ -1,4 +1,4 @@
-"""No program is right that does not compute what is asked."""
+"""A program is right only if it computes the requested result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_what_is_right_is_right(checker: CodeChecker) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("inside", [False, True], ids=["split", "inside"])
 def test_no_cheat_is_right(checker: CodeChecker, inside: bool) -> None:
-    """Inside the solution's process a cheat may pass, so only what ends by itself is tried."""
+    """Cheats may pass inside the solution's process, so only self-ending cheats are tried there."""
     cheats = {**CHEATS, **KILLS_ITSELF}
     if inside:
         cheats = {name: cheats[name] for name in ("exit 0", "os._exit", "prints", "memory", "loop")}
@@ -54,7 +54,7 @@ def test_reasons_say_what_happened(checker: CodeChecker) -> None:
 
 @pytest.mark.slow
 def test_no_forged_result_is_right_and_honest_ones_are(checker: CodeChecker) -> None:
-    """Programs that forge by what they return or raise, or by what the tests lend them."""
+    """Some programs forge results by return values, exceptions or objects of the tests."""
     rows = [json.loads(line) for line in Path(__file__).with_name("forgers.jsonl").open()]
     found = {row["name"]: grades(checker, row["gold"], [row["program"]])[0] for row in rows}
     honest = {row["name"] for row in rows if row["is_honest"]}

@@ -1,4 +1,4 @@
-"""Runs graded by `checker=code`: labels with truth, exports, best-of-N, a cluster."""
+"""Runs graded by `checker=code`: labels with known truth, exports, best-of-N, a cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def check(rows: list[LabeledSolution], problems: int) -> None:
         assert "def solve(" in row.solution.text
         assert all(len(step.text.strip().splitlines()) == 1 for step in row.solution.steps)
         is_right = row.solution.outcome is Outcome.RIGHT
-        assert is_right or exact_first_error(row) is not None  # what is sound passes the tests
+        # a program without an error passes the tests
+        assert is_right or exact_first_error(row) is not None
 
 
 def test_a_run_has_statements_and_exact_truth(run: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a program does to its box reaches no other program, whichever order they come in."""
+"""A program's changes to its box reach no other program, in whatever order they run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SPOILERS = {
     "killed": "os.kill(0, 9)",
     "crash": "ctypes.string_at(0)",
 }
-"""By name: statements that try to leave something behind."""
+"""Statements that try to leave a change behind, by name."""
 _STATE = """
 def f():
     own = bytearray(200 << 20)
@@ -71,7 +71,7 @@ def f():
 
 
 def _programs() -> list[str]:
-    """Spoilers that then answer right or wrong, and programs that look at all that they see."""
+    """Return spoilers that then answer right or wrong, and programs that inspect their box."""
     state = _STATE.replace("NUM", str(len(os.sched_getaffinity(0))))
     state = _HEAD + state.replace("NICE", str(os.getpriority(os.PRIO_PROCESS, 0)))
     found = [state] * 30
@@ -102,7 +102,7 @@ def test_every_program_has_the_verdict_that_it_has_alone() -> None:
 
 
 def test_what_a_program_does_to_the_first_process_is_its_own() -> None:
-    """Two programs that were wrong or unknown behind one that limits the first process."""
+    """A spoiler that limits the box's first process must not change the next verdict."""
     code = [_HEAD + f"{SPOILERS[name]}\ndef f(): return 1" for name in list(SPOILERS)[:3]]
     honest = "x = bytearray(200 << 20)\ndef f(): return 'as new'"
     found = grades(

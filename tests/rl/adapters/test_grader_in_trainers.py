@@ -1,6 +1,6 @@
 """The examples in examples/trainers, called by the trainers themselves.
 
-Each needs its trainer, the grader and pytest, nothing else of what mclabel needs:
+Each test needs only its trainer, the grader and pytest, and no other dependency of mclabel:
 `pytest --noconftest -o addopts= tests/rl/adapters/test_grader_in_trainers.py`.
 """
 
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "trainers"
 CASES = [
     (r"A half, so \boxed{0.5}.", "1/2", "right"),
     (r"It is \boxed{\frac{1}{3}}.", "1/2", "wrong"),
-    (r"\boxed{\int_0^1 x^2 dx}", "1/3", "right"),  # for which there is a worker
+    (r"\boxed{\int_0^1 x^2 dx}", "1/3", "right"),  # needs a worker
     ("no idea", "4", "wrong"),
     (r"\boxed{1}", "proof", "unknown"),
     (r"\boxed{9**9**9**9}", "7", "unknown"),
@@ -36,7 +36,7 @@ CASES = [
     (r"\boxed{" * 5_000 + "7" + "}" * 5_000, "7", "right"),
     (r"\boxed{" + "{" * 20_000, "7", "wrong"),
 ]
-"""Completion, gold, verdict."""
+"""Completion, gold and verdict of each case."""
 TEXTS, GOLDS, VERDICTS = (list(column) for column in zip(*CASES, strict=True))
 RIGHT = [float(verdict == "right") for verdict in VERDICTS]
 UNKNOWN = [float(verdict == "unknown") for verdict in VERDICTS]
@@ -160,7 +160,7 @@ def test_managers_of_verl_call_it(name: str) -> None:
 
 
 def test_the_alarm_of_verl_leaves_the_grader_whole() -> None:
-    """The older manager calls it in the main thread, which an alarm may interrupt."""
+    """The older manager grades in the main thread, where verl's alarm may interrupt it."""
     config = configured_for_verl("naive")
     from verl.trainer.ppo.reward import get_custom_reward_fn
     from verl.workers.reward_manager.naive import NaiveRewardManager
@@ -204,7 +204,7 @@ def test_a_task_of_verifiers() -> None:
 
 def test_a_rubric_of_verifiers() -> None:
     pytest.importorskip("verifiers.legacy", reason="verifiers 0.3, which has rubrics, is missing")
-    from verifiers.types import AssistantMessage  # of which completions of real rollouts consist
+    from verifiers.types import AssistantMessage  # the type of completions in real rollouts
 
     rows = [{"question": "?", "answer": gold} for gold in GOLDS]
     environment = example("verifiers_rubric").load_environment(rows)
@@ -233,7 +233,7 @@ def test_a_scorer_of_inspect_ai(
     def log_of(task: Any, outputs: dict[str, str]) -> Any:
         def output(messages: Any, *_: Any) -> Any:
             found = ModelOutput.from_content("mockllm/model", outputs[messages[-1].text])
-            found.usage = ModelUsage()  # else a tokenizer is downloaded to count
+            found.usage = ModelUsage()  # otherwise a tokenizer is downloaded to count tokens
             return found
 
         model = get_model("mockllm/model", custom_outputs=output)

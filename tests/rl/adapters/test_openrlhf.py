@@ -1,4 +1,4 @@
-"""The reward function of OpenRLHF, and its own executor where the package is installed."""
+"""The reward function for OpenRLHF, and OpenRLHF's executor where the package is installed."""
 
 from __future__ import annotations
 

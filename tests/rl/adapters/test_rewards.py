@@ -1,4 +1,4 @@
-"""What all adapters share, and that they load without any trainer's own packages."""
+"""Functions that all adapters share, which load without the trainers' packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.reward_server import RewardServer
 
 
 class Letters:
-    """A tokenizer of one token a letter; 0 is the end token."""
+    """A tokenizer with one token per letter; 0 is the end token."""
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
         return "".join(chr(x) for x in ids if x)
@@ -28,32 +28,32 @@ IDS = [*map(ord, "ab\ncd"), 0]
 TWO = StepRewards(1.0, ends=(3, 5), credits=(0.5, -1.0), ends_segment=(True, True))
 
 
-def test_the_end_token_belongs_to_the_last_step() -> None:
-    assert token_credits(TWO, IDS, Letters()) == [0.5, 0.5, 0.5, -1.0, -1.0, -1.0]
-    assert token_rewards(TWO, IDS, Letters()) == [0.0, 0.0, 0.5, 0.0, 0.0, -1.0]
+REPEATED = StepRewards(
+    0.0, ends=(1, 2), credits=(-0.5, -0.5), ends_segment=(False, True), refused="repeated"
+)
 
 
-def test_refused_completions_are_blamed_as_the_server_says() -> None:
-    repeated = StepRewards(
-        0.0,
-        ends=(1, 2),
-        credits=(-0.5, -0.5),
-        ends_segment=(False, True),
-        refused="repeated",
-    )
-    assert token_credits(repeated, [0, 1, 2], Letters()) == [-0.5] * 3
-    assert token_rewards(repeated, [0, 1, 2], Letters()) == [0.0, 0.0, -0.5]
-
-
-def test_refused_completions_without_steps_teach_nothing() -> None:
-    refused = StepRewards(0.0, refused="empty")
-    assert token_credits(refused, [0], Letters()) == token_rewards(refused, [0], Letters()) == [0.0]
+@pytest.mark.parametrize(
+    ("found", "ids", "credits", "rewards"),
+    [
+        # The end token belongs to the last step.
+        (TWO, IDS, [0.5, 0.5, 0.5, -1.0, -1.0, -1.0], [0.0, 0.0, 0.5, 0.0, 0.0, -1.0]),
+        # Refused completions are blamed as the server says; those without steps teach nothing.
+        (REPEATED, [0, 1, 2], [-0.5] * 3, [0.0, 0.0, -0.5]),
+        (StepRewards(0.0, refused="empty"), [0], [0.0], [0.0]),
+    ],
+)
+def test_each_token_has_the_credit_of_its_step(
+    found: StepRewards, ids: list[int], credits: list[float], rewards: list[float]
+) -> None:
+    assert token_credits(found, ids, Letters()) == credits
+    assert token_rewards(found, ids, Letters()) == rewards
 
 
 def test_steps_of_another_text_are_an_error() -> None:
-    with pytest.raises(RewardError, match="character 5 of a completion of 2"):
+    with pytest.raises(RewardError, match="character 5, but the completion has only 2"):
         token_credits(TWO, IDS[:2], Letters())
-    with pytest.raises(RewardError, match="not of this tokenizer"):
+    with pytest.raises(RewardError, match="cannot be decoded by this tokenizer"):
         token_credits(TWO, [-1], Letters())
 
 
@@ -74,7 +74,7 @@ def test_broken_answers_are_an_error(broken: StepRewards) -> None:
 def test_texts_and_problems() -> None:
     assert text_of(None) == text_of([]) == text_of([{"role": "assistant"}]) == ""
     assert text_of([{"content": "a"}, {"role": "tool", "content": None}]) == "a"
-    with pytest.raises(RewardError, match="no text of a user"):
+    with pytest.raises(RewardError, match="no user message with text"):
         problem_of([{"role": "system", "content": "Think."}])
 
 
@@ -100,7 +100,7 @@ def test_loads_with_nothing_but_python(module: str) -> None:
 
 @pytest.mark.parametrize("name", ["rewards", "trl", "verl", "skyrl", "openrlhf"])
 def test_adapters_use_no_other_room(name: str) -> None:
-    """Trainers' environments have mclabel without what it needs."""
+    """Trainers' environments have mclabel without its dependencies."""
     tree = ast.parse((ROOT / f"mclabel/rl/adapters/{name}.py").read_text(encoding="utf-8"))
     used = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     ours = {module for module in used if module and module.startswith("mclabel")}

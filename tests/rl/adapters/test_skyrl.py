@@ -1,4 +1,4 @@
-"""SkyRL's generator, trainer code and environments call ours."""
+"""SkyRL's generator, trainer code and environments call mclabel's functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def tokenizer() -> Any:
 
 
 class Engine:
-    """Answers `What is K + 3?` with text K. SkyRL's own engines need vLLM and an accelerator."""
+    """An engine that answers `What is K + 3?` with text K.
+
+    SkyRL's own engines need vLLM and an accelerator.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer, self.model_name = tokenizer, "policy"

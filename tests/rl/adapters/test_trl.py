@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer trains with our rewards, step advantages and rollouts."""
+"""TRL's GRPOTrainer trains with mclabel's rewards, step advantages and rollouts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def lengths(completion_ids: list[list[int]], **_: Any) -> list[float]:
 
 
 class Watching:
-    """Mixin that keeps losses and the tensors that a loss was computed from."""
+    """A mixin that keeps each loss and the tensors from which it was computed."""
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         loss = super()._compute_loss(model, inputs)  # type: ignore[misc]
@@ -82,16 +82,23 @@ class Watching:
         return loss
 
 
-class Plain(Watching, GRPOTrainer):
-    pass
+Plain = type("Plain", (Watching, GRPOTrainer), {})
+Stepwise = type("Stepwise", (Watching, StepGRPOTrainer), {})
 
 
-class Stepwise(Watching, StepGRPOTrainer):
-    pass
+def completions(trainer: Any) -> list[tuple[list[int], list[float]]]:
+    """Return the unmasked ids of each completion, and the advantages of its tokens."""
+    found = []
+    for _, inputs in trainer.seen:
+        rows = (inputs[f"completion_{name}"] for name in ("ids", "mask"))
+        for ids, mask, advantages in zip(*rows, inputs["advantages"], strict=True):
+            assert not advantages[~mask.bool()].any()
+            found.append((ids[mask.bool()].tolist(), advantages[mask.bool()].tolist()))
+    return found
 
 
 def gradients_after(trainer: Any) -> dict[str, torch.Tensor]:
-    """The gradients of one whole step of training, before the optimiser."""
+    """Return the gradients of one whole training step, before the optimizer changes the weights."""
     kept: dict[str, torch.Tensor] = {}
 
     def keep(*_: Any) -> None:
@@ -138,11 +145,11 @@ def test_equal_advantages_give_the_losses_and_gradients_of_trl(
 def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
     tmp_path: Path, tokenizer: Any
 ) -> None:
-    """Credits of None, as they are for what could not be graded."""
-    masked: list[tuple[int, ...]] = []
+    """The credits are None, as for completions that could not be graded."""
+    known: list[list[int]] = []
 
     def credit(completion_ids: list[list[int]], **_: Any) -> list[list[float] | None]:
-        masked.extend(tuple(ids) for ids in completion_ids[::4])
+        known.extend(ids for k, ids in enumerate(completion_ids) if k % 4)
         return [None if k % 4 == 0 else [1.0] * len(x) for k, x in enumerate(completion_ids)]
 
     config = {"beta": 0.1, "loss_type": "dr_grpo", "scale_rewards": "none"}
@@ -150,17 +157,9 @@ def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
         Stepwise, tmp_path, tokenizer, reward_funcs=lengths, step_credit=credit, config=config
     )
     trainer.train()
-    rows = [
-        (tuple(ids.tolist()), int(mask.sum()), advantages.abs().max())
-        for _, inputs in trainer.seen
-        for ids, mask, advantages in zip(
-            inputs["completion_ids"], inputs["completion_mask"], inputs["advantages"], strict=True
-        )
-    ]
-    assert len(rows) == 8 and sum(mask == 0 for _, mask, _ in rows) == 2
-    for ids, mask, largest in rows:
-        assert (mask == 0) == (largest == 0)
-        assert mask or any(ids[: len(one)] == one for one in masked)
+    rows = completions(trainer)
+    assert sorted(ids for ids, _ in rows) == [[], [], *sorted(known)]
+    assert all(all(advantages) for _, advantages in rows)
 
 
 def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
@@ -181,19 +180,13 @@ def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
     (log,) = [row for row in trainer.state.log_history if "reward" in row]
     assert log["rewards/refused"] == 0 and "rewards/process_reward/mean" in log
     num_ended = 0
-    for _, inputs in trainer.seen:
-        for ids, mask, advantages in zip(
-            inputs["completion_ids"], inputs["completion_mask"], inputs["advantages"], strict=True
-        ):
-            ids, tokens = ids[mask.bool()].tolist(), advantages[mask.bool()].tolist()
-            text = tokenizer.decode(ids, skip_special_tokens=True)
-            num_lines = len(text.splitlines())
-            expected = sorted({(k + 1) / num_lines for k in range(num_lines)})
-            assert sorted(set(tokens)) == pytest.approx(expected) and tokens == sorted(tokens)
-            if ids[-1] == tokenizer.eos_token_id:
-                num_ended += 1
-                assert tokens[-1] == tokens[-2] == 1.0, "the end token has the last step's credit"
-            assert not advantages[~mask.bool()].any()
+    for ids, tokens in completions(trainer):
+        num_lines = len(tokenizer.decode(ids, skip_special_tokens=True).splitlines())
+        expected = sorted({(k + 1) / num_lines for k in range(num_lines)})
+        assert sorted(set(tokens)) == pytest.approx(expected) and tokens == sorted(tokens)
+        if ids[-1] == tokenizer.eos_token_id:
+            num_ended += 1
+            assert tokens[-1] == tokens[-2] == 1.0, "the end token has the last step's credit"
     assert num_ended > 0
 
 
@@ -223,13 +216,7 @@ def test_trl_trains_on_rollouts_of_an_engine(tmp_path: Path, tokenizer: Any) -> 
     assert [len(prompts) for prompts in asked] == [8], "prompts come repeated"
     (log,) = [row for row in trainer.state.log_history if "reward" in row]
     assert log["completions/clipped_ratio"] == 0.25
-    rows = [
-        (ids[mask.bool()].tolist(), tokens[mask.bool()].tolist())
-        for _, inputs in trainer.seen
-        for ids, mask, tokens in zip(
-            inputs["completion_ids"], inputs["completion_mask"], inputs["advantages"], strict=True
-        )
-    ]
+    rows = completions(trainer)
     assert sum(ids[-1] == end for ids, _ in rows) == 6
     assert all(tokens[-1] == 1.0 for _, tokens in rows)
     assert {item["completion"] for item in server.asked[0]} == {"2 + 3 = 5\n", "7 - 4 = 3\nso 3\n"}
@@ -277,13 +264,13 @@ def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(client, "FIRST_WAIT_S", 0.001)
     batch: dict[str, Any] = {"prompts": ["2?"], "completions": ["2"], "completion_ids": [[5]]}
     with RewardServer(lambda item: StepRewards(float("nan"))) as server:
-        with pytest.raises(RewardError, match=r"no column 'answer', it has \['gold'\]"):
+        with pytest.raises(RewardError, match=r"no column 'answer', but the columns \['gold'\]"):
             ProcessReward(server.url)(**batch, gold=["2"])
         wrong = {**batch, "completion_ids": [[10**12]]}
         with pytest.raises(RewardError, match="tokenizer of the policy"):
             ServerCredit(server.url, tokenizer)(**wrong, answer=["2"])
     with RewardServer(lambda item: StepRewards(1.0)) as server:
-        with pytest.raises(RewardError, match="no credits"):
+        with pytest.raises(RewardError, match="no step credits"):
             ServerCredit(server.url, tokenizer)(**batch, answer=["2"])
         with pytest.raises(RewardError, match="no PRM"):
             ProcessReward(server.url, reduce="min_score")(**batch, answer=["2"])
@@ -292,9 +279,9 @@ def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_rollouts_that_trl_would_misread_are_refused() -> None:
-    with pytest.raises(ValueError, match="repeated them already"):
+    with pytest.raises(ValueError, match="already repeated the prompts"):
         engine_rollouts(lambda prompts: [], 2)(["a"], None)
-    with pytest.raises(ValueError, match="without tokens"):
+    with pytest.raises(ValueError, match="has no tokens"):
         engine_rollouts(lambda prompts: [Sampled([1], [], False)], 2)(["a"], None)
     ended = engine_rollouts(lambda prompts: [Sampled([1], [3, 2], True)], 2)(["a"], None)
     assert ended["completion_ids"] == [[3, 2]]

@@ -1,4 +1,4 @@
-"""Two processes train together: groups spread over both reach the server whole."""
+"""Two processes train together: groups that are split between them reach the server complete."""
 
 from __future__ import annotations
 

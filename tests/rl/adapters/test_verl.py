@@ -1,4 +1,4 @@
-"""verl's own reward loop and advantage code call our functions and managers."""
+"""verl's own reward loop and advantage code call mclabel's functions and managers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ COLOCATED = (
 
 @pytest.fixture
 def batch() -> Any:
-    """Prompts padded on the left, responses on the right, as verl has them."""
+    """Return prompts padded on the left and responses padded on the right, as in verl."""
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     prompts = [tokenizer("What is 2 + 3?\n")["input_ids"]] * len(TEXTS)
     responses = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in TEXTS]
@@ -127,7 +127,7 @@ def local_ray() -> Iterator[None]:
 
 
 def rm_scores(config: Any, batch: Any, url: str) -> Any:
-    """`compute_rm_score` of verl with a worker of its own; only its reward model is not started."""
+    """Call verl's `compute_rm_score` with one worker, without starting a reward model."""
     manager = RewardLoopManager.__new__(RewardLoopManager)
     manager.config, manager.reward_model_manager = config, None
     manager.reward_manager_cls = resolve_reward_manager_cls(config)

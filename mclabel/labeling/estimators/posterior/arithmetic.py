@@ -1,17 +1,17 @@
-"""Arithmetic whose last bits do not depend on what else is in an array.
+"""Arithmetic that gives each element of a batch the same bits whatever else the batch contains.
 
-The matrix products of a BLAS round by the number of rows and by the CPU's kernels, and numpy's
-`exp` and `log` by the vector instructions at hand. Here everything is built from additions,
-multiplications and divisions of doubles, which IEEE 754 rounds in one way only, and sums run from
-the first term to the last. Arrays have a batch as their last axis, each element of it a lane that
-no operation mixes with others.
+Rounding errors of a BLAS matrix product depend on the number of rows and on the CPU, and those of
+numpy's `exp` and `log` on the CPU's vector instructions. This module uses only additions,
+multiplications and divisions of doubles, which IEEE 754 rounds in one way, and adds the terms of a
+sum from the first to the last. The last axis of every array is the batch. Its elements are called
+lanes, and no operation mixes lanes.
 
-`np.einsum` alone could fuse a multiplication and an addition, which rounds once in place of twice:
-in whole vectors and not in what is left at the end of a row, in theory. So batches are padded to
-whole vectors, and lanes remain alike. numpy's own wheels for x86 do not fuse, so that there
-numbers are the same on any CPU. On others, where it may, they are the same on one kind of machine.
+Only `np.einsum` could fuse a multiplication and an addition, which rounds once instead of twice. In
+theory it could do so in full vectors but not in the remainder of a row, and lanes would differ. So
+batches are padded to full vectors. numpy's wheels for x86 do not fuse, so results are the same on
+any x86 CPU. On other architectures, results are the same on machines of one kind.
 
-`log` and `exp` are those of fdlibm (Sun Microsystems, 1993), which most C libraries descend from.
+`log` and `exp` follow fdlibm (Sun Microsystems, 1993), on which most C libraries are based.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LANES = 8
-"""Batches are padded to a multiple of this number: the doubles of numpy's widest vectors."""
+"""Batches are padded to a multiple of this number of lanes, the width of numpy's widest vectors in
+doubles."""
 
 _einsum = getattr(np.einsum, "__wrapped__", np.einsum)
-"""`einsum` without its search for other array types, which takes as long as a small sum."""
+"""`einsum` without numpy's dispatch to other array types, which takes as long as a small sum."""
 
 _LN2 = 0.6931471805599453
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-"""Together `_LN2`; the first ends in zeros, so that whole multiples of it are exact."""
+"""Two numbers whose sum is `_LN2`. The first ends in zero bits, so its integer multiples are
+exact."""
 _INVERSE_LN2 = 1.4426950408889634
 _LOG_TERMS = (
     1.479819860511658591e-01,
@@ -53,12 +55,12 @@ _EXPONENTS = (-708.0, 709.0)
 
 
 def combine(weights: Floats, vectors: Floats, out: Floats | None = None) -> Floats:
-    """Weighted sums of vectors, each added from the first term to the last.
+    """Return weighted sums of vectors over k, each added from the first term to the last.
 
     Args:
-        weights: [k, j]
+        weights: [k, j], the weight of vector k in sum j.
         vectors: [k, ..., batch]
-        out: [j, ..., batch], where the sums are written.
+        out: [j, ..., batch], the array to write the sums to; None makes a new one.
 
     Returns:
         [j, ..., batch]
@@ -67,21 +69,21 @@ def combine(weights: Floats, vectors: Floats, out: Floats | None = None) -> Floa
 
 
 def total(terms: Floats, axis: int = 0) -> Floats:
-    """Sum over an axis, from the first term to the last.
+    """Return the sum over an axis, added from the first term to the last.
 
     Args:
-        terms: [..., batch], contiguous along the batch. (numpy adds in another order only along
-            the axis that is contiguous.)
-        axis: any but that of the batch.
+        terms: [..., batch], contiguous along the batch. numpy adds in another order only along
+            the contiguous axis.
+        axis: any axis except the batch.
     """
     return np.asarray(np.add.reduce(terms, axis=axis))
 
 
 def log(x: Floats) -> Floats:
-    """Natural logarithm, within a unit in the last place.
+    """Return the natural logarithm, with an error below one unit in the last place.
 
     Args:
-        x: positive, finite, and not subnormal.
+        x: positive and finite doubles that are not subnormal.
     """
     bits = np.ascontiguousarray(x).view(np.int64)
     power = bits - _BITS_OF_ROOT_HALF
@@ -90,7 +92,7 @@ def log(x: Floats) -> Floats:
     logarithm *= _LN2
     power <<= _MANTISSA_BITS
     np.subtract(bits, power, out=power)
-    ratio = power.view(np.float64)  # of x and a power of two: in [sqrt(1/2), sqrt(2))
+    ratio = power.view(np.float64)  # x divided by a power of two, in [sqrt(1/2), sqrt(2))
     square = ratio + 1.0
     ratio -= 1.0
     ratio /= square
@@ -106,10 +108,10 @@ def log(x: Floats) -> Floats:
 
 
 def exp(x: Floats) -> Floats:
-    """Exponential, within a unit in the last place.
+    """Return the exponential, with an error below one unit in the last place.
 
     Args:
-        x: beyond the exponents of normal doubles, as the nearest that is not.
+        x: any doubles; they are clipped to [-708, 709], where results are normal doubles.
     """
     x = np.clip(x, *_EXPONENTS)
     power = np.rint(x * _INVERSE_LN2)

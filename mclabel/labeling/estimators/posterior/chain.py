@@ -1,27 +1,33 @@
-"""Exact inference along solutions: a hidden Markov chain over (sound or not) x value.
+"""Exact inference along solutions with a hidden Markov chain.
 
-Prefixes are indexed by their steps to go, r = T for the bare problem down to 0 for the whole
-solution, so that chains of several solutions end together and one matrix serves them all. The
-first error is numbered by e: the step from e steps to go is the first wrong one, e = 0: none. A
-prefix is sound where e <= r.
+The hidden state of a prefix is a pair: the prefix is sound or not, and it has a value, which is the
+probability that a rollout from it ends right. Values lie on a grid.
 
-What a probe would show of the first error needs the joint of e and of the value at each prefix:
-before an error chains under all e share their way forward, after it their way back, so it takes one
-vector for each pair of them, R^2 / 2 in each direction.
+A prefix is indexed by r, its number of steps to go: r = T for the bare problem of a solution with T
+steps, and r = 0 for the complete solution. So the chains of several solutions end at the same
+index, and one matrix per r serves all of them. The first error is indexed by e: the first wrong
+step is the one that starts at the prefix with e steps to go, and e = 0 means that no step is wrong.
+The prefix with r steps to go is sound if e <= r. R is the number of steps of the longest solution.
 
-A chain's numbers do not depend on what else is in the batch, by construction. The batch is the last
-axis of every array, padded to whole vectors, and each chain is a lane of its own: nothing is summed
-along that axis, and the sums along the others (`mclabel.labeling.estimators.posterior.arithmetic`)
-run from the first term to the last. A chain shorter than the longest has no prefixes beyond its own
-length, which adds zeros at the end of its sums.
+To predict what a probe would reveal about the first error, the joint distribution of e and of the
+value at each prefix is needed. Chains with different e share their forward messages up to the
+error, and their backward messages after it. So one vector per pair of e and r is enough, which is
+R^2 / 2 vectors in each direction.
 
-Fitting needs less: `pass_messages` goes forward and backward in linear time, all first errors
-together. Unlike the numbers that decisions rest on, its own come from matrix products of a BLAS,
-which is faster, and their last bits depend on it.
+The results for a chain do not depend on the other chains in the batch. The batch is the last axis
+of every array, padded to full vectors, and each chain is a lane of its own. Nothing is summed along
+the batch. Sums along other axes run from the first term to the last
+(`mclabel.labeling.estimators.posterior.arithmetic`). A chain that is shorter than the longest has
+zeros for the prefixes that it lacks, and they come last in its sums.
+
+Fitting the priors needs only marginals. `pass_messages` computes them in linear time, for all first
+errors at once. It uses BLAS matrix products, which are faster, but whose last bits depend on the
+batch and the CPU. No decision rests on its results.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -47,24 +53,25 @@ _SIZE = len(GRID)
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The evidence on a batch of solutions; R is the number of steps of the longest."""
+    """The evidence on a batch of solutions; R is the number of steps of the longest solution."""
 
     num_steps: Ints
     """[batch]: number of steps of each solution."""
     right: Floats
-    """[batch, R + 1]: rollouts from the prefix with r steps to go that ended right."""
+    """[batch, R + 1]: number of right rollouts from the prefix with r steps to go."""
     wrong: Floats
-    """[batch, R + 1]: the same of those that ended wrong."""
+    """[batch, R + 1]: number of wrong rollouts from the prefix with r steps to go."""
     same: Floats
-    """[batch, R + 1]: other samples at r steps to go that took the same next step."""
+    """[batch, R + 1]: number of other samples that reached the prefix with r steps to go and took
+    the solution's next step."""
     others: Floats
-    """[batch, R + 1]: other samples at r steps to go."""
+    """[batch, R + 1]: number of other samples that reached the prefix with r steps to go."""
     outcome: Floats
-    """[batch, 2]: likelihood of what was seen of the solution's own end, if it was wrong and if
-    it was right: (1, 0), (0, 1), or (1, 1) for nothing."""
-    elsewhere: Floats
-    """[batch, R + 1]: likelihood of everything else that is known of each first error e, such as
-    the rollouts of other completers; at most 1."""
+    """[batch, 2]: likelihood of the solution's observed outcome if it ended wrong, and if it ended
+    right: (1, 0) for a wrong outcome, (0, 1) for a right one, (1, 1) for an unknown one."""
+    external_likelihood: Floats
+    """[batch, R + 1]: likelihood, under each first error e, of evidence that is not in the other
+    fields, such as the rollouts of other completers; at most 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,53 +79,59 @@ class Beliefs:
     """Posterior of a batch of chains; each chain is a lane of the last axis."""
 
     joint: Floats
-    """[grid, e, R, batch]: chance of the first error and of the value at each prefix; index 0 of R
-    is one step to go. Zero at prefixes beyond a chain's length, and at errors beyond it."""
+    """[grid, e, R, batch]: joint probability of the first error and of the value at each prefix.
+    Index 0 of R is the prefix with one step to go. Zero for prefixes and errors beyond a chain's
+    length."""
     first_error: Floats
-    """[e, batch]: chance of each e."""
+    """[e, batch]: probability of each first error e."""
     mass: Floats
     """[batch]: likelihood of the evidence, as scaled in `seen`."""
-    seen: Seen
+    seen: EvidenceLikelihoods
+    """Likelihoods from which the posterior was computed."""
 
     @property
     def values(self) -> Floats:
-        """[grid, R, batch]: chance of each value of each prefix."""
+        """[grid, R, batch]: probability of each value at each prefix."""
         return total(self.joint, axis=1)
 
     @property
     def log_likelihood(self) -> Floats:
-        """[batch], up to a constant of the evidence."""
+        """[batch]: log likelihood of the evidence, up to a term that no prior changes."""
         return np.asarray(log(self.mass) + log(self.seen.scale).sum(0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """Likelihoods of the evidence, scaled to at most 1."""
+class EvidenceLikelihoods:
+    """Likelihoods of the evidence, scaled to at most 1.
+
+    A step has one of three kinds: it is right, it is the first wrong step, or it follows an error.
+    """
 
     emission: Floats
-    """[grid, R + 1, batch]: of the rollouts of prefix r."""
+    """[grid, R + 1, batch]: likelihood of the rollouts from prefix r under each value."""
     agree: Floats
-    """[kind, R + 1, batch]: of the agreement on the step from r, if it is right, the first wrong
-    one, or after an error."""
+    """[kind, R + 1, batch]: likelihood of how many other samples took the same step from prefix r,
+    under each kind of step."""
     scale: Floats
-    """[R + 1, batch]: what `agree` was divided by."""
+    """[R + 1, batch]: divisor by which `agree` was scaled."""
 
 
 def infer(evidence: Evidence, priors: ClassPriors) -> Beliefs:
     """Compute the posterior of each chain's first error and values.
 
     Returns:
-        Beliefs of at least as many lanes as there are chains. Those beyond are of no chain.
+        Posterior with one lane per chain, in order, followed by lanes of padding.
     """
     evidence = _in_whole_vectors(evidence)
-    seen = look(evidence, priors)
+    seen = compute_likelihoods(evidence, priors)
     count, width = evidence.right.shape
     sound, fallen = _forward(evidence.num_steps, priors, seen)
     lost, back = _backward(evidence.outcome, priors, seen)
     joint = np.empty((_SIZE, width, width - 1, count))
     np.multiply(sound[:, 0, None], back[0], out=joint[:, :2, 0])
     np.multiply(lost[:, 0, None], fallen[0], out=joint[:, 2:, 0])
-    # Every prefix of a chain gives the same marginal of e, and every chain has one step to go.
+    # Every prefix of a chain gives the same marginal of e. Every chain has a prefix with one step
+    # to go.
     marginal = total(joint[:, :, 0])
     mass = total(marginal)
     joint[:, :, 0] /= mass
@@ -131,42 +144,75 @@ def infer(evidence: Evidence, priors: ClassPriors) -> Beliefs:
 
 
 def first_errors(evidence: Evidence, priors: ClassPriors) -> Floats:
-    """Compute the chance of each first error alone, [e, batch], to the last bit as `infer` does.
+    """Compute the probability of each first error, [e, batch], but no joint probabilities.
 
-    It takes memory that is linear in the number of steps.
+    The result is equal to `infer(...).first_error` in every bit. The memory used grows linearly
+    with the number of steps.
     """
     evidence = _in_whole_vectors(evidence)
-    seen = look(evidence, priors)
+    marginal = _first_error_marginal(evidence, priors, compute_likelihoods(evidence, priors))
+    return np.asarray(marginal / total(marginal))
+
+
+def first_errors_by_luck(
+    evidence: Evidence, by_luck: Sequence[tuple[float, ClassPriors]]
+) -> Floats:
+    """Compute the probability of each first error, [batch, R + 1], where luck may work in ways.
+
+    Args:
+        evidence: evidence on a batch of solutions. Luck may work in a different way for each.
+        by_luck: for each way, its prior probability and the priors of chains where it holds.
+    """
+    whole = _in_whole_vectors(evidence)
+    chances, logs = [], []
+    for probability, priors in by_luck:
+        seen = compute_likelihoods(whole, priors)
+        marginal = _first_error_marginal(whole, priors, seen)
+        mass = total(marginal)
+        chances.append(marginal / mass)
+        logs.append(log(probability * mass) + total(log(seen.scale)))
+    shares = exp(np.stack(logs) - np.max(logs, axis=0))
+    mixed = total(np.stack(chances) * shares[:, None]) / total(shares)
+    return np.asarray(mixed.T[: len(evidence.num_steps)])
+
+
+def _first_error_marginal(
+    evidence: Evidence, priors: ClassPriors, seen: EvidenceLikelihoods
+) -> Floats:
+    """Compute the probability of each first error together with the evidence, [e, batch].
+
+    It is scaled as the likelihoods in `seen` are.
+    """
     count, width = evidence.right.shape
-    sound, fallen = _forward(evidence.num_steps, priors, seen, keeps=False)
+    sound, fallen = _forward(evidence.num_steps, priors, seen, keep_all=False)
     lost, back = _backward(evidence.outcome, priors, seen, most=1)
     ends = np.empty((_SIZE, width, count))  # at one step to go
     np.multiply(sound[:, 0, None], back[0], out=ends[:, :2])
     np.multiply(lost[:, 0, None], fallen[0], out=ends[:, 2:])
-    marginal = total(ends)
-    return np.asarray(marginal / total(marginal))
+    return total(ends)
 
 
 def _forward(
-    num_steps: Ints, priors: ClassPriors, seen: Seen, *, keeps: bool = True
+    num_steps: Ints, priors: ClassPriors, seen: EvidenceLikelihoods, *, keep_all: bool = True
 ) -> tuple[Floats, list[Floats]]:
-    """Messages of what was seen before prefix r.
+    """Compute forward messages: joint likelihood of a prefix's state and the evidence before it.
 
-    Chains under all e share those to sound prefixes.
+    Chains with different first errors e share their messages to sound prefixes.
 
     Args:
         num_steps: [batch]
-        priors: priors of the chains' class.
-        seen: what was.
-        keeps: whether to keep the messages to all unsound prefixes, R^2 / 2 of them, or those to
-            the one with one step to go alone.
+        priors: priors of the chains' answer class.
+        seen: likelihoods of the evidence.
+        keep_all: True keeps the messages to all unsound prefixes, which are R^2 / 2 vectors. False
+            keeps only the messages to the prefix with one step to go.
 
     Returns:
-        To sound prefixes, without their own rollouts, [grid, R, batch]; and by r to unsound ones,
-        with them, [grid, e, batch] for e from r + 1.
+        Messages to sound prefixes, [grid, R, batch], which exclude the rollouts from the prefix.
+        And for each r messages to the unsound prefix, [grid, e, batch] for e from r + 1, which
+        include the rollouts from the prefix.
     """
     size, width, count = seen.emission.shape
-    # Of the step from r, and of the rollouts of the prefix it leads to.
+    # Likelihood of the step from r, and of the rollouts from the prefix at its end.
     step = seen.agree[:, None, 1:] * seen.emission[:, :-1]  # [kind, grid, R, batch]
     start, sound = np.zeros((2, size, width - 1, count))
     start[:, num_steps - 1, np.arange(count)] = priors.root[np.minimum(num_steps, NUM_TO_GO) - 1].T
@@ -176,7 +222,7 @@ def _forward(
     flat = moved.reshape(2 * size, width - 1, count)
     for r in range(width - 1, 1, -1):
         combine(priors.from_sound[min(r, NUM_TO_GO) - 1], sound[:, r - 1], flat[:, r - 2])
-        if r - 1 in starting:  # nothing has moved there where a chain starts
+        if r - 1 in starting:  # chains that start at this prefix have no message from before it
             sound[:, r - 2] += moved[0, :, r - 2] * step[0, :, r - 1]
         else:
             np.multiply(moved[0, :, r - 2], step[0, :, r - 1], out=sound[:, r - 2])
@@ -185,37 +231,38 @@ def _forward(
     before += start
     first[:, :-1] *= step[1, :, 1:]
     fallen = np.empty((size, 0, count))
-    by_r = [fallen] * (width - 1 if keeps else 1)
+    by_r = [fallen] * (width - 1 if keep_all else 1)
     for r in range(width - 1, 1, -1):
         after = np.empty((size, width - r, count))
         after[:, 0] = first[:, r - 2]
         if r < width - 1:
             combine(priors.unsound[min(r, NUM_TO_GO) - 1], fallen, after[:, 1:])
             after[:, 1:] *= step[2, :, r - 1, None]
-        by_r[r - 2 if keeps else 0] = fallen = after
+        by_r[r - 2 if keep_all else 0] = fallen = after
     return before, by_r
 
 
 def _backward(
-    outcome: Floats, priors: ClassPriors, seen: Seen, *, most: int | None = None
+    outcome: Floats, priors: ClassPriors, seen: EvidenceLikelihoods, *, most: int | None = None
 ) -> tuple[Floats, list[Floats]]:
-    """Messages of what was seen after prefix r.
+    """Compute backward messages: likelihood of the evidence after a prefix, given its state.
 
-    Chains under all e share those to unsound prefixes.
+    Chains with different first errors e share their messages to unsound prefixes.
 
     Args:
-        outcome: [batch, 2]
-        priors: priors of the chains' class.
-        seen: what was.
-        most: steps to go of the prefixes; None for R.
+        outcome: [batch, 2], as in `Evidence.outcome`.
+        priors: priors of the chains' answer class.
+        seen: likelihoods of the evidence.
+        most: largest number of steps to go for which messages are computed; None means R.
 
     Returns:
-        To unsound prefixes, without their own rollouts, [grid, R, batch]; and by r to sound ones,
-        with them, [grid, e, batch] for e up to r.
+        Messages to unsound prefixes, [grid, R, batch], which exclude the rollouts from the prefix.
+        And for each r messages to the sound prefix, [grid, e, batch] for e up to r, which include
+        the rollouts from the prefix.
     """
     size, width, count = seen.emission.shape
     width = width if most is None else most + 1
-    # Of the step from r, and of the rollouts of r.
+    # Likelihood of the step from r, and of the rollouts from prefix r.
     step = seen.agree[:, None, 1:width] * seen.emission[:, 1:width]  # [kind, grid, R, batch]
     wrong, right = priors.leaf.transpose(2, 0, 1)[..., None]
     ends = wrong * outcome[:, 0] + right * outcome[:, 1]  # [kind, grid, batch]
@@ -246,7 +293,7 @@ def _backward(
 
 
 def _in_whole_vectors(evidence: Evidence) -> Evidence:
-    """Repeat the last chain until their number is a multiple of `LANES`."""
+    """Pad a batch to a multiple of `LANES` chains by repeating its last chain."""
     count = len(evidence.num_steps)
     if count % LANES == 0:
         return evidence
@@ -254,33 +301,41 @@ def _in_whole_vectors(evidence: Evidence) -> Evidence:
     return Evidence(**{f.name: getattr(evidence, f.name)[lanes] for f in fields(Evidence)})
 
 
-def look(evidence: Evidence, priors: ClassPriors) -> Seen:
+def compute_likelihoods(evidence: Evidence, priors: ClassPriors) -> EvidenceLikelihoods:
     """Compute the likelihoods of a batch's evidence."""
     counts = (evidence.right, evidence.wrong, evidence.same, evidence.others)
     right, wrong, same, others = (np.ascontiguousarray(count.T) for count in counts)
     if max(right.max(), wrong.max()) < TABLE:
-        emission = np.take(_emissions(), (right * TABLE + wrong).astype(np.intp), axis=1)
+        emission = np.take(_likelihood_table(), (right * TABLE + wrong).astype(np.intp), axis=1)
     else:
         emission = rollouts_likelihood(right, wrong)
     if others.max() < TABLE:
         agree = np.take(priors.agreements, (others * TABLE + same).astype(np.intp), axis=1)
     else:
         agree = agreement_likelihood(same, others, priors.agreement)
-    agree[1] *= evidence.elsewhere.T  # the step from r is the first wrong one: e = r
+    agree[1] *= evidence.external_likelihood.T  # if the step from r is the first wrong one, e = r
     if agree.shape[1] > 1:
-        agree[0, 1] *= evidence.elsewhere[:, 0]  # the last step is right: there is no error
-    return Seen(emission=emission, agree=agree[:3], scale=agree[3])
+        agree[0, 1] *= evidence.external_likelihood[:, 0]  # if the last step is right, e = 0
+    return EvidenceLikelihoods(emission=emission, agree=agree[:3], scale=agree[3])
 
 
 @lru_cache(maxsize=1)
-def _emissions() -> Floats:
-    """[grid, right * TABLE + wrong]: of all small counts."""
+def _likelihood_table() -> Floats:
+    """Return `rollouts_likelihood` of all counts below `TABLE`, [grid, right * TABLE + wrong]."""
     right, wrong = np.divmod(np.arange(TABLE * TABLE), TABLE)
     return rollouts_likelihood(right, wrong)
 
 
 def rollouts_likelihood(right: NDArray[Any], wrong: NDArray[Any]) -> Floats:
-    """[grid, *shape]: of rollouts that ended right and wrong, the largest being 1."""
+    """Return the likelihood of counts of right and wrong rollouts under each value of the grid.
+
+    Args:
+        right: any shape, number of right rollouts.
+        wrong: the same shape, number of wrong rollouts.
+
+    Returns:
+        [grid, *shape], scaled so that the largest likelihood over the grid is 1.
+    """
     succeed, fail = _LOG_VALUES.reshape(2, _SIZE, *[1] * right.ndim)
     likely = succeed * right + fail * wrong
     return exp(likely - likely.max(0))
@@ -288,30 +343,33 @@ def rollouts_likelihood(right: NDArray[Any], wrong: NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class Messages:
-    """Messages of forward-backward, in pairs for sound and unsound prefixes.
+    """Messages of the forward-backward algorithm, for all first errors at once.
 
-    Each is [R + 1, batch, grid].
+    A pair holds the messages to sound prefixes and those to unsound prefixes, [R + 1, batch, grid]
+    each.
     """
 
     forward: tuple[Floats, Floats]
-    """Likelihood of what was seen up to prefix r, its own rollouts included; else zero."""
+    """Joint likelihood of the state of prefix r and of the evidence up to it, including the
+    rollouts from it. Zero for prefixes that a chain does not have."""
     back: tuple[Floats, Floats]
-    """Likelihood of what was seen after prefix r."""
+    """Likelihood of the evidence after prefix r, given the state of prefix r."""
     emission: Floats
-    """[R + 1, batch, grid]: likelihood of the rollouts of prefix r."""
+    """[R + 1, batch, grid]: likelihood of the rollouts from prefix r."""
     agree: Floats
-    """[R + 1, batch, kind]: of the agreement on the step from r."""
+    """[R + 1, batch, kind]: likelihood of how many other samples took the same step from prefix r,
+    under each kind of step."""
 
     @property
     def pairs(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """Messages that meet at a prefix, of the sound ones and of the unsound."""
+        """Pairs (forward, backward) of messages: first to sound prefixes, then to unsound ones."""
         (forward, fallen), (back, lost) = self.forward, self.back
         return (forward, back), (fallen, lost)
 
 
 def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
-    """Pass messages along every chain, all first errors together."""
-    seen = look(evidence, priors)
+    """Compute forward and backward messages along every chain, for all first errors at once."""
+    seen = compute_likelihoods(evidence, priors)
     emission, kinds = (x.transpose(1, 2, 0).copy() for x in (seen.emission, seen.agree))
     agree = kinds[..., None]
     count, width = evidence.right.shape
@@ -337,7 +395,10 @@ def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
 
 
 def error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
-    """Chance of each first error, [batch, R + 1], zero beyond a chain's length."""
+    """Compute the probability of each first error, [batch, R + 1], by `pass_messages`.
+
+    It is zero beyond a chain's length.
+    """
     messages = pass_messages(evidence, priors)
     forward, lost = messages.forward[0], messages.back[1]
     count, width = evidence.right.shape

@@ -1,15 +1,15 @@
-"""The posterior over the first error from every piece of evidence, and the next best probe.
+"""The `posterior` estimator, and the learner of its priors.
 
-After each batch the chains of the problem's solutions are inferred again, and the prefix whose
-probe has the highest expected gain per token is rolled out next, until no gain reaches
-`min_gain`. This limit is the same for all problems of a run, so tokens are spent where labels are
-least certain, and hopeless cases, from which nothing can be learned, cost nothing. It is relative
-to the length of the problem's solutions, so that it means the same for short and for long ones.
+The estimator computes a posterior over the first error of each solution from all evidence, and
+chooses the next probe by it. After each batch of rollouts it infers the chains of the problem's
+solutions again. The prefix whose probe has the highest expected gain per token is rolled out next,
+until no gain reaches `min_gain`. This limit is the same for all problems of a run, so tokens are
+spent where labels are least certain. Problems from which no rollout can teach anything get no
+rollouts. The limit is relative to the length of the problem's solutions, so it has the same effect
+on short and on long solutions.
 
-One prefix of a problem is rolled out at a time, so that what is asked does not depend on the
-order in which rollouts arrive.
-
-Keeps the priors of a run.
+The estimator asks for the next batches only when all rollouts of the previous ones are recorded.
+So its requests do not depend on the order in which rollouts arrive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ from mclabel.core.settings import (
     at_most,
     rule,
 )
-from mclabel.labeling.estimators.base import EXACT, Estimator, Follow, Judgement, RolloutSettings
+from mclabel.labeling.estimators.base import (
+    SLOW_DECISIONS,
+    Estimator,
+    Follow,
+    Judgement,
+    RolloutSettings,
+)
 from mclabel.labeling.estimators.fitting import FittingLearner, HoldsEvidence
 from mclabel.labeling.estimators.paths import (
     Probe,
@@ -39,7 +45,7 @@ from mclabel.labeling.estimators.paths import (
     RecordedRollout,
     distinct_prefixes,
     mean_tokens,
-    strongest,
+    strongest_completer,
 )
 from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
 from mclabel.labeling.estimators.posterior.judging import judge_solution
@@ -47,19 +53,19 @@ from mclabel.labeling.estimators.posterior.plan import make_plans
 from mclabel.labeling.estimators.posterior.priors import (
     Priors,
     starting_priors,
-    wide_priors,
+    uninformed_priors,
 )
 from mclabel.labeling.estimators.posterior.views import (
     CompleterView,
-    Family,
+    CompleterViews,
     best_probes,
     plan_together,
     share_agreement,
 )
 
 PILOT_DISCOUNT = 0.1
-"""Factor of `min_gain` for the first problems of a run with several completers: wide priors are
-uncertain, so more has to be rolled out to learn the completers' rates."""
+"""Factor of `min_gain` for the first problems of a run with several completers. They begin with
+wide, uncertain priors, and more rollouts are needed to learn the completers' error rates."""
 ADAPTATION = 0.05
 """Largest relative change of `min_gain` after one problem."""
 
@@ -68,34 +74,40 @@ class PosteriorEstimator(Estimator):
     """Rolls out the prefix with the highest expected gain per token, in small batches."""
 
     class Settings(RolloutSettings):
-        """Finds first errors with few tokens; at most `rollouts` from each prefix."""
+        """Finds first errors with few tokens, using at most `rollouts` rollouts from each
+        prefix.
+        """
 
-        rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
+        rollouts: Annotated[int, at_most(1_024, SLOW_DECISIONS)] = Field(16, ge=1)
         batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Rollouts started together from a prefix before the next decision."""
         min_gain: float = Field(0.004, gt=0, le=MAX_AMOUNT)
-        """Minimum expected gain of sampling as many tokens as a solution of the problem has:
-        roughly the probability of finding one more first error. Rollouts stop below it."""
+        """Minimum expected gain for which rollouts continue. The gain is roughly the probability of
+        finding one more first error by sampling as many tokens as the problem's solutions have on
+        average."""
         every: int = Field(0, ge=0, le=MAX_COUNT)
-        """Minimum number of rollouts from every prefix, so that every step has a soft value."""
+        """Minimum number of rollouts from every prefix. Above 0, every step gets a soft value from
+        its own rollouts."""
         max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
-        """Maximum number of rollout tokens for a problem."""
+        """Maximum number of rollout tokens for a problem; None sets no maximum."""
         tokens_per_solution: float | None = Field(None, gt=0, le=MAX_TOKENS)
-        """Target for the mean rollout tokens per solution; adjusts `min_gain` during the run."""
+        """Target for the mean number of rollout tokens per solution, to which `min_gain` is
+        adjusted during the run; None keeps `min_gain` fixed."""
         agreement: bool = True
         """True if steps shared by several solutions count as evidence."""
         min_belief: float = Field(0.5, ge=0, le=1)
         """Minimum probability of the most likely first error; below it the solution is
         undecided."""
-        pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
+        pilot: Annotated[int, at_most(1_000_000, "evidence on them is held in memory")] = Field(
             100, ge=1
         )
-        """Solutions that each engine labels before it fits priors to the run."""
+        """Number of solutions that each engine labels before it fits priors to the run."""
         priors: Annotated[str | None, CONTENT] = None
-        """File of priors to start from, such as priors/ID.json of another run."""
+        """File of priors to start from, such as priors/ID.json of another run; None uses the priors
+        of the package."""
 
         @rule
-        def _ordered(self) -> str | None:
+        def _check_batch_size(self) -> str | None:
             if self.every > self.rollouts:
                 return (
                     f"every={self.every:,} must be at most rollouts={self.rollouts:,}, the "
@@ -115,13 +127,13 @@ class PosteriorEstimator(Estimator):
         priors: Priors | None = None,
         min_gain: float | None = None,
     ) -> None:
-        """Begin with a problem.
+        """Initialise the estimator of a problem.
 
         Args:
             settings: settings of the estimator.
-            problem: with the paths of its solutions.
-            priors: priors of the run; None takes those that a run begins with.
-            min_gain: replaces the value of the settings; None keeps it.
+            problem: problem with the paths of its solutions.
+            priors: priors of the run; None uses the priors of the package.
+            min_gain: minimum expected gain in place of the setting; None keeps the setting.
         """
         self._paths, self._completers = problem.paths, problem.completers
         self._min_gain_per_token = (min_gain or settings.min_gain) / mean_tokens(problem.paths)
@@ -130,14 +142,18 @@ class PosteriorEstimator(Estimator):
         self._truncated, self._min_belief = settings.truncated, settings.min_belief
         priors = priors or starting_priors()
         if not priors.num_solutions and len(self._completers) > 1:
-            # The starting priors are those of a policy that rolls out alone.
-            priors = wide_priors()
+            # The starting priors were fitted to policies that alone rolled out their solutions.
+            priors = uninformed_priors()
             self._min_gain_per_token *= PILOT_DISCOUNT
-        self._outcomes = Family(problem, priors, agreement=False, truncated=settings.truncated)
-        self._agreeing: Family | None = None
+        self._outcomes = CompleterViews(
+            problem, priors, agreement=False, truncated=settings.truncated
+        )
+        self._agreeing: CompleterViews | None = None
         if settings.agreement:
             own = priors.agreement or priors
-            self._agreeing = Family(problem, own, agreement=True, truncated=settings.truncated)
+            self._agreeing = CompleterViews(
+                problem, own, agreement=True, truncated=settings.truncated
+            )
         self._asked = self._outcomes.asked
         self._num_due, self._every = 0, settings.every
         self._done = not self._paths
@@ -159,7 +175,7 @@ class PosteriorEstimator(Estimator):
         """Make the learner of a run's priors; see `Estimator`.
 
         Raises:
-            ConfigError: the file of priors holds none.
+            ConfigError: the file of priors is not readable.
         """
         priors = None
         if settings.priors is not None:
@@ -168,7 +184,7 @@ class PosteriorEstimator(Estimator):
             except (ValueError, RecursionError) as error:
                 raise ConfigError(
                     f"estimator.priors={settings.priors!r}: not readable as priors ({error}). Give "
-                    "a file priors/ID.json of a run labelled with estimator.kind=posterior"
+                    "a file priors/ID.json of a run that was labelled with estimator.kind=posterior"
                 ) from error
         return PriorLearner(
             priors or starting_priors(),
@@ -184,25 +200,25 @@ class PosteriorEstimator(Estimator):
 
     @classmethod
     def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
-        """Plan for many problems at once; each then wants what it would have wanted alone."""
+        """Plan the next probes of many problems at once; see `Estimator`."""
         pairs = [(estimator._outcomes, estimator._agreeing) for estimator in estimators]
         share_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
         plan_together([own.views for own, _ in pairs])
 
     @property
     def is_due(self) -> bool:
-        """Return whether the next `wanted` has to infer again."""
+        """Return whether the next `wanted` has to infer the chains again."""
         return self._outcomes.is_changed and not (self._done or self._num_due or self._every)
 
     def wanted(self) -> Sequence[int | Probe]:
-        """The most promising batches, once all rollouts of the previous ones are recorded."""
+        """Return the best batches, once all rollouts of the previous ones are recorded."""
         if self._done or self._num_due:
             return []
         if self._every:
             size, self._every = self._every, 0
             prefixes = distinct_prefixes(self._paths)
             if prefixes:
-                return self._ask(
+                return self._ask_for_probes(
                     [
                         (view, prefix, size - view.num_asked.get(prefix, 0))
                         for view in self._asked
@@ -220,10 +236,10 @@ class PosteriorEstimator(Estimator):
             tokens_left=self._tokens_left,
         )
         self._done = not choices
-        return self._ask(choices)
+        return self._ask_for_probes(choices)
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Take its outcome as evidence."""
+        """Add the outcome of a rollout to the evidence."""
         view = self._asked[rollout.completer]
         view.record(rollout)
         if self._agreeing is not None:
@@ -235,7 +251,7 @@ class PosteriorEstimator(Estimator):
             view.ask(rollout.prefix, 1, self._max_rollouts)
 
     def evidence(self) -> Readings:
-        """The evidence so far, for fitting priors."""
+        """Return the evidence so far, for fitting priors."""
         return Readings(
             outcomes=self._outcomes.evidence(),
             once={view.completer.name: view.evidence_once() for view in self._outcomes.views},
@@ -243,21 +259,21 @@ class PosteriorEstimator(Estimator):
         )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label every solution by the mode of its posterior."""
+        """Label every solution by the most likely first error of its posterior."""
         return self.judge_completers([counts])
 
     def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
-        """Label every solution by the mode of the posterior over all completers.
+        """Label every solution by the most likely first error, given all completers' rollouts.
 
         Values are those of the strongest completer.
         """
         if not self._paths:
             return []
-        number = strongest(self._completers)
+        number = strongest_completer(self._completers)
         families = {False: self._outcomes}
         if self._agreeing is not None:
             families[True] = self._agreeing
-        plans = {kind: family.judged(number) for kind, family in families.items()}
+        plans = {kind: family.plan_for_labels(number) for kind, family in families.items()}
         view = self._outcomes.asked[number]
         by_outcomes = make_plans([view.values_request()])[0].mean
         means = [by_outcomes[view.table.chain_of]]
@@ -278,7 +294,9 @@ class PosteriorEstimator(Estimator):
             for solution, path in enumerate(self._paths)
         ]
 
-    def _ask(self, choices: Sequence[tuple[CompleterView, int, int]]) -> list[int | Probe]:
+    def _ask_for_probes(
+        self, choices: Sequence[tuple[CompleterView, int, int]]
+    ) -> list[int | Probe]:
         asked: list[int | Probe] = []
         for view, prefix, size in choices:
             view.ask(prefix, size, self._max_rollouts)
@@ -289,11 +307,11 @@ class PosteriorEstimator(Estimator):
 
 
 class PriorLearner(FittingLearner[Priors, Readings]):
-    """Learns the priors of a run, and adjusts `min_gain` to a budget.
+    """Learns the priors of a run, and adjusts `min_gain` to a budget of tokens.
 
-    With a budget it rises a little after each problem that spent more than its share, and falls a
-    little after one that spent less. It converges to one value for all
-    problems, so the budget is spent where labels are least certain.
+    With a budget, `min_gain` rises a little after each problem that spent more tokens per solution
+    than the budget, and falls a little after each problem that spent less. It converges to one
+    value for all problems, so the budget is spent where labels are least certain.
     """
 
     def __init__(
@@ -304,13 +322,14 @@ class PriorLearner(FittingLearner[Priors, Readings]):
         min_gain: float,
         tokens_per_solution: float | None = None,
     ) -> None:
-        """Begin a run.
+        """Initialise the learner of a run.
 
         Args:
             knowledge: initial priors.
             pilot: number of solutions labelled before the first fit.
-            min_gain: initial value; see the setting of this name.
-            tokens_per_solution: mean number of rollout tokens per solution to adjust it to.
+            min_gain: initial value of `min_gain`; see the setting of this name.
+            tokens_per_solution: target for the mean number of rollout tokens per solution; None
+                keeps `min_gain` fixed.
         """
         super().__init__(knowledge, pilot=pilot)
         self._min_gain, self._budget = min_gain, tokens_per_solution
@@ -330,13 +349,13 @@ class PriorLearner(FittingLearner[Priors, Readings]):
             self._min_gain *= math.exp(ADAPTATION * max(-1.0, min(1.0, excess)))
 
     def read(self, content: str) -> Priors:
-        """Read what `Priors.to_json` wrote."""
+        """Parse the JSON that `Priors.to_json` wrote."""
         return Priors.from_json(content)
 
     def size(self, evidence: Readings) -> int:
-        """Number of the author's solutions."""
+        """Return the number of solutions in the evidence on a problem."""
         return len(evidence.outcomes[AUTHOR].num_steps)
 
     def fitted(self, evidence: Mapping[str, Sequence[Readings]]) -> Priors:
-        """Fit priors to all that was recorded."""
+        """Return priors fitted to all recorded evidence."""
         return fit_readings(evidence).as_written

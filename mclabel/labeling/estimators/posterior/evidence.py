@@ -1,33 +1,36 @@
 """Collects the evidence of samples on a problem's solutions: outcomes and agreement, by prefix.
 
-Samples are the other solutions, from the bare problem, and rollouts, from where they started. A
-sample's outcome is a rollout of the prefix it started from, for every solution that holds this
-prefix. How the way that it took is used depends on the setting `agreement`.
+Two kinds of samples are evidence on a solution: the problem's other solutions, which start at the
+bare problem, and rollouts, which start at some prefix. A sample's outcome counts at the prefix from
+which it started, for every solution that contains this prefix. The use of a sample's steps depends
+on the setting `agreement`.
 
-With agreement, prefixes are the same when all their steps have the same content
-(`mclabel.labeling.prefixes`), so that it works on free text, and the step at which a sample parts
-from a solution shows how many agree on each of the solution's steps.
+With agreement, two prefixes are equal if all their steps have the same content
+(`mclabel.labeling.prefixes`), so this works on free text. The step at which a sample departs from a
+solution shows on which of the solution's steps the sample agrees.
 
-Without it prefixes are the same when their tokens are. Then a sample is a rollout of the last
-prefix that it shares with a solution, too; and a right one from further on a branch of its own
-counts as one of the prefix where the branch begins, which still leads to right answers. Both count
-an outcome twice, at two prefixes: fitted priors make up for that, and labels of the same accuracy
-cost about half. On top of agreement, which is better evidence of the same, both do harm.
+Without agreement, two prefixes are equal if their tokens are equal. Then a sample's outcome also
+counts at the last prefix that the sample shares with a solution. And a right rollout from a prefix
+that only other solutions contain counts at the prefix where those solutions branch off, because
+that prefix can still lead to a right answer. In both cases an outcome counts twice, at two
+prefixes. Fitted priors compensate for this, and labels of the same accuracy cost about half the
+tokens. Together with agreement, which is better evidence on the same question, both do harm.
 
-Where several completers rolled out, there is one posterior over all of them: what one completer's
-chain shows of an error goes to the chains of the others. Given the first error, what one model's
-rollouts show does not depend on what another's do, as far as the chains know: each model has its
-own values at the prefixes. So each has a chain of its own, and what they have in common is the
-first error e: the posterior is the product of what every chain says of e. The author's chain alone
-has a say before there is any evidence, since it is the author that errs: from the others' the
-chance of e that they began with is divided out.
+If several completers sampled rollouts, each has a chain of its own, because each has its own values
+at the prefixes. The chains treat the rollouts of different models as independent given the first
+error e, which is the variable that they share. So the posterior over e is the product of the
+likelihoods of e from all chains and of one prior. The prior is that of the author's chain, because
+the author made the error. From every other chain the probability of e before any evidence is
+divided out.
 
-Nor do the others say whether the last step is wrong or none is: nothing is rolled out after it, so
-all that they have on it is that who is often right is taken to be seldom wrong, and the solution is
-not theirs. Of the two they give the chance of both together.
+The other completers' chains also do not distinguish an error in the last step from no error. As
+nothing is rolled out after the last step, their only evidence would be that a model that is often
+right seldom errs, but they did not write the solution. So they give both cases the same
+likelihood, from the sum of their probabilities.
 
-To each chain all the others are one more likelihood of e, `Evidence.elsewhere`. Where the author
-rolls out alone there is nothing elsewhere, and the posterior is that of its chain.
+Each chain receives the likelihood of e from all other chains as `Evidence.external_likelihood`. If
+only the author samples rollouts, this likelihood is 1, and the posterior is that of the author's
+chain.
 """
 
 from __future__ import annotations
@@ -48,9 +51,10 @@ Floats = NDArray[np.float64]
 
 
 class EvidenceTable:
-    """Evidence of one problem's solutions, growing with every rollout.
+    """Evidence on one problem's solutions, to which every rollout adds.
 
-    Solutions with the same content and the same outcome are one chain: they have the same evidence.
+    Solutions with the same prefixes and the same outcome share one chain, as all evidence on them
+    is the same.
     """
 
     def __init__(
@@ -61,52 +65,55 @@ class EvidenceTable:
         truncated: TruncatedPolicy,
         is_author: bool = True,
     ) -> None:
-        """Begin with the evidence of the solutions on one another.
+        """Initialise the table with the evidence that the solutions are on one another.
 
         Args:
             paths: paths of the problem's solutions.
-            agreement: whether steps are compared.
-            truncated: how a truncated rollout counts.
-            is_author: whether what rolls out wrote the solutions. Else their ends show nothing of
-                its chance, and neither do the steps that they share.
+            agreement: True if the content of steps is compared; see the module.
+            truncated: effect of a truncated rollout.
+            is_author: True if the completer whose rollouts are recorded wrote the solutions. If
+                not, the solutions are not its samples, and the table ignores their outcomes and
+                the steps that they share.
         """
         self._agreement, self._truncated = agreement, truncated
-        names = [(*self._states(path), path.outcome, path.sampled) for path in paths]
+        names = [(*self._prefix_keys(path), path.outcome, path.sampled) for path in paths]
         chains = {name: chain for chain, name in enumerate(dict.fromkeys(names))}
         self.chain_of = np.array([chains[name] for name in names], dtype=np.intp)
-        """[solution]: index of its chain."""
+        """[solution]: index of the solution's chain."""
         self.copies = np.bincount(self.chain_of, minlength=len(chains))
-        """[chain]: number of solutions that are it."""
+        """[chain]: number of solutions that share the chain."""
         self.paths = [paths[names.index(name)] for name in chains]
-        """[chain]: one of its solutions."""
+        """[chain]: the first solution of the chain."""
         self.num_steps = np.array([path.num_steps for path in self.paths])
         """[chain]: number of steps."""
         width = int(self.num_steps.max(initial=1)) + 1
         self.counts = np.zeros((4, len(chains), width))
-        """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
+        """[4, chain, R + 1]: the fields `right`, `wrong`, `same` and `others` of `Evidence`."""
         self._right, self._wrong, self._same, self._others = self.counts
-        # Of right and wrong: outcomes that are counted at another prefix, too.
+        # Parts of right and wrong: outcomes that also count at the prefix where they started.
         self._again = np.zeros((2, len(chains), width))
-        ends = [_end(path.outcome) for path in self.paths]
+        ends = [_outcome_likelihoods(path.outcome) for path in self.paths]
         self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
-        """[chain, 2]: likelihood of the solution's own end, as in `Evidence.outcome`."""
+        """[chain, 2]: likelihood of the solution's observed outcome, as in `Evidence.outcome`."""
         if not is_author:
             self.outcome[:] = 1.0
         self.holders: dict[int, list[tuple[int, int]]] = {}
-        """For each prefix, each chain that holds it, and after how many steps."""
+        """For each prefix index, pairs of a chain that contains the prefix and the number of its
+        steps up to there."""
         self._reached: dict[int, list[tuple[int, int]]] = {}
-        self._hold(paths)
+        """For each prefix index, the result of `_branching_chains`; empty with agreement."""
+        self._index_holders(paths)
         for index, (name, path) in enumerate(zip(names, paths, strict=True)):
             if path.sampled and is_author:
-                # A chain counts its copies but one as samples: a solution is no sample of itself.
+                # The first solution of a chain does not count as a sample for the chain itself.
                 own = chains[name] if names.index(name) == index else None
                 others = [(chain, 0) for chain in range(len(chains)) if chain != own]
-                self._add(others, path.prefixes, path.step_keys, path.outcome)
+                self._count_rollout(others, path.prefixes, path.step_keys, path.outcome)
 
     def record(self, rollout: RecordedRollout) -> set[int]:
-        """Add a rollout from one of the prefixes; returns the chains whose evidence it changes."""
+        """Add a rollout from one of the prefixes; return the chains whose evidence changed."""
         holders = self.holders[rollout.prefix]
-        self._add(holders, rollout.path, rollout.step_keys, rollout.outcome)
+        self._count_rollout(holders, rollout.path, rollout.step_keys, rollout.outcome)
         changed = {chain for chain, _ in holders}
         if rollout.outcome is Outcome.RIGHT:
             for chain, depth in self._reached.get(rollout.prefix, ()):
@@ -116,12 +123,12 @@ class EvidenceTable:
                 changed.add(chain)
         return changed
 
-    def evidence(self, counts: Floats, elsewhere: Floats) -> Evidence:
-        """The evidence as a batch, a row per solution.
+    def evidence(self, counts: Floats, external_likelihood: Floats) -> Evidence:
+        """Return the evidence as a batch with one row per solution.
 
         Args:
-            counts: this table's, or those of `once`.
-            elsewhere: [chain, R + 1], as in `Evidence.elsewhere`.
+            counts: [4, chain, R + 1], the attribute `counts` or the result of `once`.
+            external_likelihood: [chain, R + 1], as in `Evidence.external_likelihood`.
         """
         right, wrong, same, others = counts[:, self.chain_of]
         return Evidence(
@@ -131,58 +138,77 @@ class EvidenceTable:
             same=same,
             others=others,
             outcome=self.outcome[self.chain_of],
-            elsewhere=elsewhere[self.chain_of],
+            external_likelihood=external_likelihood[self.chain_of],
         )
 
-    def once(self) -> Floats:
-        """Copy `counts` with outcomes only where their samples started: more would bias values."""
+    def counts_once(self) -> Floats:
+        """Return a copy of `counts` in which each outcome counts only where its sample started.
+
+        Outcomes that count twice would bias expected values.
+        """
         counts = self.counts.copy()
         counts[:2] -= self._again
         return counts
 
-    def _states(self, path: SolutionPath) -> tuple[object, ...]:
-        """Identities of each prefix of a solution, and of the whole, by which they are compared."""
+    def _prefix_keys(self, path: SolutionPath) -> tuple[object, ...]:
+        """Return a key for each prefix of a solution, by which prefixes are compared.
+
+        With agreement, one more key for the complete solution follows.
+        """
         if self._agreement and path.step_keys:
             return (*(path.step_keys[:depth] for depth in range(path.num_steps)), path.step_keys)
         return (ROOT, *path.prefixes)
 
-    def _hold(self, paths: Sequence[SolutionPath]) -> None:
+    def _index_holders(self, paths: Sequence[SolutionPath]) -> None:
         holders: dict[object, dict[tuple[int, int], None]] = {}
         prefixes: dict[int, object] = {}
         for chain, path in zip(self.chain_of.tolist(), paths, strict=True):
             for depth, (prefix, state) in enumerate(
-                zip((ROOT, *path.prefixes), self._states(path), strict=False)
+                zip((ROOT, *path.prefixes), self._prefix_keys(path), strict=False)
             ):
                 holders.setdefault(state, {})[chain, depth] = None
                 prefixes.setdefault(prefix, state)
         self.holders = {prefix: list(holders[state]) for prefix, state in prefixes.items()}
         if not self._agreement:
             for prefix, held in self.holders.items():
-                self._reached[prefix] = self._branches(*held[0], {chain for chain, _ in held})
+                self._reached[prefix] = self._branching_chains(
+                    *held[0], {chain for chain, _ in held}
+                )
 
-    def _branches(self, chain: int, depth: int, held: set[int]) -> list[tuple[int, int]]:
-        """List the chains that leave this one before a prefix, and after how many steps (>= 1).
+    def _branching_chains(self, chain: int, depth: int, held: set[int]) -> list[tuple[int, int]]:
+        """Return the chains that branch off from the way to a prefix, at a step after the first.
 
         Args:
-            chain: holds the prefix.
-            depth: depth of the prefix.
-            held: all chains that hold it.
+            chain: index of a chain that contains the prefix.
+            depth: number of steps of the prefix.
+            held: indices of all chains that contain the prefix.
+
+        Returns:
+            Pairs of a chain and the number of steps that it shares with the prefix, at least 1.
         """
         way = self.paths[chain].prefixes[:depth]
         parts = [
-            (other, _num_shared(way, path.prefixes))
+            (other, _common_length(way, path.prefixes))
             for other, path in enumerate(self.paths)
             if other not in held
         ]
         return [(other, shared) for other, shared in parts if shared]
 
-    def _add(
+    def _count_rollout(
         self,
         holders: Iterable[tuple[int, int]],
         prefixes: Sequence[int],
-        keys: Sequence[str],
+        step_keys: Sequence[str],
         outcome: Outcome,
     ) -> None:
+        """Count a completion for each chain that shares its prefix.
+
+        Args:
+            holders: pairs of a chain and the number of its steps before the completion.
+            prefixes: prefixes on the completion's way.
+            step_keys: keys of the completion's steps.
+            outcome: outcome of the completion.
+        """
         right = outcome is Outcome.RIGHT
         wrong = outcome is Outcome.WRONG or (
             outcome is Outcome.TRUNCATED and self._truncated == "wrong"
@@ -193,33 +219,36 @@ class EvidenceTable:
             self._right[chain, to_go] += right
             self._wrong[chain, to_go] += wrong
             if not self._agreement:
-                shared = _num_shared(path.prefixes[begin:], prefixes)
+                shared = _common_length(path.prefixes[begin:], prefixes)
                 if shared:
                     self._right[chain, to_go - shared] += right
                     self._wrong[chain, to_go - shared] += wrong
                     self._again[:, chain, to_go - shared] += right, wrong
             elif path.step_keys:
-                shared = _num_shared(path.step_keys[begin:], keys)
-                parted = shared < min(to_go, len(keys))
+                shared = _common_length(path.step_keys[begin:], step_keys)
+                parted = shared < min(to_go, len(step_keys))
                 self._others[chain, to_go - shared + 1 - parted : to_go + 1] += 1
                 self._same[chain, to_go - shared + 1 : to_go + 1] += 1
 
 
-def _num_shared(ours: Sequence[object], theirs: Sequence[object]) -> int:
-    """The length of the longest common beginning."""
-    parts = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
-    return next(parts, min(len(ours), len(theirs)))
+def _common_length(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return the length of the longest common beginning of two sequences."""
+    parts = (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    return next(parts, min(len(first), len(second)))
 
 
-def _end(outcome: Outcome) -> tuple[float, float]:
-    """Likelihoods of an end; one that was cut shows nothing of the steps before it."""
+def _outcome_likelihoods(outcome: Outcome) -> tuple[float, float]:
+    """Return an outcome's likelihoods as in `Evidence.outcome`.
+
+    A solution that was truncated or not graded is no evidence on its steps.
+    """
     if outcome is Outcome.RIGHT:
         return 0.0, 1.0
     return 1.0, float(outcome is not Outcome.WRONG)
 
 
 def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
-    """Join several batches into one, padded to the longest solution."""
+    """Concatenate several batches into one, padded to the longest solution."""
     width = max(part.right.shape[1] for part in parts)
 
     def padded(name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -232,92 +261,109 @@ def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
         wrong=padded("wrong"),
         same=padded("same"),
         others=padded("others"),
-        elsewhere=padded("elsewhere"),
+        external_likelihood=padded("external_likelihood"),
         outcome=np.concatenate([part.outcome for part in parts]),
     )
 
 
 LEAST = 1e-9
-"""Least likelihood, of the largest, that others give a first error: none is ruled out by them."""
+"""Smallest likelihood that other completers can give a first error, relative to the largest. So no
+first error is ruled out by other completers alone."""
 
 
-def elsewhere(own: Sequence[Floats], bare: Sequence[Floats]) -> list[Floats]:
-    """Return what is known of each first error outside each chain.
+def external_likelihoods(own: Sequence[Floats], bare: Sequence[Floats]) -> list[Floats]:
+    """Return, for each completer, the likelihood of each first error from all other completers.
 
     Args:
-        own: for each completer, the author first, chances [chain, R + 1] of each first error, from
-            what its own chain has seen.
-        bare: the same chances for each completer but the author, if it has seen nothing.
+        own: for each completer, the author first, probabilities [chain, R + 1] of each first error
+            given the evidence of this completer alone.
+        bare: for each completer except the author, the same probabilities before any evidence.
 
     Returns:
-        Of each completer, [chain, R + 1], the largest of a chain being 1.
+        For each completer, [chain, R + 1], scaled so that the largest likelihood of a chain is 1.
     """
-    shown = [own[0], *(_shown(a, b) for a, b in zip(own[1:], bare, strict=True))]
+    shown = [
+        own[0],
+        *(_other_completer_likelihood(a, b) for a, b in zip(own[1:], bare, strict=True)),
+    ]
     by_completer = []
     for number in range(len(own)):
         likely = np.ones_like(own[0])
         for other, chances in enumerate(shown):
             if other != number:
-                likely = _scaled(likely * chances)
+                likely = _scale_to_largest(likely * chances)
         if number > 0:
             begun = bare[number - 1].copy()
-            begun[:, :2] = _ratio(own[number][:, :2], shown[number][:, :2])
-            likely = _ratio(likely, begun)
-        by_completer.append(_scaled(likely))
+            begun[:, :2] = _divide_or_zero(own[number][:, :2], shown[number][:, :2])
+            likely = _divide_or_zero(likely, begun)
+        by_completer.append(_scale_to_largest(likely))
     return by_completer
 
 
 def likelihoods(own: Floats, bare: Floats) -> Floats:
-    """Return what evidence shows of each first error, [chain, R + 1], the largest of a chain being
-    1.
+    """Return the likelihood of the evidence under each first error.
 
     Args:
-        own: chances of each first error.
-        bare: the same before there was any evidence.
+        own: [chain, R + 1], probabilities of each first error given the evidence.
+        bare: [chain, R + 1], the same probabilities before any evidence.
+
+    Returns:
+        [chain, R + 1], scaled so that the largest likelihood of a chain is 1.
     """
-    return _scaled(_ratio(own, bare))
+    return _scale_to_largest(_divide_or_zero(own, bare))
 
 
-def _shown(own: Floats, bare: Floats) -> Floats:
-    """Return what the chains of who is not the author say of each first error."""
-    ratio = _ratio(own, bare)
+def _other_completer_likelihood(own: Floats, bare: Floats) -> Floats:
+    """Return the likelihood of each first error from the chains of a completer that is not the
+    author.
+
+    An error in the last step (e = 1) and no error (e = 0) get the same likelihood; see the module.
+    """
+    ratio = _divide_or_zero(own, bare)
     ratio[:, :2] = ((own[:, 0] + own[:, 1]) / (bare[:, 0] + bare[:, 1]))[:, None]
     return ratio
 
 
-def _ratio(above: Floats, below: Floats) -> Floats:
-    """Zero where the lower is: beyond a chain's length, and where a chance has become too small."""
-    return np.asarray(np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0))
+def _divide_or_zero(dividend: Floats, divisor: Floats) -> Floats:
+    """Divide, with 0 where the divisor is 0.
+
+    The divisor is 0 beyond a chain's length, and where a probability has underflowed.
+    """
+    return np.asarray(np.where(divisor > 0, dividend / np.where(divisor > 0, divisor, 1.0), 0.0))
 
 
-def _scaled(likely: Floats) -> Floats:
+def _scale_to_largest(likely: Floats) -> Floats:
     return np.asarray(np.maximum(likely / likely.max(-1, keepdims=True), LEAST))
 
 
-def bare_errors(num_steps: NDArray[np.int64], priors: ClassPriors, width: int) -> Floats:
-    """Chances of each first error before anything was seen.
+def prior_error_chances(num_steps: NDArray[np.int64], priors: ClassPriors, width: int) -> Floats:
+    """Return the probability of each first error before any evidence.
 
     Args:
         num_steps: [chain]
         priors: priors of the chains.
-        width: R + 1.
+        width: length of the second axis, R + 1.
 
     Returns:
         [chain, R + 1], zero beyond a chain's length.
     """
     chances = np.zeros((len(num_steps), width))
     for steps in np.unique(num_steps).tolist():
-        chances[num_steps == steps, : steps + 1] = _bare(steps, priors)
+        chances[num_steps == steps, : steps + 1] = _prior_first_error(steps, priors)
     return chances
 
 
 @lru_cache(maxsize=4096)
-def _bare(steps: int, priors: ClassPriors) -> Floats:
+def _prior_first_error(steps: int, priors: ClassPriors) -> Floats:
     return infer(nothing_seen(np.array([steps])), priors).first_error[:, 0].copy()
 
 
 def nothing_seen(num_steps: NDArray[np.int64]) -> Evidence:
-    """The evidence on solutions of which nothing is known but their lengths, [batch]."""
+    """Return the evidence on a batch of solutions of which only the lengths are known.
+
+    Args:
+        num_steps: [batch], number of steps of each solution.
+    """
     shape = (len(num_steps), int(num_steps.max()) + 1)
     right, wrong, same, others = np.zeros((4, *shape))
     return Evidence(
@@ -327,5 +373,5 @@ def nothing_seen(num_steps: NDArray[np.int64]) -> Evidence:
         same=same,
         others=others,
         outcome=np.ones((len(num_steps), 2)),
-        elsewhere=np.ones(shape),
+        external_likelihood=np.ones(shape),
     )

@@ -1,14 +1,16 @@
-"""Fits priors to evidence by expectation maximisation: no truth is needed, nor used.
+"""Fits priors to evidence by expectation maximisation, without any true labels.
 
-What follows errors shows in values that fall and do not come back, so the chain's hidden states
-can be learned from rollouts and outcomes alone (Baum and Welch). Counts are smoothed over
-neighbouring values and numbers of steps to go, and shrunk towards those of all answer classes
-together, which are shrunk towards the priors that a run starts from.
+After an error values fall and do not rise again. So the hidden states of the chains can be learned
+from rollouts and outcomes alone (the Baum-Welch algorithm). Expected counts are smoothed over
+neighbouring values and numbers of steps to go. The priors of an answer class are shrunk towards
+pooled priors of all classes, which are shrunk towards the priors that a run starts from.
 
-Where several completers roll out, the author's chains are fitted on their own at first, and the
-others' on what the author's say of errors: its solutions' ends tell luck from blindness, which the
-others cannot. All together from the beginning, one completer that always fails can have it that
-every solution is wrong from its first step, and the author lucky.
+If several completers sample rollouts, the first rounds fit the author's chains alone, and fit the
+chains of the other completers to the first errors that the author's chains indicate. Only the
+outcomes of the author's own solutions distinguish luck (right answers after an error) from
+blindness (wrong answers without one). If all chains were fitted jointly from the first round, a
+completer that always fails could lead to the fit that every solution is wrong from its first step
+and the author is merely lucky.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ from numpy.typing import NDArray
 from scipy.special import betaln
 
 from mclabel.core.records import AUTHOR
-from mclabel.labeling.estimators.paths import chance_of
+from mclabel.labeling.estimators.paths import guess_probability
 from mclabel.labeling.estimators.posterior.chain import Evidence, error_chances, pass_messages
-from mclabel.labeling.estimators.posterior.evidence import bare_errors, elsewhere, stack_evidence
+from mclabel.labeling.estimators.posterior.evidence import (
+    external_likelihoods,
+    prior_error_chances,
+    stack_evidence,
+)
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     NUM_TO_GO,
@@ -31,44 +37,51 @@ from mclabel.labeling.estimators.posterior.priors import (
     ClassPriors,
     Priors,
     Rates,
-    guessing,
     priors_of,
+    priors_with_guesses,
     starting_priors,
-    wide_priors,
+    uninformed_priors,
 )
 
 Floats = NDArray[np.float64]
 
 ROUNDS = 8
+"""Number of rounds of expectation maximisation."""
 MIN_SOLUTIONS = 40
 """Minimum number of solutions for which an answer class gets its own priors."""
 TO_START, TO_WIDE, TO_POOLED = 150.0, 3.0, 150.0
-"""Weights of the starting priors, of the wide ones and of the pooled ones, in observations per
-row. The starting priors know where errors lie from judged solutions, which a run's own evidence
-cannot tell where nothing is ever solved: with weights of 10 and 8 a run on such problems unlearns
-it."""
+"""Weights of the starting, the wide and the pooled priors, in observations per row of a matrix.
+
+The starting priors were fitted with the help of solutions whose first errors are known. The
+evidence of a run cannot show where errors lie in problems that are never solved: with weights of 10
+and 8 for the starting and the pooled priors, a run on such problems unlearns it."""
 NEIGHBOUR = 0.25
 """Weight of the counts at one more or one fewer step to go."""
 CHUNK = 256
+"""Number of chains that are processed together, which bounds memory."""
 
 _BLUR = 0.6 * np.eye(len(GRID)) + 0.2 * (np.eye(len(GRID), k=1) + np.eye(len(GRID), k=-1))
 _BLUR /= _BLUR.sum(1, keepdims=True)
 
 
 ByCompleter = Mapping[str, Evidence]
-"""Evidence on the same solutions from each completer, the author first."""
+"""Evidence on the same solutions from each completer, by completer name, the author first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Readings:
-    """Evidence on a problem's solutions, as it is read in several ways."""
+    """Evidence on a problem's solutions in several readings, which count samples differently.
+
+    See `mclabel.labeling.estimators.posterior.evidence` for the readings.
+    """
 
     outcomes: ByCompleter
-    """Outcomes of rollouts and samples alone, some of them counted at two prefixes."""
+    """Evidence without agreement. An outcome may count at two prefixes on purpose: where its sample
+    started, and at the last prefix that the sample shares with a solution."""
     once: ByCompleter
-    """The same counted once: for values."""
+    """Evidence without agreement, in which every outcome counts once; used for expected values."""
     agreement: ByCompleter | None = None
-    """With the agreement of other samples; None where that is not used."""
+    """Evidence with the agreement of other samples; None if agreement is not used."""
 
 
 def fit_readings(
@@ -99,20 +112,20 @@ def fit_priors(
     strength: float = TO_START,
     rounds: int = ROUNDS,
 ) -> Priors:
-    """Fit priors that make the evidence likely.
+    """Fit priors by maximising the likelihood of the evidence, with shrinkage.
 
     Args:
-        evidence: evidence of finished problems, by answer class. How rollouts were chosen and
-            stopped does not matter, since it was chosen by what is in the evidence. What is
-            elsewhere for one completer is computed from the others'.
-        once: the same with every outcome counted once, where `evidence` counts some twice.
-        agreement: the same with the agreement of samples, where that is used; it counts every
-            outcome once.
-        start: priors to begin with, towards which the fitted ones are shrunk; None takes
+        evidence: evidence on finished problems, by answer class. The choice of rollouts does not
+            bias the fit, since it depended only on the evidence itself. The field
+            `external_likelihood` is computed here from the other completers' evidence.
+        once: the same evidence with every outcome counted once, if `evidence` counts some twice.
+        agreement: the same evidence with the agreement of samples, if it is used; every outcome
+            counts once.
+        start: priors to begin with, towards which the fitted priors are shrunk; None uses
             `starting_priors`.
-        strength: weight of `start` in observations per row, where the author rolls out alone.
-        rounds: rounds of expectation maximisation; as many before them, led by the author, where
-            others roll out, too.
+        strength: weight of `start` in observations per row, if only the author samples rollouts.
+        rounds: number of rounds of expectation maximisation. With several completers, the same
+            number of rounds led by the author's evidence comes before them.
     """
     start = start or starting_priors()
     if agreement:
@@ -138,15 +151,18 @@ def fit_priors(
     own = [name for name in sorted(stacked) if sizes[name] >= MIN_SOLUTIONS]
     everyone = list(next(iter(stacked.values())))
     alone = len(everyone) == 1
-    # The starting priors were fitted to a policy that rolls out alone.
-    first = (start if alone else wide_priors()).of(POOLED)
+    # The starting priors were fitted to policies that alone rolled out their solutions.
+    first = (start if alone else uninformed_priors()).for_class(POOLED)
     strength = strength if alone else TO_WIDE
-    begun = {POOLED: first, **{name: guessing(first, chance_of(name)) for name in own}}
+    begun = {
+        POOLED: first,
+        **{name: priors_with_guesses(first, guess_probability(name)) for name in own},
+    }
     current: _Current = dict.fromkeys(everyone, begun)
     for number in range(rounds if alone else 2 * rounds):
-        crossed = _crossed(stacked, current, led=number < rounds)
+        crossed = _exchange_likelihoods(stacked, current, author_leads=number < rounds)
         current = {
-            who: _improved(
+            who: _update_priors(
                 {name: by[who] for name, by in crossed.items()},
                 current[who],
                 own,
@@ -156,7 +172,7 @@ def fit_priors(
             )
             for who in everyone
         }
-    rates = {} if alone else _rates(_crossed(stacked, current), current)
+    rates = {} if alone else _estimate_rates(_exchange_likelihoods(stacked, current), current)
     priors = {
         who: Priors(classes=found, num_solutions=num_solutions) for who, found in current.items()
     }
@@ -175,15 +191,16 @@ _Current = Mapping[str, Mapping[str, ClassPriors]]
 """Priors by completer and answer class."""
 
 
-def _crossed(
-    stacked: Mapping[str, ByCompleter], current: _Current, *, led: bool = False
+def _exchange_likelihoods(
+    stacked: Mapping[str, ByCompleter], current: _Current, *, author_leads: bool = False
 ) -> Mapping[str, Mapping[str, Evidence]]:
-    """The evidence, with what each completer's chains show the others'.
+    """Return the evidence with `external_likelihood` computed from the other completers.
 
     Args:
         stacked: evidence by answer class.
-        current: priors.
-        led: let all hear of the author alone, and the author of nobody.
+        current: priors by which it is computed.
+        author_leads: True computes `external_likelihood` from the author's evidence alone, and
+            leaves it without information for the author.
     """
     if len(current) == 1:
         return stacked
@@ -191,26 +208,26 @@ def _crossed(
     for name, by in stacked.items():
         priors = {who: priors_of(classes, name) for who, classes in current.items()}
         bare = [
-            bare_errors(evidence_of.num_steps, priors[who], evidence_of.right.shape[1])
+            prior_error_chances(evidence_of.num_steps, priors[who], evidence_of.right.shape[1])
             for who, evidence_of in by.items()
             if who != AUTHOR
         ]
-        if led:
+        if author_leads:
             own_chances = [error_chances(by[AUTHOR], priors[AUTHOR]), *bare]
         else:
             own_chances = [
                 error_chances(evidence_of, priors[who]) for who, evidence_of in by.items()
             ]
         crossed[name] = {
-            who: replace(evidence_of, elsewhere=others)
+            who: replace(evidence_of, external_likelihood=others)
             for (who, evidence_of), others in zip(
-                by.items(), elsewhere(own_chances, bare), strict=True
+                by.items(), external_likelihoods(own_chances, bare), strict=True
             )
         }
     return crossed
 
 
-def _improved(
+def _update_priors(
     evidence: Mapping[str, Evidence],
     current: Mapping[str, ClassPriors],
     own: Sequence[str],
@@ -219,31 +236,51 @@ def _improved(
     *,
     smooth: bool,
 ) -> dict[str, ClassPriors]:
-    """One round, of one completer.
+    """Return the priors of one completer after one more round of expectation maximisation.
 
-    Blurring helps where the policy rolls out alone. Where a prefix has a rollout or two by each of
-    several, repeated rounds of it would wash out what they show.
+    Args:
+        evidence: the completer's evidence, by answer class.
+        current: priors before the round, by answer class.
+        own: answer classes that get priors of their own.
+        first: priors towards which the pooled priors are shrunk.
+        strength: weight of `first`, in observations per row.
+        smooth: True blurs expected counts over neighbouring values. This helps if only the author
+            samples rollouts. If each of several completers sampled one or two rollouts from a
+            prefix, repeated blurring would erase their information.
     """
     expected = {
-        name: _expect(own_evidence, priors_of(current, name))
+        name: _expected_counts(own_evidence, priors_of(current, name))
         for name, own_evidence in evidence.items()
     }
-    unguessed = [own_evidence for name, own_evidence in expected.items() if not chance_of(name)]
-    pooled = _maximise(_sum(unguessed), first, strength, smooth=smooth) if unguessed else first
+    unguessed = [
+        own_evidence for name, own_evidence in expected.items() if not guess_probability(name)
+    ]
+    pooled = (
+        _maximise(_sum_expected(unguessed), first, strength, smooth=smooth) if unguessed else first
+    )
     return {POOLED: pooled} | {
-        name: _maximise(expected[name], guessing(pooled, chance_of(name)), TO_POOLED, smooth=smooth)
+        name: _maximise(
+            expected[name],
+            priors_with_guesses(pooled, guess_probability(name)),
+            TO_POOLED,
+            smooth=smooth,
+        )
         for name in own
     }
 
 
-def _rates(crossed: Mapping[str, Mapping[str, Evidence]], current: _Current) -> dict[str, Rates]:
-    """Return what each completer's rollouts show of its rates, at prefixes that end with a step.
+def _estimate_rates(
+    crossed: Mapping[str, Mapping[str, Evidence]], current: _Current
+) -> dict[str, Rates]:
+    """Estimate the rates of each completer that sampled rollouts, by completer name.
 
-    None of a completer that rolled nothing out.
+    The bare problem is left out. With few rollouts, expected values of the chains are close to
+    those of the priors. So the shares of right rollouts are fitted again, with each prefix weighted
+    by the probability that it is sound, and then by the probability that it is not.
 
-    The chains' own expected values would be drawn to the starting priors where there are few
-    rollouts. So the shares are fitted anew, prefixes weighted by the chance that they are sound,
-    or are not.
+    Args:
+        crossed: evidence by answer class and completer, with `external_likelihood`.
+        current: fitted priors.
     """
     rates = {}
     for who, classes in current.items():
@@ -251,10 +288,14 @@ def _rates(crossed: Mapping[str, Mapping[str, Evidence]], current: _Current) -> 
         for name, by in crossed.items():
             evidence, priors = by[who], priors_of(classes, name)
             for start in range(0, len(evidence.num_steps), CHUNK):
-                seen.append(_soundness(_rows(evidence, slice(start, start + CHUNK)), priors))
+                seen.append(
+                    _rollouts_and_soundness(
+                        _evidence_rows(evidence, slice(start, start + CHUNK)), priors
+                    )
+                )
         right, trials, sound = np.concatenate(seen, axis=1)
         if not len(trials):
-            continue  # an author that rolls nothing out
+            continue  # this completer sampled no rollouts, as an author may
         rates[who] = Rates(
             blindness=1 - _fit_mean(right, trials, sound),
             luck=_fit_mean(right, trials, 1 - sound),
@@ -262,21 +303,31 @@ def _rates(crossed: Mapping[str, Mapping[str, Evidence]], current: _Current) -> 
     return rates
 
 
-def _soundness(evidence: Evidence, priors: ClassPriors) -> Floats:
-    """Right rollouts, all, and the chance of being sound, of every inner prefix with rollouts."""
+def _rollouts_and_soundness(evidence: Evidence, priors: ClassPriors) -> Floats:
+    """Return three rows, with one column for every prefix that has rollouts.
+
+    The rows are the number of right rollouts, the number of rollouts, and the probability that the
+    prefix is sound. The bare problem is left out.
+    """
     messages = pass_messages(evidence, priors)
     sound, unsound = ((before * after).sum(-1) for before, after in messages.pairs)
     right, wrong = evidence.right.T, evidence.wrong.T
-    there = np.arange(len(right))[:, None] < evidence.num_steps  # all but the bare problem
+    there = np.arange(len(right))[:, None] < evidence.num_steps  # leaves out the bare problem
     there &= right + wrong > 0
     shares = sound[there] / (sound + unsound)[there]
     return np.stack([right[there], (right + wrong)[there], shares])
 
 
 def _fit_mean(right: Floats, trials: Floats, weight: Floats) -> float:
-    """Mean of beta-binomial shares, which vary from prefix to prefix, by weighted likelihood.
+    """Return the mean of a beta-binomial distribution of shares, by weighted maximum likelihood.
 
-    It does not matter that rollouts stop by their outcomes.
+    The shares vary from prefix to prefix. Likelihoods stay valid although the number of rollouts
+    depends on their outcomes.
+
+    Args:
+        right: [prefix], number of right rollouts.
+        trials: [prefix], number of rollouts.
+        weight: [prefix]
     """
     pairs, where = np.unique(np.stack([right, trials]), axis=1, return_inverse=True)
     weights = np.bincount(where.reshape(-1), weights=weight, minlength=pairs.shape[1])
@@ -289,7 +340,10 @@ def _fit_mean(right: Floats, trials: Floats, weight: Floats) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Expected:
-    """Expected counts of every move, shaped like the priors."""
+    """Expected counts of every transition, shaped like the fields of `ClassPriors`.
+
+    n is the number of steps for which other samples show agreement or disagreement.
+    """
 
     root: Floats
     sound: Floats
@@ -297,13 +351,14 @@ class _Expected:
     unsound: Floats
     leaf: Floats
     same: Floats
-    """[n]: agreement seen at each step of each solution."""
+    """[n]: number of other samples that took the same step."""
     others: Floats
+    """[n]: number of other samples at the prefix before the step."""
     weight: Floats
-    """[3, n]: chance of each kind of step there."""
+    """[3, n]: probability of each kind of step."""
 
 
-def _sum(parts: Sequence[_Expected]) -> _Expected:
+def _sum_expected(parts: Sequence[_Expected]) -> _Expected:
     def total(name: str) -> Floats:
         return np.asarray(sum(getattr(part, name) for part in parts))
 
@@ -316,17 +371,19 @@ def _sum(parts: Sequence[_Expected]) -> _Expected:
     )
 
 
-def _expect(evidence: Evidence, priors: ClassPriors) -> _Expected:
+def _expected_counts(evidence: Evidence, priors: ClassPriors) -> _Expected:
     count = len(evidence.num_steps)
     rows = [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]
-    return _sum([_expect_chunk(_rows(evidence, part), priors) for part in rows])
+    return _sum_expected(
+        [_expected_counts_of_chunk(_evidence_rows(evidence, part), priors) for part in rows]
+    )
 
 
-def _rows(evidence: Evidence, part: slice) -> Evidence:
+def _evidence_rows(evidence: Evidence, part: slice) -> Evidence:
     return Evidence(**{f.name: getattr(evidence, f.name)[part] for f in fields(Evidence)})
 
 
-def _expect_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
+def _expected_counts_of_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
     messages = pass_messages(evidence, priors)
     (forward, fallen), (back, lost) = messages.forward, messages.back
     width = evidence.right.shape[1]
@@ -362,16 +419,18 @@ def _expect_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
         wrong=wrong,
         unsound=unsound,
         leaf=leaf,
-        **_agreement(evidence, kinds.transpose(1, 2, 0)),
+        **_agreement_counts(evidence, kinds.transpose(1, 2, 0)),
     )
 
 
-def _agreement(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
-    """Agreement where there were other samples.
+def _agreement_counts(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
+    """Return the fields `same`, `others` and `weight` of `_Expected`.
+
+    Steps before which there were no other samples are left out.
 
     Args:
         evidence: evidence of a batch.
-        weight: [3, batch, R + 1], chance of each kind of step.
+        weight: [3, batch, R + 1], probability of each kind of step.
     """
     r = np.arange(evidence.right.shape[1])
     there = (evidence.others > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
@@ -386,29 +445,29 @@ def _maximise(
     expected: _Expected, towards: ClassPriors, strength: float, *, smooth: bool
 ) -> ClassPriors:
     def smoothed(counts: Floats) -> Floats:
-        return _near(counts @ _BLUR if smooth else counts)
+        return _add_neighbours(counts @ _BLUR if smooth else counts)
 
     moves = np.concatenate([smoothed(expected.sound), smoothed(expected.wrong)], axis=-1)
     target = np.concatenate([towards.sound, towards.wrong], axis=-1)
-    moves = _shrunk(moves, target, strength)
+    moves = _shrink_towards(moves, target, strength)
     size = len(GRID)
     ends = np.moveaxis(expected.leaf[:2], 0, 1).reshape(size, 4)
-    ends = _shrunk(ends, np.moveaxis(towards.leaf[:2], 0, 1).reshape(size, 4), strength)
+    ends = _shrink_towards(ends, np.moveaxis(towards.leaf[:2], 0, 1).reshape(size, 4), strength)
     leaf = np.concatenate(
         [
             np.moveaxis(ends.reshape(size, 2, 2), 1, 0),
-            _shrunk(expected.leaf[2:], towards.leaf[2:], strength),
+            _shrink_towards(expected.leaf[2:], towards.leaf[2:], strength),
         ]
     )
     return ClassPriors(
-        root=_shrunk(smoothed(expected.root[:, None])[:, 0], towards.root, strength),
+        root=_shrink_towards(smoothed(expected.root[:, None])[:, 0], towards.root, strength),
         sound=moves[..., :size],
         wrong=moves[..., size:],
-        unsound=_shrunk(smoothed(expected.unsound), towards.unsound, strength),
+        unsound=_shrink_towards(smoothed(expected.unsound), towards.unsound, strength),
         leaf=leaf,
         agreement=np.array(
             [
-                _fit_share(
+                _fit_beta_binomial(
                     expected.same, expected.others, weight, towards.agreement[kind], strength
                 )
                 for kind, weight in enumerate(expected.weight)
@@ -417,15 +476,15 @@ def _maximise(
     )
 
 
-def _near(counts: Floats) -> Floats:
-    """With a share of the counts at neighbouring numbers of steps to go."""
+def _add_neighbours(counts: Floats) -> Floats:
+    """Add to each row a share of the counts at one more and one fewer step to go."""
     near = np.zeros_like(counts)
     near[1:] += counts[:-1]
     near[:-1] += counts[1:]
     return np.asarray(counts + NEIGHBOUR * near)
 
 
-def _shrunk(counts: Floats, towards: Floats, strength: float) -> Floats:
+def _shrink_towards(counts: Floats, towards: Floats, strength: float) -> Floats:
     rows = counts + strength * towards / towards.sum(-1, keepdims=True)
     return np.asarray(rows / rows.sum(-1, keepdims=True))
 
@@ -434,17 +493,27 @@ _MEANS = np.concatenate([np.linspace(0.01, 0.97, 33), [0.985, 0.995]])
 _SIZES = np.array([0.3, 0.5, 0.8, 1.2, 2.0, 3.0, 5.0, 8.0, 16.0])
 
 
-def _fit_share(
+def _fit_beta_binomial(
     same: Floats, others: Floats, weight: Floats, towards: Floats, strength: float
 ) -> Floats:
-    """Beta-binomial parameters by weighted likelihood over a grid of means and sizes."""
+    """Return beta-binomial parameters [2] by weighted maximum likelihood over a grid.
+
+    The grid consists of means and sizes; the size is the sum of the two parameters.
+
+    Args:
+        same: [n], as in `_Expected`.
+        others: [n], as in `_Expected`.
+        weight: [n]
+        towards: parameters [2] whose mean the result is shrunk towards.
+        strength: weight of `towards`, in pairs of samples.
+    """
     pairs, where = np.unique(np.stack([same, others]), axis=1, return_inverse=True)
     weights = np.bincount(where.reshape(-1), weights=weight, minlength=pairs.shape[1])
     a = (_MEANS[:, None] * _SIZES).reshape(-1, 1)
     b = ((1 - _MEANS[:, None]) * _SIZES).reshape(-1, 1)
     m, n = pairs
     likely = (betaln(m + a, n - m + b) - betaln(a, b)) @ weights
-    # As if `strength` pairs of samples had been seen that behave as in `towards`.
+    # Adds the log likelihood of `strength` more pairs of samples that agree as in `towards`.
     share = towards[0] / towards.sum()
     likely += (
         strength

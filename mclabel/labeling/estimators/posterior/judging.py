@@ -1,9 +1,9 @@
-"""A solution's labels from the posterior over its first error.
+"""Labels the steps of a solution by the posterior over its first error.
 
-The chain counts every sample of one policy as independent evidence. Samples of one policy err
-alike, so they are less evidence than that, and beliefs would be too high. So the posterior is
-raised to the power `POWER` and normalised, as a coarsened posterior is (arXiv 1506.06101). The
-likeliest first error stays what it is.
+The chain counts every sample as independent evidence. But samples of one policy make similar
+errors, so they are weaker evidence, and probabilities would be overconfident. So the posterior is
+raised to the power `POWER` and normalised (a coarsened posterior, arXiv 1506.06101). This does not
+change which first error is the most likely.
 """
 
 from __future__ import annotations
@@ -33,22 +33,26 @@ def judge_solution(
     max_rollouts: int,
     truncated: TruncatedPolicy,
 ) -> Judgement:
-    """Label one solution by the mode of its posterior, if that is believed enough.
+    """Label one solution by the most likely first error, if its probability is high enough.
 
     Args:
         path: path of the solution.
-        counts: outcomes of the completer whose values are estimated, one per prefix index.
-        chances: chances of each first error by steps to go, [R + 1] each, by every reading of the
-            evidence.
+        counts: counts of rollout outcomes of the completer whose values are estimated, one entry
+            per prefix index.
+        chances: for each reading of the evidence, [R + 1], the probability of each first error by
+            steps to go; see `mclabel.labeling.estimators.posterior.chain`.
         means: [R + 1], expected values by steps to go.
-        min_belief: least chance of the likeliest first error that decides; under it, steps that
-            are not sound with this chance have no hard label.
-        max_rollouts: largest number of rollouts that a prefix could have had.
-        truncated: what a rollout cut by its length counts as.
+        min_belief: minimum probability of the most likely first error. Below it, the first error is
+            undecided, and only steps that are sound with at least this probability get a hard
+            label.
+        max_rollouts: largest number of rollouts that a prefix could have received.
+        truncated: effect of a truncated rollout.
     """
     steps = path.num_steps
-    posterior = coarsened(pooled([np.append(own[steps:0:-1], own[0]) for own in chances]))
-    error, is_sure = likeliest(posterior, path.outcome, min_belief)
+    posterior = temper_posterior(
+        pool_posteriors([np.append(own[steps:0:-1], own[0]) for own in chances])
+    )
+    error, is_sure = most_likely_error(posterior, path.outcome, min_belief)
     hard: list[bool | None] = [error is None or t < error for t in range(steps - 1)]
     if not is_sure:
         still_sound = 1 - np.cumsum(posterior)
@@ -74,30 +78,35 @@ def judge_solution(
 
 
 POWER = 0.8
-"""Power of the posterior. A lower one makes beliefs less sure and leaves more solutions undecided.
-On the choosing halves of `tests/benchmarks/starting_priors.py`, powers of 1, 0.9, 0.8 and 0.7 leave
-beliefs .10, .08, .06 and .03 above accuracy on arith and .20, .18, .15 and .12 on plain text, and
-.80, .79, .78 and .77 of arith's first errors right, undecided ones counting as wrong."""
+"""Exponent of the posterior. A lower exponent makes probabilities less confident and leaves more
+solutions undecided.
+
+Exponents of 1, 0.9, 0.8 and 0.7 were compared on the problems that
+`tests/benchmarks/starting_priors.py` reserves for choosing. The mean probability of the most likely
+first error exceeds its accuracy by .10, .08, .06 and .03 on arith, and by .20, .18, .15 and .12 on
+plain text. On arith, .80, .79, .78 and .77 of first errors are right, with undecided ones counted
+as wrong."""
 
 
-def coarsened(posterior: Floats) -> Floats:
+def temper_posterior(posterior: Floats) -> Floats:
     """Raise a posterior to the power `POWER`, and normalise it.
 
     Args:
-        posterior: [steps + 1], sums to 1.
+        posterior: [steps + 1], probabilities that sum to 1.
     """
     powers = exp(POWER * log(np.maximum(posterior, LEAST)))
     return np.asarray(powers / powers.sum())
 
 
-def pooled(posteriors: Sequence[Floats]) -> Floats:
-    """One posterior of several that rest on the same evidence, read in different ways.
+def pool_posteriors(posteriors: Sequence[Floats]) -> Floats:
+    """Combine several posteriors that rest on different readings of the same evidence.
 
-    Their normalised geometric mean (a logarithmic opinion pool: Genest and Zidek 1986): where one
-    rules out a first error, so does the pool, and evidence that they share counts once.
+    The result is their normalised geometric mean (a logarithmic opinion pool, Genest and Zidek
+    1986). If one posterior rules out a first error, so does the result, and evidence that they
+    share counts once.
 
     Args:
-        posteriors: [steps + 1] each, summing to 1.
+        posteriors: [steps + 1] each, probabilities that sum to 1.
     """
     if len(posteriors) == 1:
         return posteriors[0]
@@ -106,19 +115,24 @@ def pooled(posteriors: Sequence[Floats]) -> Floats:
     return np.asarray(mean / mean.sum())
 
 
-def likeliest(posterior: Floats, outcome: Outcome, min_belief: float) -> tuple[int | None, bool]:
-    """The likeliest first error, None for none, and whether it is believed enough.
+def most_likely_error(
+    posterior: Floats, outcome: Outcome, min_belief: float
+) -> tuple[int | None, bool]:
+    """Return the most likely first error, and whether its probability reaches a minimum.
 
-    A last step is wrong only if the outcome is; and with a wrong outcome some step is wrong, at
-    the latest the last.
+    The outcome decides whether the last step is wrong. If the outcome is wrong, some step is wrong:
+    the last step, if no step before it is.
 
     Args:
-        posterior: [steps + 1], the chance of none being the last.
+        posterior: [steps + 1], the probability of each first error, then of no error.
         outcome: outcome of the solution.
-        min_belief: least chance.
+        min_belief: minimum probability.
+
+    Returns:
+        Index of the step, None for no error; and True if its probability is at least `min_belief`.
     """
     last = len(posterior) - 2
-    # The last step and none say the same of all steps but the last, whose label is the outcome.
+    # An error in the last step and no error imply the same labels for all steps before it.
     chances = np.append(posterior[:last], posterior[last] + posterior[last + 1])
     mode = int(chances.argmax())
     error = mode if mode < last or outcome is Outcome.WRONG else None

@@ -1,13 +1,14 @@
-"""The value of information of each possible rollout, for many problems at once.
+"""Computes the value of information of each possible probe, for many problems at once.
 
-A probe of a prefix is a macro: roll out until the first success, at most m times. Its worth to a
-solution is the expected rise of the largest posterior, which is the accuracy of the label, plus a
-small weight times the expected fall of entropy. Accuracy alone gives no credit to a first step
-towards an answer, and entropy alone never stops. `mclabel.labeling.estimators.posterior.views`
-chooses by this worth.
+A probe of a prefix samples rollouts until the first right one, at most m of them. Its gain for a
+solution has two terms. The first is the expected rise of the largest posterior probability, which
+is the expected accuracy of the label. The second is the expected fall of the posterior's entropy,
+with a small weight. The first term alone gives no credit to a probe that needs another one to
+change the label, and with the second term alone rollouts would never stop.
+`mclabel.labeling.estimators.posterior.views` chooses probes by their gain.
 
-Many problems are planned together, because one chain takes less time than the numpy calls for it.
-A problem's plan does not depend on the others in its batch, to the last bit.
+Many problems are planned together, because the numpy calls take longer than the arithmetic of one
+chain. A problem's plan has the same bits whatever other problems are in its batch.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 DRAWS = (1, 4, 16)
-"""Maximum number of rollouts of each kind of probe."""
+"""Maximum number m of rollouts for each kind of probe."""
 ENTROPY_WEIGHT = 0.15
-"""Weight of the fall of entropy relative to the rise of the largest posterior."""
+"""Weight of the fall of entropy relative to the rise of the largest posterior probability."""
 MIN_BATCH = 32
-"""Fewest chains of one length that make a batch; fewer are padded to those that are longer."""
+"""Minimum number of chains of one length that form a batch. Fewer chains are batched with shorter
+ones, which are padded."""
 MAX_BATCH = 96
-"""Most chains of a batch."""
+"""Maximum number of chains in a batch."""
 MAX_CELLS = 1_000_000
-"""Most pairs of a first error and a prefix in the chains of a batch, which memory goes by: it holds
-fewer chains where they are long, but one vector of them at least."""
+"""Maximum number of pairs of a first error and a prefix in a batch, which bounds its memory. A
+batch of long chains holds fewer chains, but at least `LANES`."""
 
 _NONE = (1 - GRID[:, None]) ** np.array(DRAWS)
 _DRAWS_AND_MEAN = np.concatenate([(1 - _NONE) / GRID[:, None], GRID[:, None]], axis=1)
@@ -45,21 +47,22 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class Plan:
-    """The worth of each probe of a problem's chains, and the current beliefs."""
+    """Gain of each probe of a problem's chains, and posterior of the chains."""
 
     table: Floats
-    """[chain, R + 1, ...] by steps to go: the gain of each probe, [len(DRAWS)]; the rollouts that
-    it would take, [len(DRAWS)]; the expected value; the chance that the next step is the first
-    wrong one. At 0 steps to go only the last is set: the chance of no error."""
+    """[chain, R + 1, 2 * len(DRAWS) + 2] by steps to go. The last axis holds the gain of each kind
+    of probe, the expected number of rollouts of each kind of probe, the expected value of the
+    prefix, and the probability that the next step is the first wrong one. At 0 steps to go only the
+    last entry is set, to the probability that no step is wrong."""
 
     @property
     def mean(self) -> Floats:
-        """Expected values, [chain, R + 1]."""
+        """[chain, R + 1]: expected values."""
         return self.table[..., -2]
 
     @property
     def first_error(self) -> Floats:
-        """Chances of the first error, [chain, R + 1]."""
+        """[chain, R + 1]: probabilities of each first error."""
         return self.table[..., -1]
 
 
@@ -73,17 +76,17 @@ class PlanRequest:
     """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
     outcome: Floats
     """[chain, 2], as in `Evidence.outcome`."""
-    elsewhere: Floats
-    """[chain, R + 1], as in `Evidence.elsewhere`."""
+    external_likelihood: Floats
+    """[chain, R + 1], as in `Evidence.external_likelihood`."""
     priors: ClassPriors
     previous: Plan | None
-    """The problem's last plan."""
+    """The problem's last plan; None if there is none."""
     changed: Sequence[int]
-    """Chains that have new evidence since the last plan; all of them, if there was none."""
+    """Indices of the chains with new evidence since the last plan; all chains without one."""
 
 
 def make_plans(requests: Sequence[PlanRequest]) -> list[Plan]:
-    """Plan for many problems at once; each plan is what it would be alone."""
+    """Return a plan for each of many problems, equal to the plan that it would get alone."""
     if not requests:
         return []
     width = max(request.counts.shape[2] for request in requests)
@@ -110,7 +113,10 @@ def make_plans(requests: Sequence[PlanRequest]) -> list[Plan]:
 
 
 def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
-    """Chances of each first error of the chains that have changed, [changed, R + 1]."""
+    """Return, for each request, the probability of each first error of its changed chains.
+
+    Each array has the shape [changed, R + 1].
+    """
     if not requests:
         return []
     width = max(request.counts.shape[2] for request in requests)
@@ -126,13 +132,13 @@ def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
 
 
 def probe_gains(beliefs: Beliefs) -> Floats:
-    """The worth of each probe of each prefix, [len(DRAWS), R, batch].
+    """Return the gain of each kind of probe at each prefix, [len(DRAWS), R, batch].
 
-    Index 0 of R is one step to go.
+    Index 0 of R is the prefix with one step to go.
     """
     num_errors, length, count = beliefs.joint.shape[1:]
     gains = np.empty((len(DRAWS), length, count))
-    part = max(1, MAX_CELLS // (4 * num_errors * count))  # of the prefixes, each by itself
+    part = max(1, MAX_CELLS // (4 * num_errors * count))  # number of prefixes processed together
     for at in range(0, length, part):
         joint = np.ascontiguousarray(beliefs.joint[:, :, at : at + part])
         gains[:, at : at + part] = _gains(joint, beliefs.first_error)
@@ -144,12 +150,13 @@ def _gains(joint: Floats, marginal: Floats) -> Floats:
 
     Args:
         joint: [grid, e, R, batch], as in `Beliefs`.
-        marginal: [e, batch], chance of each first error.
+        marginal: [e, batch], probability of each first error.
     """
     num_errors, length, count = joint.shape[1:]
-    # By outcome of the probe, failure or success: with each first error, and last with any.
+    # Axis 0 is the result of the probe: failure or success. Axis 2 is the first error, and its
+    # last entry the sum over first errors.
     shape = (2, len(DRAWS), num_errors + 1, length, count)
-    # Logarithms of all of them, and of the marginal, are taken in one go.
+    # One call takes the logarithms of all these probabilities and of the marginal.
     everything = np.empty((math.prod(shape[:-1]) + num_errors, count))
     everything[-num_errors:] = marginal
     chances = everything[:-num_errors].reshape(shape)
@@ -158,7 +165,7 @@ def _gains(joint: Floats, marginal: Floats) -> Floats:
     np.subtract(marginal[:, None], by_error[0], out=by_error[1])
     chances[:, :, -1] = total(by_error, axis=2)
     rise = total(by_error.max(2)) - marginal.max(0)
-    # The sums of p log p, with each first error less with any, fall from before to after.
+    # Entropies are differences of sums of p log p: over first errors, less that of their sum.
     content = _xlogx(everything)
     after = content[:-num_errors].reshape(shape)
     likelihood = total(total(after[:, :, :-1], axis=2) - after[:, :, -1])
@@ -169,7 +176,11 @@ def _gains(joint: Floats, marginal: Floats) -> Floats:
 def _batches(
     requests: Sequence[PlanRequest], size: int, width: int
 ) -> Iterator[tuple[Ints, Evidence, ClassPriors]]:
-    """Divide all chains into batches that are inferred together: row numbers, evidence, priors."""
+    """Divide the changed chains of all requests into batches that are inferred together.
+
+    Yields:
+        Row numbers of the chains, counted over all requests, their evidence, and their priors.
+    """
     counts = np.zeros((5, size, width))
     classes: dict[int, tuple[ClassPriors, list[int]]] = {}
     begin = 0
@@ -177,16 +188,16 @@ def _batches(
         changed, end = request.changed, begin + len(request.changed)
         wide = request.counts.shape[2]
         counts[:4, begin:end, :wide] = request.counts[:, changed]
-        counts[4, begin:end, :wide] = request.elsewhere[changed]
+        counts[4, begin:end, :wide] = request.external_likelihood[changed]
         classes.setdefault(id(request.priors), (request.priors, []))[1].extend(range(begin, end))
         begin = end
     num_steps = np.concatenate([request.num_steps[request.changed] for request in requests])
     outcome = np.concatenate([request.outcome[request.changed] for request in requests])
     for priors, members in classes.values():
         chains = np.array(members)
-        for rows in _alike(chains, num_steps[chains]):
+        for rows in _batch_by_length(chains, num_steps[chains]):
             longest = int(num_steps[rows].max()) + 1
-            right, wrong, same, others, elsewhere = counts[:, rows, :longest]
+            right, wrong, same, others, external_likelihood = counts[:, rows, :longest]
             yield (
                 rows,
                 Evidence(
@@ -196,14 +207,14 @@ def _batches(
                     same=same,
                     others=others,
                     outcome=outcome[rows],
-                    elsewhere=elsewhere,
+                    external_likelihood=external_likelihood,
                 ),
                 priors,
             )
 
 
-def _alike(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
-    """Divide chains into batches of about the same length, the longest first."""
+def _batch_by_length(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
+    """Divide chains into batches of about equal length, the longest chains first."""
     order = np.argsort(-num_steps, kind="stable")
     chains, num_steps = chains[order], num_steps[order]
     begin = 0

@@ -1,18 +1,19 @@
-"""Priors: what the posterior believes before it sees a problem's rollouts.
+"""Priors of the hidden Markov chains along solutions.
 
-A prefix with r steps to go is in a state: sound or not, and a value on a grid. Priors describe how
-states follow each other along a solution, how it ends, and how often other samples take the same
-step. They are fitted without truth on the evidence of finished problems
-(`mclabel.labeling.estimators.posterior.fit`), one set an answer class, since yes/no answers are
-reached by luck and free-form ones are not. A run with one completer begins with `starting_priors`,
-which were fitted to problems of two kinds, and replaces them by its own as its evidence grows.
+The state of a prefix with r steps to go is a pair: sound or not, and a value on a grid. Priors are
+the probabilities of the transitions between states along a solution, of its outcome, and of other
+samples taking the same step. They are fitted to the evidence of finished problems, without true
+labels (`mclabel.labeling.estimators.posterior.fit`). Every answer class has priors of its own,
+because wrong reasoning often reaches a yes/no answer by luck, and seldom a free-form one. A run
+with one completer begins with `starting_priors`, which were fitted to problems of two kinds, and
+replaces them by its own priors as its evidence grows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from mclabel.core.records import AUTHOR, Chance
 from mclabel.core.settings import Count, read_record
-from mclabel.labeling.estimators.paths import chance_of
+from mclabel.labeling.estimators.paths import guess_probability
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
 
 Floats = NDArray[np.float64]
@@ -31,58 +32,81 @@ Floats = NDArray[np.float64]
 GRID = np.array(
     [0.0007, 0.004, 0.012, 0.03, 0.06, 0.12, 0.22, 0.35, 0.5, 0.65, 0.8, 0.92, 0.985, 0.999]
 )
+"""Grid of values: possible probabilities that a rollout from a prefix ends right."""
 NUM_TO_GO = 8
-"""Largest number of steps to go with priors of its own; more count as this many."""
+"""Largest number of steps to go with priors of its own; larger numbers use the priors of this
+one."""
 POOLED = "pooled"
-"""The pooled class, used for a class without priors of its own."""
+"""Name of the pooled class, whose priors serve classes without priors of their own."""
 FORMAT = 1
+"""Version of the JSON format of priors."""
 TABLE = 64
-"""Likelihoods of counts below it are looked up."""
+"""Counts below this number have their likelihoods looked up in a table instead of computed."""
 LUCK = 0.02
+"""Factor of `ClassPriors.with_rare_luck`."""
+ALIKE = 0.95
+"""Probability that all wrong answers to which an erroneous solution leads are graded alike: all as
+right, by luck, or all as wrong. They often are the same answer."""
+ALIKE_SHARES = (0.05, 0.98)
+"""Share of wrong answers that are graded as right, where nearly all are graded as wrong and where
+nearly all are graded as right."""
+GUESSES = 2
+"""A wrong answer is graded as right as often as one of this number of independent guesses is.
+Wrong answers are closer to the gold than guesses: on arith .69 of them are even or odd as the gold
+is. `ALIKE`, `ALIKE_SHARES` and `GUESSES` were chosen on half of arith's validation problems, graded
+modulo 2, 4 and 10 (`tests/benchmarks/starting_priors.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassPriors:
-    """Priors of one answer class; r is the number of steps to go from the earlier prefix.
+    """Priors of one answer class.
 
-    Index 0 of r stands for one step to go, whose step is the last: its matrices are not used,
-    `leaf` is.
+    r is the number of steps to go from the prefix before a transition. Index 0 of r stands for one
+    step to go. That step is the last one, to which `leaf` applies, so the matrices at index 0 are
+    not used. The two grid axes of a matrix are the value before and the value after the step.
     """
 
     root: Floats
-    """[r, grid]: value of the bare problem, by the length of the solution."""
+    """[r, grid]: probability of each value of the bare problem; r is the number of steps of the
+    solution."""
     sound: Floats
-    """[r, grid, grid]: a sound prefix stays sound and its value moves. With `wrong` sums to 1."""
+    """[r, grid, grid]: probability that a sound prefix is followed by a right step, and of the
+    value after it. A row of `sound` and the same row of `wrong` sum to 1."""
     wrong: Floats
-    """[r, grid, grid]: a sound prefix is followed by a wrong step."""
+    """[r, grid, grid]: probability that a sound prefix is followed by a wrong step, and of the
+    value after it."""
     unsound: Floats
-    """[r, grid, grid]: how values move after an error."""
+    """[r, grid, grid]: probability of each value after a step that follows an error."""
     leaf: Floats
-    """[3, grid, 2]: by value before the last step, the chance that it ends wrong or right: and
-    sound; with the last step wrong; from an unsound prefix. The first two sum to 1."""
+    """[3, grid, 2]: probability of a wrong and of a right outcome, by value before the last step.
+    Index 0 is the joint probability with a right last step after a sound prefix, and index 1 that
+    with a wrong last step; both sum to 1. Index 2 is the probability after an unsound prefix."""
     agreement: Floats
-    """[3, 2]: beta-binomial parameters of the share of other samples that take the same step,
-    when it is right, when it is the first wrong one, and after an error."""
+    """[3, 2]: beta-binomial parameters of the share of other samples that take the same step: for
+    a right step, for the first wrong step, and for a step after an error."""
 
     @cached_property
     def with_rare_luck(self) -> ClassPriors:
-        """These priors, but a right answer after an error is `LUCK` times as likely.
+        """These priors with the probability of a right outcome after an error times `LUCK`.
 
-        Where agreement is used the fit mistakes right answers that others do not agree with for
-        lucky ones.
+        With agreement, the fit takes right answers of solutions whose steps other samples do not
+        share for lucky ones, and so overestimates luck.
         """
         leaf = self.leaf.copy()
         leaf[1:, :, 1] *= LUCK
         return replace(self, leaf=leaf)
 
     def with_guesses(self, chance: float) -> ClassPriors:
-        """These priors where, besides, whatever would end wrong is right with some chance.
+        """Return priors under which an answer that would be wrong is right by guessing.
 
-        The value v of a prefix becomes v + (1 - v) * chance, so that rollouts tell the less of a
-        prefix the larger the chance is.
+        The value v of a prefix becomes v + (1 - v) * chance. So the larger the chance is, the less
+        evidence rollouts are on a prefix.
+
+        Args:
+            chance: probability that a guess is right.
         """
-        there = _at(GRID + (1 - GRID) * chance)
-        back = _at((GRID - chance) / (1 - chance))
+        there = _interpolation_weights(GRID + (1 - GRID) * chance)
+        back = _interpolation_weights((GRID - chance) / (1 - chance))
         moved = {
             name: np.einsum("ij,rjk,kl->ril", back, getattr(self, name), there, optimize=False)
             for name in ("sound", "wrong", "unsound")
@@ -98,38 +122,40 @@ class ClassPriors:
 
     @cached_property
     def from_sound(self) -> Floats:
-        """[r, grid, 2 * grid]: `sound` beside `wrong`."""
+        """[r, grid, 2 * grid]: `sound` and `wrong`, concatenated along the value after the step."""
         return np.concatenate([self.sound, self.wrong], axis=2)
 
     @cached_property
     def to_sound(self) -> Floats:
-        """`sound` with the two values in turn, for messages backward."""
+        """`sound` with its two value axes transposed, for backward messages."""
         return np.ascontiguousarray(self.sound.transpose(0, 2, 1))
 
     @cached_property
     def to_unsound(self) -> Floats:
-        """[r, grid, 2 * grid]: `wrong` beside `unsound`, the two values in turn."""
+        """[r, value after the step, value before it]: `wrong` and then `unsound`, side by side
+        along the last axis, for backward messages.
+        """
         back = np.concatenate([self.wrong, self.unsound], axis=1).transpose(0, 2, 1)
         return np.ascontiguousarray(back)
 
     @cached_property
     def agreements(self) -> Floats:
-        """[4, others * TABLE + same]: `agreement_likelihood` of all small counts."""
+        """[4, others * TABLE + same]: `agreement_likelihood` of all counts below `TABLE`."""
         others, same = np.divmod(np.arange(TABLE * TABLE), TABLE)
         return agreement_likelihood(np.minimum(same, others), others, self.agreement)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """The way that a completer's rollouts mislead, as the run shows it without truth.
+    """Error rates of a completer's rollouts as evidence, estimated without true labels.
 
-    Means over the prefixes that end with a step, each weighing the same.
+    Each rate is a mean over prefixes with equal weights; the bare problem is left out.
     """
 
     blindness: Chance
-    """Chance of its rollouts from sound prefixes that end wrong."""
+    """Probability that a rollout from a sound prefix ends wrong."""
     luck: Chance
-    """Chance of its rollouts from unsound prefixes that end right."""
+    """Probability that a rollout from an unsound prefix ends right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,55 +164,84 @@ class Priors:
 
     classes: Mapping[str, ClassPriors]
     num_solutions: int
-    """Number of the run's solutions that they were fitted to; 0 for those that it begins with."""
+    """Number of the run's solutions to which the priors were fitted; 0 for the priors that a run
+    begins with."""
     values: Mapping[str, ClassPriors] | None = None
-    """Priors for expected values, where first errors are found on evidence that counts outcomes
-    twice; None where they are the same."""
+    """Priors for expected values, fitted to evidence that counts every outcome once; None if
+    `classes` serves for both."""
     agreement: Priors | None = None
-    """Priors for evidence with the agreement of other samples; None where it is not used, or
-    nothing is fitted."""
+    """Priors for evidence with the agreement of other samples; None if agreement is not used, or
+    if no priors have been fitted."""
     completers: Mapping[str, Priors] = field(default_factory=dict)
-    """For each name, the priors of each completer that is not the author, whose own the others
-    are.
-    """
+    """Priors of each completer that is not the author, by the completer's name. The other fields
+    are the author's priors."""
     rates: Mapping[str, Rates] = field(default_factory=dict)
-    """For each completer; empty before anything is fitted, and where the author alone rolls out."""
+    """Error rates of each completer, by its name. Empty if no priors have been fitted, or if only
+    the author samples rollouts."""
 
-    def by(self, completer: str) -> Priors:
-        """The priors of one completer's chains; wide ones of another model that has none so far."""
+    def for_completer(self, completer: str) -> Priors:
+        """Return the priors of one completer's chains; wide priors if it has none yet.
+
+        Args:
+            completer: name of the completer.
+        """
         if completer == AUTHOR:
             return self
-        return self.completers.get(completer, wide_priors())
+        return self.completers.get(completer, uninformed_priors())
 
-    def of(self, answer_class: str) -> ClassPriors:
-        """The priors of an answer class, or the pooled ones where it has none of its own."""
+    def for_class(self, answer_class: str) -> ClassPriors:
+        """Return the priors of an answer class, or pooled ones if the class has none."""
         return priors_of(self.classes, answer_class)
 
-    def of_values(self, answer_class: str) -> ClassPriors:
-        """The priors of an answer class for evidence in which every outcome counts once."""
+    def for_values(self, answer_class: str) -> ClassPriors:
+        """Return an answer class's priors for evidence in which every outcome counts once."""
         return priors_of(self.classes if self.values is None else self.values, answer_class)
+
+    def by_luck(self, answer_class: str, *, rare: bool) -> Sequence[tuple[float, ClassPriors]]:
+        """Return the priors of an answer class for each way in which luck may work.
+
+        If the chance of a right guess is 0, there is one way. Otherwise an erroneous solution leads
+        to wrong answers that are graded independently of each other (this way comes first), nearly
+        all as wrong, or nearly all as right.
+
+        Args:
+            answer_class: a result of `mclabel.labeling.estimators.paths.answer_class`.
+            rare: True if luck is rare where guesses are never right; see
+                `ClassPriors.with_rare_luck`.
+
+        Returns:
+            For each way, its prior probability and the priors of chains where it holds.
+        """
+        own = self.for_class(answer_class)
+        chance = guess_probability(answer_class)
+        if not chance:
+            return [(1.0, own.with_rare_luck if rare else own)]
+        lucky = 1 - (1 - chance) ** GUESSES
+        pooled = self.classes[POOLED]
+        all_wrong, all_right = (priors_with_guesses(pooled, share) for share in ALIKE_SHARES)
+        return [(1 - ALIKE, own), (ALIKE * (1 - lucky), all_wrong), (ALIKE * lucky, all_right)]
 
     @cached_property
     def id(self) -> str:
-        """A hash of the content."""
+        """Hash of the content, which names the file of the priors."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     @cached_property
     def as_written(self) -> Priors:
-        """These priors as reading them back gives them, so that labels can be made again."""
+        """These priors rounded as their file stores them, so that labels can be reproduced."""
         return Priors.from_json(self.to_json())
 
     def to_json(self) -> str:
-        """Write all numbers at single precision, which is what reading back gives."""
+        """Return the priors as JSON, with numbers rounded to seven significant digits."""
         return json.dumps({"format": FORMAT, **self._content()})
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
             "num_solutions": self.num_solutions,
-            "classes": _written(self.classes),
+            "classes": _classes_to_json(self.classes),
         }
         if self.values is not None:
-            content["values"] = _written(self.values)
+            content["values"] = _classes_to_json(self.values)
         if self.agreement is not None:
             content["agreement"] = self.agreement._content()
         if self.completers:
@@ -199,25 +254,25 @@ class Priors:
 
     @classmethod
     def from_json(cls, text: str) -> Priors:
-        """Read what `to_json` wrote.
+        """Parse the JSON that `to_json` wrote.
 
         Raises:
-            ValueError: it is of another format, or holds what no priors hold.
+            ValueError: the text has another format, or values that priors cannot have.
         """
         raw = read_record(dict[str, Any], json.loads(text))
         if (file_format := raw.pop("format", None)) != FORMAT:
-            raise ValueError(f"priors of format {file_format!r}: must be {FORMAT}")
-        return cls._of(read_record(_Written, raw))
+            raise ValueError(f"priors have format {file_format!r}, must be {FORMAT}")
+        return cls._from_written(read_record(_Written, raw))
 
     @classmethod
-    def _of(cls, written: _Written) -> Priors:
+    def _from_written(cls, written: _Written) -> Priors:
         return cls(
-            classes=_read(written.classes),
+            classes=_classes_from_json(written.classes),
             num_solutions=written.num_solutions,
-            values=None if written.values is None else _read(written.values),
-            agreement=None if written.agreement is None else cls._of(written.agreement),
+            values=None if written.values is None else _classes_from_json(written.values),
+            agreement=None if written.agreement is None else cls._from_written(written.agreement),
             completers={
-                name: cls._of(completer_priors)
+                name: cls._from_written(completer_priors)
                 for name, completer_priors in written.completers.items()
             },
             rates=written.rates,
@@ -225,15 +280,18 @@ class Priors:
 
 
 def priors_of(classes: Mapping[str, ClassPriors], answer_class: str) -> ClassPriors:
-    """The priors of an answer class; where it has none, the pooled ones with its guesses."""
+    """Return the priors of an answer class.
+
+    If the class has none, return the pooled priors with the class's probability of a right guess.
+    """
     if answer_class in classes:
         return classes[answer_class]
-    return guessing(classes[POOLED], chance_of(answer_class))
+    return priors_with_guesses(classes[POOLED], guess_probability(answer_class))
 
 
 @lru_cache(maxsize=64)
-def guessing(priors: ClassPriors, chance: float) -> ClassPriors:
-    """Priors where a guess is right with a chance, see `ClassPriors.with_guesses`."""
+def priors_with_guesses(priors: ClassPriors, chance: float) -> ClassPriors:
+    """Return priors under which a guess is right with a chance; see `ClassPriors.with_guesses`."""
     return priors.with_guesses(chance) if chance else priors
 
 
@@ -242,7 +300,7 @@ _Numbers = Mapping[str, Mapping[str, list[Any]]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Written:
-    """Priors as a file holds them."""
+    """Priors as their file stores them."""
 
     classes: _Numbers
     num_solutions: Count
@@ -252,14 +310,14 @@ class _Written:
     rates: Mapping[str, Rates] = field(default_factory=dict)
 
 
-def _written(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
+def _classes_to_json(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
     return {
-        name: {f.name: _listed(getattr(class_priors, f.name)) for f in fields(class_priors)}
+        name: {f.name: _round_to_list(getattr(class_priors, f.name)) for f in fields(class_priors)}
         for name, class_priors in sorted(classes.items())
     }
 
 
-def _read(classes: _Numbers) -> dict[str, ClassPriors]:
+def _classes_from_json(classes: _Numbers) -> dict[str, ClassPriors]:
     if POOLED not in classes:
         raise ValueError(f"classes: must have {POOLED}, has {', '.join(classes) or 'none'}")
     return {name: _read_class(name, arrays) for name, arrays in classes.items()}
@@ -287,10 +345,10 @@ _SHAPES = {
     "leaf": (3, len(GRID), 2),
     "agreement": (3, 2),
 }
-"""Shapes of the arrays of `ClassPriors` in files."""
+"""Shape of each array of `ClassPriors`, against which files are checked."""
 
 
-def _listed(array: Floats) -> Any:
+def _round_to_list(array: Floats) -> Any:
     return np.vectorize(lambda x: float(f"{x:.7g}"))(array).tolist()
 
 
@@ -298,37 +356,38 @@ def _listed(array: Floats) -> Any:
 def starting_priors() -> Priors:
     """Read the priors that a run with one completer begins with.
 
-    They were fitted to halves of three sets of solutions whose first errors are known: of `arith`,
-    and of plain SmolLM2 on two sets of word problems (`tests/benchmarks/starting_priors.py`, which
-    writes the file).
+    They were fitted to halves of three sets of solutions whose first errors are known: one of
+    `arith`, and two of SmolLM2 on word problems. `tests/benchmarks/starting_priors.py` writes the
+    file.
     """
     text = resources.files(__package__).joinpath(STARTING).read_text(encoding="utf-8")
     return Priors.from_json(text)
 
 
 STARTING = "starting_priors.json"
-"""File of the package that holds the starting priors."""
+"""Name of the file that holds the starting priors, in this package."""
 
 
 @lru_cache(maxsize=1)
-def wide_priors() -> Priors:
-    """The priors of runs with several completers, and those that the starting ones begin with.
+def uninformed_priors() -> Priors:
+    """Return weakly informative priors, with which runs with several completers begin.
 
-    Values stay what they are while steps are right, fall to almost nothing at an error, and
-    agreement is no evidence.
+    The fit of the starting priors begins with them, too. Values change little over right steps and
+    fall to almost 0 at an error. Agreement has no effect.
     """
     logit = np.log(GRID / (1 - GRID))
     to_go = np.arange(1, NUM_TO_GO + 1)[:, None]
-    # If nothing else can go wrong than the steps to come, each is right with v ** (1 / r).
-    # But a hopeless problem is no more likely to go wrong at its first step: the policy may be
-    # blind to a later one. The bound was chosen on arith's validation problems.
+    # If a rollout fails only by an error in one of its r steps, each step is right with probability
+    # v ** (1 / r). The upper bound of 0.15 limits the probability of an error where values are
+    # near 0: the first step of an unsolvable problem is not more likely to be wrong, since the
+    # policy may always fail at a later step. It was chosen on arith's validation problems.
     hazard = np.clip(1 - GRID ** (1 / to_go), 0.01, 0.15)
     kept = GRID ** ((to_go - 1) / to_go)
     drift = np.log(kept / (1 - np.minimum(kept, 0.9995)))
-    sound = _kernel(drift, logit, width=1.0)
+    sound = _move_probabilities(drift, logit, width=1.0)
     fall = np.exp(-0.9 * np.arange(len(GRID)))
-    wrong = np.broadcast_to(_normal(fall + 0.004), sound.shape)
-    unsound = np.broadcast_to(_kernel(logit[None], logit, width=0.8), sound.shape)
+    wrong = np.broadcast_to(_normalised_rows(fall + 0.004), sound.shape)
+    unsound = np.broadcast_to(_move_probabilities(logit[None], logit, width=0.8), sound.shape)
     failing = np.stack([1 - GRID, GRID], axis=-1)
     last_hazard = 1 - GRID
     leaf = np.stack(
@@ -349,14 +408,23 @@ def wide_priors() -> Priors:
     return Priors(classes={POOLED: priors}, num_solutions=0).as_written
 
 
-def _kernel(centre: Floats, logit: Floats, *, width: float) -> Floats:
-    """[r, grid, grid]: moves to about `centre`, on the scale of log odds."""
+def _move_probabilities(centre: Floats, logit: Floats, *, width: float) -> Floats:
+    """Return probabilities [r, grid, grid] of moves to values near a centre.
+
+    Args:
+        centre: [r, grid], log odds of the most likely value after the step, by value before it.
+        logit: [grid], log odds of the grid's values.
+        width: standard deviation of the moves, in log odds.
+    """
     near = np.exp(-0.5 * ((logit[None, None, :] - centre[..., None]) / width) ** 2)
-    return _normal(_normal(near) + 0.05 / len(GRID))
+    return _normalised_rows(_normalised_rows(near) + 0.05 / len(GRID))
 
 
-def _at(values: Floats) -> Floats:
-    """[value, grid]: each value as a mean of the two numbers of the grid beside it."""
+def _interpolation_weights(values: Floats) -> Floats:
+    """Return interpolation weights [value, grid].
+
+    They express each value as a weighted mean of the two grid values next to it.
+    """
     values = np.clip(values, GRID[0], GRID[-1])
     above = np.clip(np.searchsorted(GRID, values), 1, len(GRID) - 1)
     share = (values - GRID[above - 1]) / (GRID[above] - GRID[above - 1])
@@ -366,29 +434,30 @@ def _at(values: Floats) -> Floats:
     return weights
 
 
-def _normal(rows: Floats) -> Floats:
+def _normalised_rows(rows: Floats) -> Floats:
     return np.asarray(rows / rows.sum(-1, keepdims=True))
 
 
 def agreement_likelihood(same: NDArray[Any], others: NDArray[Any], parameters: Floats) -> Floats:
-    """Chance that `same` of `others` samples take the same step (beta-binomial).
+    """Return the probability that `same` of `others` samples take the same step (beta-binomial).
 
-    Up to the number of ways, which does not depend on the state.
+    The binomial coefficient is left out, since it does not depend on the state.
 
     Args:
-        same: any shape.
-        others: the same shape.
-        parameters: [3, 2] of `ClassPriors.agreement`.
+        same: any shape, number of other samples that took the same step.
+        others: the same shape, number of other samples.
+        parameters: [3, 2], as in `ClassPriors.agreement`.
 
     Returns:
-        [4, *shape]: of each kind of step, the largest being 1, and what the largest was.
+        [4, *shape]: the probability for each kind of step, divided by the largest of the three, and
+        last this divisor.
     """
     m, n = same.astype(np.intp), others.astype(np.intp)
     a, b = parameters[:, :1], parameters[:, 1:]
     count = np.arange(int(n.max(initial=0)))
 
     def rising(x: Floats) -> Floats:
-        """Logs of the rising factorials of x."""
+        """Return logarithms of the rising factorials of x."""
         logs = np.add.accumulate(log(x + count), axis=1)
         return np.concatenate([np.zeros((3, 1)), logs], axis=1)
 

@@ -1,8 +1,8 @@
-"""The evidence of one completer on a problem's solutions, and its possible next rollouts.
+"""Views of completers: the evidence of each completer on a problem, and its possible next probes.
 
 Candidates are the prefixes of a problem that a completer can roll out. A candidate's rate is the
-worth of its best probe per expected token, at the completer's cost. The prefixes with the highest
-rates are rolled out until no rate exceeds the run's minimum gain.
+gain of its best probe per expected token, weighted by the completer's cost. The candidates with the
+highest rates are rolled out until no rate exceeds the run's minimum gain.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mclabel.labeling.estimators.paths import (
     RecordedRollout,
     SolutionPath,
 )
-from mclabel.labeling.estimators.posterior.chain import Evidence
+from mclabel.labeling.estimators.posterior.chain import Evidence, first_errors_by_luck
 from mclabel.labeling.estimators.posterior.evidence import (
     EvidenceTable,
-    bare_errors,
-    elsewhere,
+    external_likelihoods,
     likelihoods,
+    prior_error_chances,
 )
 from mclabel.labeling.estimators.posterior.fit import ByCompleter
 from mclabel.labeling.estimators.posterior.plan import (
@@ -41,14 +41,14 @@ from mclabel.labeling.estimators.posterior.priors import ClassPriors, Priors
 Floats = NDArray[np.float64]
 
 FIRST_ROLLOUTS = 2
-"""Rollouts that are started together from a prefix that has none."""
+"""Number of rollouts in the first batch from a prefix."""
 
 
 class CompleterView:
-    """The chains of one completer: its evidence, what is known elsewhere, and its plan.
+    """The chains of one completer: its evidence, the evidence from other views, and its plan.
 
-    All views of a problem have the same chains. The author has one even where it rolls nothing out:
-    its solutions are evidence on one another.
+    All views of a problem have the same chains. The author has a view even if it samples no
+    rollouts, because its solutions are evidence on one another.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class CompleterView:
         agreement: bool,
         truncated: TruncatedPolicy,
     ) -> None:
-        """Begin with what the solutions show.
+        """Initialise the view with the evidence that the solutions are on one another.
 
         Args:
-            completer: whose view it is.
+            completer: completer to which the view belongs.
             paths: paths of the problem's solutions.
-            number: index of the completer; None for an author that rolls out
-                nothing.
-            priors: priors of its chains.
-            value_priors: the same for evidence in which every outcome counts once.
-            agreement: whether steps are compared.
-            truncated: how a truncated rollout counts.
+            number: index of the completer in `ProblemPaths.completers`; None for an author that
+                samples no rollouts.
+            priors: priors of the completer's chains.
+            value_priors: priors for evidence in which every outcome counts once.
+            agreement: True if the content of steps is compared.
+            truncated: effect of a truncated rollout.
         """
         self.completer, self.number = completer, number
         self.priors, self._value_priors = priors, value_priors
@@ -81,117 +81,141 @@ class CompleterView:
         )
         self.candidates = find_candidates(self.table, completer)
         self.num_asked: dict[int, int] = {}
-        self.full: set[int] = set()
-        """Candidates that may not be asked for again."""
+        """Number of requested and recorded rollouts, by prefix index."""
+        self.full_candidates: set[int] = set()
+        """Indices of candidates that have reached the maximum number of rollouts."""
         everything = range(len(self.table.num_steps))
         self.changed = set(everything)
-        """Chains with other evidence, here or elsewhere, than the plan was made with."""
-        self.unheard = set(everything)
-        """Chains whose own evidence the other views have not heard of."""
-        self.elsewhere = np.ones(self.table.counts.shape[1:])
-        """[chain, R + 1]: what the other views show, as in `Evidence.elsewhere`."""
-        self.agreed = np.ones_like(self.elsewhere)
-        """[chain, R + 1]: what agreement shows, in the same way; it counts for plans alone."""
-        self.beliefs = np.ones_like(self.elsewhere)
-        """[chain, R + 1]: chances of each first error, where no plan is made."""
+        """Chains whose evidence, in this view or another, has changed since the plan was made."""
+        self.unshared_chains = set(everything)
+        """Chains whose evidence in this view has not been shared with the other views yet."""
+        self.external_likelihood = np.ones(self.table.counts.shape[1:])
+        """[chain, R + 1]: likelihood from the other views, as in `Evidence.external_likelihood`."""
+        self.agreement_likelihood = np.ones_like(self.external_likelihood)
+        """[chain, R + 1]: likelihood of each first error from agreement. It is used in plans, but
+        not in labels."""
+        self.beliefs = np.ones_like(self.external_likelihood)
+        """[chain, R + 1]: probability of each first error, in a view that makes no plans."""
         self.own: Floats | None = None
-        """[chain, R + 1]: chances of each first error from this view alone."""
+        """[chain, R + 1]: probability of each first error given this view's evidence alone."""
         self.plan: Plan | None = None
+        """Latest plan; None before the first."""
         self.rates: Floats | None = None
+        """[candidate]: gain per token of each candidate under the latest plan."""
 
     @property
-    def is_asked(self) -> bool:
+    def can_roll_out(self) -> bool:
         """Return whether the completer can be asked for rollouts."""
         return self.number is not None
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Take a rollout's outcome as evidence."""
+        """Add a rollout's outcome to the evidence."""
         changed = self.table.record(rollout)
         self.changed |= changed
-        self.unheard |= changed
+        self.unshared_chains |= changed
 
     def evidence(self) -> Evidence:
-        """Everything it has seen itself so far, for fitting priors."""
-        return self.table.evidence(self.table.counts, np.ones_like(self.elsewhere))
+        """Return the evidence of this view's completer so far, for fitting priors."""
+        return self.table.evidence(self.table.counts, np.ones_like(self.external_likelihood))
 
     def evidence_once(self) -> Evidence:
-        """The same with every outcome counted once."""
-        return self.table.evidence(self.table.once(), np.ones_like(self.elsewhere))
+        """Return the evidence of this view's completer so far.
 
-    def bare(self) -> Floats:
-        """Chances of each first error before anything was seen, [chain, R + 1]."""
-        width = self.elsewhere.shape[1]
-        return bare_errors(self.table.num_steps, self.priors, width)
+        An outcome counts only at the prefix from which its sample started (`counts_once`).
+        """
+        return self.table.evidence(self.table.counts_once(), np.ones_like(self.external_likelihood))
+
+    def prior_error_chances(self) -> Floats:
+        """Return the probability of each first error before any evidence, [chain, R + 1]."""
+        width = self.external_likelihood.shape[1]
+        return prior_error_chances(self.table.num_steps, self.priors, width)
 
     def receive_likelihood(self, likelihood: Floats) -> None:
-        """Take over what the other views show."""
-        moved = np.flatnonzero((likelihood != self.elsewhere).any(-1))
+        """Store the likelihood of each first error from the other views, [chain, R + 1]."""
+        moved = np.flatnonzero((likelihood != self.external_likelihood).any(-1))
         self.changed |= set(moved.tolist())
-        self.elsewhere = likelihood
+        self.external_likelihood = likelihood
 
-    def receive_agreement(self, agreed: Floats) -> None:
-        """Take over what agreement shows."""
-        moved = np.flatnonzero((agreed != self.agreed).any(-1))
+    def receive_agreement(self, agreement_likelihood: Floats) -> None:
+        """Store the likelihood of each first error from agreement, [chain, R + 1]."""
+        moved = np.flatnonzero((agreement_likelihood != self.agreement_likelihood).any(-1))
         self.changed |= set(moved.tolist())
-        self.agreed = agreed
+        self.agreement_likelihood = agreement_likelihood
 
     def request(self) -> PlanRequest:
-        """Return what the next plan is made from."""
+        """Return the request from which the next plan is made."""
         return PlanRequest(
             num_steps=self.table.num_steps,
             counts=self.table.counts,
             outcome=self.table.outcome,
-            elsewhere=self.elsewhere * self.agreed,
+            external_likelihood=self.external_likelihood * self.agreement_likelihood,
             priors=self.priors,
             previous=self.plan,
             changed=sorted(self.changed),
         )
 
-    def whole_request(self) -> PlanRequest:
-        """Return what labels are inferred from: all chains, by this reading of the evidence
-        alone.
+    def labelling_request(self) -> PlanRequest:
+        """Return the request from which labels are inferred. It covers all chains, and leaves out
+        `agreement_likelihood`.
         """
         everything = range(len(self.table.num_steps))
-        return replace(self.request(), elsewhere=self.elsewhere, previous=None, changed=everything)
-
-    def own_request(self) -> PlanRequest:
-        """Return what this view alone shows is inferred from, of the chains where that is new."""
         return replace(
             self.request(),
-            elsewhere=np.ones_like(self.elsewhere),
+            external_likelihood=self.external_likelihood,
             previous=None,
-            changed=sorted(self.unheard),
+            changed=everything,
+        )
+
+    def own_evidence_request(self) -> PlanRequest:
+        """Return the request from which probabilities given this view's evidence are inferred.
+
+        It covers only the chains whose evidence has not been shared yet.
+        """
+        return replace(
+            self.request(),
+            external_likelihood=np.ones_like(self.external_likelihood),
+            previous=None,
+            changed=sorted(self.unshared_chains),
         )
 
     def values_request(self) -> PlanRequest:
-        """Return what expected values are computed from where outcomes count more than once."""
+        """Return the request from which expected values are computed: each outcome counts once."""
         return replace(
             self.request(),
-            counts=self.table.once(),
+            counts=self.table.counts_once(),
             priors=self._value_priors,
             previous=None,
             changed=range(len(self.table.num_steps)),
         )
 
     def open_rates(self) -> Floats:
-        """Rates of the candidates; -1 of those that may not be asked for again."""
+        """Return the rates of the candidates, with -1 for those that are full."""
         assert self.rates is not None, "plan first"
-        if not self.full:
+        if not self.full_candidates:
             return self.rates
         rates = self.rates.copy()
-        rates[list(self.full)] = -1.0
+        rates[list(self.full_candidates)] = -1.0
         return rates
 
     def ask(self, prefix: int, size: int, max_rollouts: int) -> None:
-        """Count rollouts that are asked for, or on record."""
+        """Count rollouts of a prefix that are requested, or that are already recorded.
+
+        Args:
+            prefix: index of the prefix.
+            size: number of rollouts.
+            max_rollouts: maximum number of rollouts from a prefix.
+        """
         self.num_asked[prefix] = self.num_asked.get(prefix, 0) + size
         candidates = self.candidates.prefixes
         if self.num_asked[prefix] >= max_rollouts and prefix in candidates:
-            self.full.add(candidates.index(prefix))
+            self.full_candidates.add(candidates.index(prefix))
 
 
-class Family:
-    """The views of all who can roll out, and of the author, under one reading of the evidence."""
+class CompleterViews:
+    """The views of a problem's completers and of the author, under one reading of the evidence.
+
+    One reading compares the content of steps (agreement), the other counts outcomes alone.
+    """
 
     def __init__(
         self,
@@ -201,71 +225,77 @@ class Family:
         agreement: bool,
         truncated: TruncatedPolicy,
     ) -> None:
-        """Begin with what the solutions show.
+        """Initialise the views with the evidence that the solutions are on one another.
 
         Args:
-            problem: with the paths of its solutions.
+            problem: problem with the paths of its solutions.
             priors: priors of the run, for this reading.
-            agreement: whether steps are compared.
-            truncated: how a truncated rollout counts.
+            agreement: True if the content of steps is compared.
+            truncated: effect of a truncated rollout.
         """
         completers = problem.completers
         numbers = {completer: number for number, completer in enumerate(completers)}
         author = next((other for other in completers if other.is_author), Completer())
-        # Others show what is luck: the fit needs no help where they roll out.
-        alone = agreement and len(completers) == 1 and completers[0].is_author
+        alone = len(completers) == 1 and completers[0].is_author
+        self._by_luck = priors.by_luck(problem.answer_class, rare=agreement) if alone else []
         self.views: list[CompleterView] = []
-        """The author's first."""
+        """The views; the author's is the first."""
         for completer in (author, *(other for other in completers if not other.is_author)):
-            own = priors.by(completer.name).of(problem.answer_class)
+            own = priors.for_completer(completer.name)
             view = CompleterView(
                 completer,
                 problem.paths,
                 number=numbers.get(completer),
-                priors=own.with_rare_luck if alone else own,
-                value_priors=priors.by(completer.name).of_values(problem.answer_class),
+                priors=self._by_luck[0][1] if alone else own.for_class(problem.answer_class),
+                value_priors=own.for_values(problem.answer_class),
                 agreement=agreement,
                 truncated=truncated,
             )
             self.views.append(view)
         self.asked = sorted(
-            (view for view in self.views if view.is_asked), key=lambda view: view.number or 0
+            (view for view in self.views if view.can_roll_out), key=lambda view: view.number or 0
         )
-        """Those that can be asked, by number."""
+        """Views of the completers that can be asked for rollouts, in the order of their indices."""
 
     @property
     def is_changed(self) -> bool:
-        """Return whether there is evidence that no plan has seen."""
+        """Return whether evidence has changed since the latest plans were made."""
         return any(view.changed for view in self.asked)
 
-    def judged(self, number: int) -> Plan:
-        """Return what the evidence shows of every chain, by this reading alone.
+    def plan_for_labels(self, number: int) -> Plan:
+        """Return a plan of all chains for labelling, from this reading of the evidence alone.
 
         Args:
-            number: index of the completer whose values are estimated; first errors rest
-                on the evidence of all.
+            number: index of the completer whose values are estimated. First errors are inferred
+                from the evidence of all completers.
         """
         if len(self.views) > 1:
             _share_likelihoods([self.views])
-        return make_plans([self.asked[number].whole_request()])[0]
+        return make_plans([self.asked[number].labelling_request()])[0]
 
     def first_errors(self, plan: Plan, number: int) -> Floats:
-        """Chances of each first error, [solution, R + 1] by steps to go, from a plan."""
-        return plan.first_error[self.asked[number].table.chain_of]
+        """Return the probabilities of each first error, [solution, R + 1] by steps to go.
+
+        They are those of the plan, unless luck may work in several ways, which plans ignore.
+        """
+        view = self.asked[number]
+        if len(self._by_luck) > 1:
+            return first_errors_by_luck(view.evidence(), self._by_luck)
+        return plan.first_error[view.table.chain_of]
 
     def evidence(self) -> ByCompleter:
-        """The evidence so far."""
+        """Return the evidence so far, by completer name."""
         return {view.completer.name: view.evidence() for view in self.views}
 
 
-def share_agreement(problems: Sequence[tuple[Family, Family]]) -> None:
-    """Let plans by outcomes know what agreement shows, of many problems at once.
+def share_agreement(problems: Sequence[tuple[CompleterViews, CompleterViews]]) -> None:
+    """Add the likelihood from agreement to the outcome views of many problems at once.
 
-    Both readings rest on the same outcomes, so what agreement shows counts half: as the square
-    root of its likelihood of each first error.
+    Both readings rest on the same outcomes. So the likelihood of each first error from agreement
+    has half its weight: its square root is used.
 
     Args:
-        problems: for each problem, the reading of outcomes and the one with agreement.
+        problems: for each problem, the family without agreement and the family with it.
     """
     _share_likelihoods([agreeing.views for _, agreeing in problems if len(agreeing.views) > 1])
     views = [agreeing.asked[0] for _, agreeing in problems]
@@ -274,22 +304,22 @@ def share_agreement(problems: Sequence[tuple[Family, Family]]) -> None:
         view.beliefs[sorted(view.changed)] = beliefs
         view.changed.clear()
     for (outcomes, agreeing), view in zip(problems, views, strict=True):
-        likely = likelihoods(view.beliefs, agreeing.views[0].bare())
+        likely = likelihoods(view.beliefs, agreeing.views[0].prior_error_chances())
         for own in outcomes.asked:
             first = [own.table.chain_of.tolist().index(n) for n in range(len(own.table.paths))]
             own.receive_agreement(
-                np.sqrt(likely[view.table.chain_of[first], : own.agreed.shape[1]])
+                np.sqrt(likely[view.table.chain_of[first], : own.agreement_likelihood.shape[1]])
             )
 
 
 def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
-    """Plan for many problems at once; each then wants what it would have wanted alone.
+    """Make the plans of many problems at once; each is equal to the plan made alone.
 
     Args:
-        problems: for each problem, all views, the author's first.
+        problems: for each problem, all its views, the author's first.
     """
     _share_likelihoods([views for views in problems if len(views) > 1])
-    due = [view for views in problems for view in views if view.is_asked and view.changed]
+    due = [view for views in problems for view in views if view.can_roll_out and view.changed]
     plans = make_plans([view.request() for view in due])
     pairs = [(view.candidates, plan) for view, plan in zip(due, plans, strict=True)]
     for view, plan, rates in zip(due, plans, gain_rates(pairs), strict=True):
@@ -298,18 +328,27 @@ def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
 
 
 def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
-    """Bring up to date what each view knows of the others'."""
-    due = [view for views in problems for view in views if view.unheard]
-    for view, beliefs in zip(due, error_beliefs([view.own_request() for view in due]), strict=True):
-        own = np.zeros_like(view.elsewhere) if view.own is None else view.own.copy()
-        own[sorted(view.unheard)] = beliefs
+    """Update the likelihood that each view of a problem has from the problem's other views.
+
+    Args:
+        problems: for each problem, all its views, the author's first.
+    """
+    due = [view for views in problems for view in views if view.unshared_chains]
+    for view, beliefs in zip(
+        due, error_beliefs([view.own_evidence_request() for view in due]), strict=True
+    ):
+        own = np.zeros_like(view.external_likelihood) if view.own is None else view.own.copy()
+        own[sorted(view.unshared_chains)] = beliefs
         view.own = own
-        view.unheard.clear()
+        view.unshared_chains.clear()
     for views in problems:
-        likely = [np.ones_like(view.elsewhere) if view.own is None else view.own for view in views]
-        bare = [view.bare() for view in views[1:]]
-        for view, others in zip(views, elsewhere(likely, bare), strict=True):
-            if view.is_asked:
+        likely = [
+            np.ones_like(view.external_likelihood) if view.own is None else view.own
+            for view in views
+        ]
+        bare = [view.prior_error_chances() for view in views[1:]]
+        for view, others in zip(views, external_likelihoods(likely, bare), strict=True):
+            if view.can_roll_out:
                 view.receive_likelihood(others)
 
 
@@ -321,20 +360,21 @@ def best_probes(
     max_rollouts: int,
     tokens_left: float,
 ) -> list[tuple[CompleterView, int, int]]:
-    """Choose the best prefix of each solution and who rolls it out, if it is worth its tokens.
+    """Choose for each solution the best prefix and completer, if the gain is worth the tokens.
 
-    Rollouts of one solution's prefix are evidence on others only in what they share, so prefixes
-    that no solution has both of are rolled out side by side: fewer rounds, the same rollouts.
+    Rollouts from a prefix are evidence on the solutions that contain it. So prefixes that have no
+    solution in common are rolled out in the same round. This takes fewer rounds and about the same
+    rollouts as one prefix at a time.
 
     Args:
-        views: views of a problem that can be asked, with plans.
-        min_gain_per_token: rate below which nothing is rolled out.
+        views: views of a problem whose completers can be asked, with plans.
+        min_gain_per_token: rate that a candidate has to exceed.
         batch: maximum number of rollouts from a prefix that are started together.
         max_rollouts: maximum number of rollouts from a prefix by one completer.
-        tokens_left: that may be spent.
+        tokens_left: number of tokens that may still be spent.
 
     Returns:
-        Views, prefixes, and how many rollouts of each.
+        Triples of a view, a prefix index, and the number of rollouts.
     """
     chosen: list[tuple[CompleterView, int, int]] = []
     options = [(view, number) for view in views for number in range(len(view.candidates.prefixes))]
@@ -349,8 +389,9 @@ def best_probes(
             continue
         prefix = candidates.prefixes[number]
         asked = view.num_asked.get(prefix, 0)
-        # The first rollouts carry the most evidence: begin with two, and double. Beginning with one
-        # saves a few percent of the tokens, but takes more rounds, each with fewer live rollouts.
+        # The first rollouts carry the most evidence, so batches begin with two and double. A first
+        # batch of one saves a few percent of the tokens, but takes more rounds with fewer
+        # concurrent rollouts.
         size = min(batch, max(FIRST_ROLLOUTS, asked), max_rollouts - asked)
         tokens_left -= size * candidates.tokens[number]
         if tokens_left < 0:
@@ -365,34 +406,34 @@ Ints = NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """A problem's prefixes to choose from; of those with the same evidence there is only one.
+    """Prefixes of a problem that can be rolled out, one for each set of prefixes with equal
+    evidence.
 
-    A place is where a candidate lies in a chain: the places of one candidate follow those of the
-    one before.
+    A place is a position of a candidate in a chain. Places are sorted by candidate.
     """
 
     prefixes: tuple[int, ...]
-    """[candidate]"""
+    """[candidate]: index of the prefix."""
     tokens: Floats
-    """[candidate]: expected tokens of one rollout."""
+    """[candidate]: expected number of tokens of one rollout."""
     places: tuple[Ints, Ints]
-    """[place] each: the chain, and the steps to go there."""
+    """Two arrays [place]: index of the chain, and number of steps to go."""
     copies: Floats
-    """[place]: number of solutions that are that chain."""
+    """[place]: number of solutions that share the chain."""
     starts: Ints
-    """[candidate]: index of its first place."""
+    """[candidate]: index of the candidate's first place."""
     chains: tuple[frozenset[int], ...]
-    """[candidate]: the chains that it lies in."""
+    """[candidate]: indices of the chains that contain the prefix."""
     cost: float
-    """Cost of a token, relative to the cheapest completer's."""
+    """Cost of a token of the completer, relative to a token of the cheapest completer."""
 
 
 def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
-    """List the prefixes of a problem that differ in evidence, and where each lies in the chains.
+    """Find the prefixes of a problem that differ in evidence, and their places in the chains.
 
     Args:
-        table: table of one completer.
-        completer: that rolls out.
+        table: evidence of one completer.
+        completer: the completer, whose cost is stored.
     """
     prefixes: list[int] = []
     tokens: list[float] = []
@@ -402,7 +443,7 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
     seen: set[tuple[tuple[int, int], ...]] = set()
     for prefix, holders in sorted(table.holders.items()):
         if tuple(holders) in seen:
-            continue  # has the same evidence as one that is there already
+            continue  # the prefix has the same evidence as an earlier candidate
         seen.add(tuple(holders))
         starts.append(len(places))
         held.append(frozenset(chain for chain, _ in holders))
@@ -427,7 +468,11 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
 
 
 def gain_rates(problems: Sequence[tuple[Candidates, Plan]]) -> list[Floats]:
-    """Gain per token, at its cost, of the best probe of each candidate, many problems at once."""
+    """Return the rate of each candidate, [candidate], for many problems at once.
+
+    The rate is the gain of the candidate's best probe per expected token, weighted by the
+    completer's cost.
+    """
     if not problems:
         return []
     parts = [candidates for candidates, _ in problems]
@@ -439,9 +484,9 @@ def gain_rates(problems: Sequence[tuple[Candidates, Plan]]) -> list[Floats]:
     tokens = np.concatenate([p.tokens * p.cost for p in parts])
     held = np.add.reduceat(np.concatenate(tables)[:, :-2] * copies[:, None], starts)
     worth, draws = held[:, : len(DRAWS)], held[:, len(DRAWS) :]
-    # Expected draws are the mean over the solutions that hold the prefix.
+    # The expected number of rollouts is the mean over the solutions that contain the prefix.
     cost = draws * (tokens / np.add.reduceat(copies, starts))[:, None]
-    # Rounding makes equal solutions equal, whatever the order of summation.
+    # Rounding gives equal solutions equal rates, whatever the order of summation.
     best = np.round((worth / cost).max(1), 12)
     ends = np.cumsum([len(p.tokens) for p in parts]).tolist()
     return [best[a:b] for a, b in zip([0, *ends], ends, strict=False)]

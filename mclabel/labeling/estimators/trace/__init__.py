@@ -1,1 +1,1 @@
-"""A Bayesian reading of solutions that correct themselves: where they go wrong, and recover."""
+"""The `trace` estimator, which labels errors and repairs in solutions that correct themselves."""

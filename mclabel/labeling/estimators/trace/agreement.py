@@ -1,13 +1,16 @@
-"""Evidence on a step itself: the way that the solution takes, and whether others take it, too.
+"""Evidence from the content of steps: repetitions within a solution, and agreement with others.
 
-A solution that corrects itself goes over its steps again. So a step takes one of four ways: it is
-the first of its content; it goes over *again* what followed the step before it earlier; it goes
-*otherwise* than then, which is how a repair looks, and a slip in a check; or it goes *back* to
-something said earlier. Steps are told by their content (`mclabel.labeling.prefixes`). One with
-fewer than two numbers derives nothing: it is not compared, and neither is an answer on the way.
+A solution that corrects itself repeats some of its steps. So each step is classified by its content
+and by the content of the step before it. A step is *first* if its content is new and the solution
+has not continued from the step before it yet. It is *again* if it repeats the earlier continuation
+of the step before it. It is *otherwise* if it differs from that continuation, as a repair does, or
+a slip in a check. And it is *back* if it returns to an earlier step. Content is compared by the
+keys of `mclabel.labeling.prefixes`. Two kinds of steps are not compared: steps with fewer than two
+numbers, which derive nothing, and steps that state an answer.
 
-Samples are the other solutions of the problem. A step that goes wrong is one that few of them take,
-at a point to which many come; a repair leaves a way that few take for one that many do.
+Samples are the other solutions of the problem. A wrong step is typically one that few samples take,
+after a step that many samples contain. A repair typically replaces a continuation that few samples
+take by one that many take.
 """
 
 from __future__ import annotations
@@ -25,10 +28,12 @@ from mclabel.labeling.estimators.paths import SolutionPath
 Floats = NDArray[np.float64]
 
 FIRST, AGAIN, OTHERWISE, BACK = range(4)
+"""Classes of a step, as described in the module's docstring."""
 WAY = "way"
+"""Source of evidence that counts the classes of steps."""
 _HELD_BY = {Outcome.RIGHT: "held by right", Outcome.WRONG: "held by wrong"}
 SOURCES = {
-    # Of each kind of move: carried, recovered, error, sound.
+    # One row for each kind of move: carried, recovered, error, sound.
     WAY: (
         (0.46, 0.23, 0.16, 0.15),
         (0.1, 0.25, 0.58, 0.07),
@@ -42,27 +47,32 @@ SOURCES = {
     "turns from": ((0.4, 0.6), (0.3, 0.7), (0.85, 0.15), (0.9, 0.1)),
     "rollouts": ((0.4, 0.6), (0.4, 0.6), (0.15, 0.85), (0.7, 0.3)),
 }
-"""Sources, and the shares of what they show, before anything is fitted.
+"""Initial mean shares [move, kind] of each source of evidence on steps, before any fit.
 
-way: as above. held by right, held by wrong: solutions of this end that hold the step anywhere, and
-those that do not, where it is the first of its content. follows: of those that come to the step
-before it, how many take it next, where it is the first. turns to: the same where it goes
-otherwise; turns from: how many take what it took before. rollouts: of those that come to the step
-before it, how many take it next, whatever its content.
+- `way`: the class of the step; its kinds are first, again, otherwise and back.
+- `held by right`, `held by wrong`: right (or wrong) samples that contain the step anywhere, and
+  those that do not. Counted if the step's content is new in the solution.
+- `follows`: samples that take the step right after the step before it, and samples that continue
+  differently. Counted if the step is first.
+- `turns to`: the same two numbers, counted if the step is otherwise.
+- `turns from`: samples that take the solution's earlier continuation of the step before, and
+  samples that continue differently. Counted if the step is otherwise.
+- `rollouts`: rollouts that take the step after the step before it, and rollouts that continue
+  differently. Counted for every step that rollouts reach.
 """
 
 
 def compare_solutions(
     paths: Sequence[SolutionPath], samples: Sequence[SolutionPath]
 ) -> dict[str, Floats]:
-    """Count how solutions agree on their steps, in time linear in these.
+    """Count the evidence that solutions are on each other's steps, in linear time.
 
     Args:
         paths: the first solution of each chain.
         samples: all solutions of the problem.
 
     Returns:
-        By source, [T, kind, chain]; nothing yet from rollouts.
+        Counts [T, kind, chain] by source; those of `rollouts` are still zero.
     """
     width = max((path.num_steps for path in paths), default=1)
     counts = {
@@ -73,39 +83,46 @@ def compare_solutions(
         others.add(sample, 1)
     for chain, path in enumerate(paths):
         others.add(path, -1)
-        for step, source, kind, count in _seen(path, others):
+        for step, source, kind, count in _iter_evidence(path, others):
             counts[source][step, kind, chain] += count
         others.add(path, 1)
     return counts
 
 
-def leaves_its_way(before: Sequence[str], keys: Sequence[str]) -> bool:
-    """Return whether a completion leaves the way of its prefix, which it goes over again.
+def repeats_and_departs(before: Sequence[str], keys: Sequence[str]) -> bool:
+    """Return whether a completion repeats a step of its prefix and then continues differently.
 
     Args:
-        before: content of the steps that it continues, of those that can be compared.
-        keys: content of its own.
+        before: keys of the comparable steps of the prefix.
+        keys: keys of all steps of the completion.
     """
     after = dict(pairwise(before))
-    derived = [key for key in keys if _derives(key)]
+    derived = [key for key in keys if _has_two_numbers(key)]
     return any(after.get(last, key) != key and key != before[0] for last, key in pairwise(derived))
 
 
 class _Samples:
-    """Numbers of solutions that hold a step, and that take it after another."""
+    """Counts of samples that contain a step, and of samples that take it after another step."""
 
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
-        """Their number, by source: `held by right` or `held by wrong`."""
+        """Number of right and of wrong samples, by source: `held by right`, `held by wrong`."""
         self.holding: Counter[tuple[str, str]] = Counter()
-        """Number that hold a step of this content, by source."""
+        """Number of right or wrong samples that contain a step, by source and step key."""
         self.coming: Counter[str | None] = Counter()
-        """Number that come to a step of this content; None is the bare problem."""
+        """Number of samples that continue after a step, by step key; None is the bare problem."""
         self.taking: Counter[tuple[str | None, str]] = Counter()
-        """Number that take the second content right after the first."""
+        """Number of samples that take one step right after another, by pair of step keys."""
 
     def add(self, path: SolutionPath, by: int) -> None:
-        """Add a solution, or take it out: by 1 or -1. One that was not sampled shows nothing."""
+        """Add a solution to the counts, or remove it.
+
+        A solution whose `sampled` is false is no evidence, and is ignored.
+
+        Args:
+            path: the solution.
+            by: 1 to add, -1 to remove.
+        """
         if not path.sampled:
             return
         keys = [key for _, key in comparable(path)]
@@ -120,8 +137,8 @@ class _Samples:
             self.taking[pair] += by
 
 
-def _seen(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int, int]]:
-    """Yield what is seen of a solution: step, source, what it shows, and how often."""
+def _iter_evidence(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int, int]]:
+    """Yield the evidence on a solution's steps: step index, source, kind, and count."""
     held: set[str] = set()
     after: dict[str | None, str] = {}
     last: str | None = None
@@ -138,48 +155,62 @@ def _seen(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int,
         yield step, WAY, way, 1
         if key not in held:
             for source, count in others.ended.items():
-                yield from _shares(step, source, others.holding[source, key], count)
+                yield from _agreement_counts(step, source, others.holding[source, key], count)
         come, take = others.coming[last], others.taking[last, key]
         if way == FIRST and last is not None:
-            yield from _shares(step, "follows", take, come)
+            yield from _agreement_counts(step, "follows", take, come)
         if way == OTHERWISE and taken is not None:
-            yield from _shares(step, "turns to", take, come)
-            yield from _shares(step, "turns from", others.taking[last, taken], come)
+            yield from _agreement_counts(step, "turns to", take, come)
+            yield from _agreement_counts(step, "turns from", others.taking[last, taken], come)
         held.add(key)
         after[last] = key
         last = key
 
 
-def _shares(step: int, source: str, count: int, of: int) -> Iterator[tuple[int, str, int, int]]:
-    """Yield how many of some solutions do what a step does, and how many do not."""
-    yield step, source, 0, count
-    yield step, source, 1, of - count
+def _agreement_counts(
+    step: int, source: str, num_agreeing: int, num_samples: int
+) -> Iterator[tuple[int, str, int, int]]:
+    """Yield two counts of a source: samples that agree with a step, and those that do not.
+
+    Args:
+        step: index of the step.
+        source: name of the source.
+        num_agreeing: number of samples that agree.
+        num_samples: number of all samples.
+    """
+    yield step, source, 0, num_agreeing
+    yield step, source, 1, num_samples - num_agreeing
 
 
 def comparable(path: SolutionPath) -> Iterator[tuple[int, str]]:
-    """Yield steps whose content can be compared; the last one is known by its outcome."""
+    """Yield index and key of each step whose content is compared.
+
+    The last step is left out, since the outcome is the evidence on it.
+    """
     for step, key in enumerate(path.step_keys[:-1]):
         is_answer = bool(path.commitments) and path.commitments[step] is not None
-        if not is_answer and _derives(key):
+        if not is_answer and _has_two_numbers(key):
             yield step, key
 
 
-def _derives(key: str) -> bool:
-    """Return whether a step of this content has two numbers or more."""
+def _has_two_numbers(key: str) -> bool:
+    """Return whether a step with this key has two numbers or more."""
     return key.startswith("numbers ") and key.count(" ") > 1
 
 
 def add_rollout(
     counts: Mapping[str, Floats], path: SolutionPath, chain: int, begin: int, keys: Sequence[str]
 ) -> None:
-    """Add what a rollout shows of a solution's steps, up to the one where it leaves the solution.
+    """Add the evidence of a rollout on a solution's steps to the source `rollouts`.
+
+    It counts up to the first step that differs from the solution's.
 
     Args:
-        counts: counts that `compare_solutions` returned; the rollout is added to them.
+        counts: counts that `compare_solutions` returned, which are changed.
         path: the solution.
-        chain: its chain.
+        chain: index of the solution's chain.
         begin: number of steps of the prefix that was rolled out.
-        keys: content of the rollout's steps.
+        keys: keys of the rollout's steps.
     """
     for step, (ours, taken) in enumerate(
         zip(path.step_keys[begin:-1], keys, strict=False), start=begin

@@ -1,21 +1,22 @@
-"""Exact inference along traces: a hidden Markov chain of two states that may go back and forth.
+"""Exact inference along traces with a hidden Markov chain that may return from errors.
 
-After each step a solution is sound or not, and the rest of it more or less within reach: its
-`level`. A sound one may go wrong, and one that is wrong may recover: a policy that corrects itself
-does both, so that what `mclabel.labeling.estimators.posterior` takes for granted, that nothing
-mends an error, does not hold. What is seen depends on both, which are never seen themselves:
+After each step, the hidden state of a solution is a pair: it is sound or unsound, and it has a
+`level`, which says how likely the rest is to succeed. A sound solution may go wrong, and an unsound
+one may recover, because the policy corrects itself. So the assumption of
+`mclabel.labeling.estimators.posterior`, that no step repairs an error, does not hold. The observed
+evidence depends on the hidden states:
 
-- completions from a prefix, of each completer: right, right but by going back on a step of the
-  prefix, or wrong. A share varies from prefix to prefix around its mean (Dirichlet-multinomial);
-- answers that the solution commits to on its way, and its end;
-- of each step itself, whether it repeats the solution or leaves its earlier way, and how many other
-  solutions take it, too (`mclabel.labeling.estimators.trace.agreement`). This depends on the move:
-  on the states before and after the step.
+- Completions from a prefix by each completer are right, right after revoking a step of the prefix,
+  or wrong. Their shares vary from prefix to prefix around a mean (Dirichlet-multinomial).
+- Answers that the solution states on its way, and its outcome, are right or wrong.
+- A step repeats earlier steps or departs from them, and some number of other solutions take it, too
+  (`mclabel.labeling.estimators.trace.agreement`). This evidence depends on the move, which is the
+  pair of states before and after the step.
 
-Every completer has shares of its own, by level, state, and number of steps still to go. The
-solutions of a problem begin at one level. Time and memory are linear in the number of steps.
+Every completer has its own mean shares, by level, state, and number of steps to go. All solutions
+of a problem begin at the same level. Time and memory are linear in the number of steps.
 
-Arrays have chains as their last axis, and nothing is summed along it: see
+The last axis of arrays is the chain, and nothing is summed along it; see
 `mclabel.labeling.estimators.posterior.arithmetic`.
 """
 
@@ -33,13 +34,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 UNSOUND, SOUND = 0, 1
+"""States of a solution after a step."""
 RIGHT, REPAIRED, WRONG = 0, 1, 2
-"""Results of a completion: right; right by going back on a step of its prefix; wrong."""
+"""Results of a completion: right, right after revoking a step of its prefix, or wrong."""
 NUM_LEVELS = 5
+"""Number of levels; a higher level has a higher probability of success."""
 NUM_STATES = 2 * NUM_LEVELS
-"""Levels and states together."""
+"""Number of pairs of a level and a state, which are numbered 2 * level + state."""
 CARRIED, RECOVERED, ERROR, KEPT = range(4)
-"""Moves: the state before, times two, and the state after."""
+"""Moves, numbered 2 * (state before the step) + (state after the step)."""
 NUM_TO_GO = 7
 """Bins of the number of steps still to go: 1, 2 to 3, 4 to 7, and so on."""
 _TINY = 1e-300
@@ -50,40 +53,47 @@ class ClassRates:
     """Prior rates for the problems of an answer class."""
 
     level: Floats
-    """[level]: chances of the bare problem's."""
+    """[level]: probability of each level of the bare problem."""
     moves: Floats
-    """[level and state, level and state]: chances of what a step leads to; level and state are
-    numbered together, the state last."""
+    """[NUM_STATES, NUM_STATES]: probability of each level and state after a step, by level and
+    state before it."""
     end: Floats
-    """[state, 2]: chances that a solution ends right and wrong."""
+    """[state, 2]: probability that a solution in this state ends right, and that it ends wrong."""
     commitment: Floats
-    """[state, 2]: chances that an answer on the way is right and wrong."""
+    """[state, 2]: probability that an answer stated in this state is right, and that it is
+    wrong."""
     shares: Mapping[str, Floats]
-    """For each completer, [level, state, to go, 3]: mean shares of what comes of a completion."""
+    """For each completer's name, [level, state, bin of steps to go, 3]: mean shares of the results
+    of completions."""
     spread: Mapping[str, float]
-    """For each completer, how near the shares of prefixes are to their means, in completions."""
+    """For each completer's name, the sum of the parameters of the Dirichlet distribution from which
+    the shares of a prefix are drawn. The larger it is, the nearer shares are to their means."""
     steps: Mapping[str, Floats]
     """For each source of `TraceEvidence.steps`, mean shares [move, kind] of its kinds."""
     step_spread: Mapping[str, float]
-    """For each source, how near the shares of steps are to their means."""
+    """For each source, the sum of the Dirichlet parameters of the shares of a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceEvidence:
-    """Evidence on the solutions of a problem; T is the number of steps of the longest."""
+    """Evidence on the solutions of a problem; T is the number of steps of the longest solution."""
 
     num_steps: Ints
-    """[chain]"""
+    """[chain]: number of steps."""
     counts: Mapping[str, Floats]
-    """For each completer, [T, 3, chain]: what came of completions after each step."""
+    """For each completer's name, [T, 3, chain]: number of completions after each step, by
+    result."""
     root: Mapping[str, Floats]
-    """For each completer, [3]: of completions of the bare problem."""
+    """For each completer's name, [3]: number of completions of the bare problem, by result."""
     commitments: Floats
-    """[T, 2, chain]: answers on the way that are right and wrong."""
+    """[T, 2, chain]: 1 if a step before the last states a right answer, and if it states a wrong
+    one; else 0."""
     steps: Mapping[str, Floats]
-    """For each source, [T, kind, chain]: what is seen of each step itself."""
+    """For each source of `SOURCES` in `mclabel.labeling.estimators.trace.agreement`, [T, kind,
+    chain]: counts on each step."""
     end: Floats
-    """[2, chain]: whether it may have ended right, and wrong; both where it is unknown."""
+    """[2, chain]: 1 if the solution may have ended right, and if it may have ended wrong; else 0.
+    Both are 1 for an unknown outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,22 +101,24 @@ class TraceBeliefs:
     """Posterior of a problem's chains; zero beyond a chain's length."""
 
     root: Floats
-    """[level]: chances of the bare problem's level."""
+    """[level]: probability of each level of the bare problem."""
     states: Floats
-    """[T, level, state, chain]: chances of level and state after each step."""
+    """[T, level, state, chain]: probability of each level and state after each step."""
     moves: Floats
-    """[T, 4, chain]: chances that a step is carried, recovered, an error, sound."""
+    """[T, 4, chain]: probability that a step is carried, recovered, an error, and sound."""
     first_error: Floats
-    """[T + 1, chain]: chances of the first error, and last of none."""
+    """[T + 1, chain]: probability that each step is the first wrong one, and last that no step
+    is."""
     before: Floats
-    """[T, level and state, chain]: of what was seen before each step."""
+    """[T, NUM_STATES, chain]: forward messages, from the evidence before each step."""
     to: Floats
-    """[T, state before, level and state, chain]: of what was seen of it and after it. `before`
-    times the chance of a move times `to` is the chance of that move at that step."""
+    """[T, state before, NUM_STATES, chain]: backward messages, from the evidence on each step and
+    after it. The product of `before`, the prior probability of a move, and `to` is the posterior
+    probability of the move at a step."""
 
 
 def to_go_bins(num_steps: Ints, width: int) -> Ints:
-    """Bin of the number of steps that follow each step, [T, chain]."""
+    """Return the bin (0 to NUM_TO_GO - 1) of the number of steps after each step, [T, chain]."""
     steps_to_go = np.maximum(num_steps - 1 - np.arange(width)[:, None], 1)
     bins: Ints = np.zeros_like(steps_to_go)
     for edge in range(1, NUM_TO_GO):
@@ -115,15 +127,15 @@ def to_go_bins(num_steps: Ints, width: int) -> Ints:
 
 
 def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
-    """Likelihood of counts under shares that vary from prefix to prefix, up to a factor.
+    """Return the Dirichlet-multinomial likelihood of counts, divided by a factor.
 
-    The factor depends on counts and spread alone. It keeps the likelihood of hundreds of
-    completions, or of other solutions, within the range of floats: see `log_factors`.
+    The factor depends only on counts and spread; `log_factors` returns its logarithm. The division
+    keeps the likelihood of hundreds of completions within the range of floats.
 
     Args:
-        counts: [..., kind]
-        shares: [..., kind], means.
-        spread: sum of the parameters of the Dirichlet distribution around them.
+        counts: [..., kind], number of observations of each kind.
+        shares: [..., kind], mean shares.
+        spread: sum of the parameters of the Dirichlet distribution.
     """
     product = np.ones(np.broadcast_shapes(counts.shape, shares.shape)[:-1])
     for kind in range(counts.shape[-1]):
@@ -134,7 +146,15 @@ def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
 
 
 def log_factors(counts: Floats, spread: float) -> Floats:
-    """Logarithms of the factors by which `likelihoods` is too low, [...], of counts [..., kind]."""
+    """Return logarithms of the factors by which `likelihoods` divides.
+
+    Args:
+        counts: [..., kind], as in `likelihoods`.
+        spread: as in `likelihoods`.
+
+    Returns:
+        [...]
+    """
     number = counts.sum(-1)
     drawn = np.arange(number.max(initial=0))
     rising = np.append(0.0, np.cumsum(log(spread + drawn)))
@@ -143,10 +163,13 @@ def log_factors(counts: Floats, spread: float) -> Floats:
 
 
 def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
-    """Likelihood of what was seen of each step and after it, at most 1.
+    """Return the likelihood of the evidence at each step, scaled to at most 1.
+
+    The evidence at a step is: observations of the step itself, completions sampled after it, the
+    answer that it states and, at the last step, the outcome of the solution.
 
     Returns:
-        [T, state before, level, state, chain]
+        [T, state before, level, state, chain]; level and state are those after the step.
     """
     width, count = len(evidence.commitments), len(evidence.num_steps)
     likelihood = np.ones((width, NUM_LEVELS, 2, count))
@@ -156,7 +179,7 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
         seen = counts[steps, :, chains][:, None, None]  # [place, 1, 1, 3]
         shares = np.moveaxis(rates.shares[name][:, :, bins[steps, chains]], 2, 0)
         likely = likelihoods(seen, shares, rates.spread[name])
-        likelihood[steps, :, :, chains] *= _at_most_1(likely, (1, 2))
+        likelihood[steps, :, :, chains] *= _scale_to_largest(likely, (1, 2))
     right, wrong = rates.commitment.T[:, None, None, :, None]
     stated = evidence.commitments[:, :, None, None]
     likelihood *= np.where(stated[:, 0] > 0, right, 1.0) * np.where(stated[:, 1] > 0, wrong, 1.0)
@@ -166,24 +189,24 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     both = np.repeat(likelihood[:, None], 2, axis=1)
     for name, counts in evidence.steps.items():
         steps, chains = np.nonzero(counts.sum(1))
-        # Each way of counts once: they are as large as the number of solutions.
+        # The likelihood of each distinct row of counts is computed once.
         seen, which = np.unique(counts[steps, :, chains], axis=0, return_inverse=True)
         likely = likelihoods(seen[:, None], rates.steps[name], rates.step_spread[name])
-        likely = _at_most_1(likely, 1)[which.reshape(-1)]  # [place, move]
+        likely = _scale_to_largest(likely, 1)[which.reshape(-1)]  # [place, move]
         both[steps, :, :, :, chains] *= likely.reshape(-1, 2, 1, 2)
-    return _at_most_1(both, (1, 2, 3))
+    return _scale_to_largest(both, (1, 2, 3))
 
 
-def _at_most_1(likely: Floats, axis: int | tuple[int, ...]) -> Floats:
-    """Likelihoods over the greatest along these axes: only their ratios count."""
+def _scale_to_largest(likely: Floats, axis: int | tuple[int, ...]) -> Floats:
+    """Divide likelihoods by the largest along some axes, since only their ratios matter."""
     return np.asarray(likely / np.maximum(likely.max(axis, keepdims=True), _TINY))
 
 
 def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     """Compute the posterior of a problem's chains.
 
-    They begin at the bare problem, whose level they share: what the others say of it is where each
-    chain begins.
+    All chains begin at the bare problem and share its level. So the initial distribution of a chain
+    is that of the level given the evidence on all other chains.
     """
     seen = emissions(evidence, rates).reshape(-1, 2, NUM_STATES, len(evidence.num_steps))
     width, _, _, count = seen.shape
@@ -201,10 +224,10 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     shown = after[0, SOUND::2]  # [level, chain]
     root = _root(evidence, rates)
     start = np.zeros((NUM_STATES, count))
-    # Logarithms, as the product over thousands of chains leaves the range of floats.
+    # Logarithms are added, as a product over thousands of chains leaves the range of floats.
     each = log(np.maximum(shown, _TINY))
     whole = log(np.maximum(root, _TINY))[:, None] + np.cumsum(each, axis=1)[:, -1:]
-    start[SOUND::2] = _chances(whole - each)
+    start[SOUND::2] = _normalise_logs(whole - each)
     mass = np.maximum(total(start[SOUND::2] * shown), _TINY)
     before = np.empty((width + 1, NUM_STATES, count))
     unbroken = np.empty((width + 1, NUM_STATES, count))
@@ -222,13 +245,13 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     pairs = np.empty((width, 4, count))
     for a in (UNSOUND, SOUND):
         for b in (UNSOUND, SOUND):
-            reached = _moved(moves[a::2, b::2], before[:-1, a::2])
+            reached = _apply_moves(moves[a::2, b::2], before[:-1, a::2])
             pairs[:, 2 * a + b] = total(reached * to[:, a, b::2], axis=1)
-    gone = _moved(moves[SOUND::2, UNSOUND::2], unbroken[:-1, SOUND::2])
+    gone = _apply_moves(moves[SOUND::2, UNSOUND::2], unbroken[:-1, SOUND::2])
     errors = total(gone * to[:, SOUND, UNSOUND::2], axis=1)
     none = total(unbroken[-1, SOUND::2])
     return TraceBeliefs(
-        root=_chances(whole)[:, 0],
+        root=_normalise_logs(whole)[:, 0],
         states=np.where(there, before[1:] * after[1:], 0.0).reshape(width, NUM_LEVELS, 2, count),
         moves=pairs,
         first_error=np.concatenate([errors, none[None]]),
@@ -237,19 +260,19 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     )
 
 
-def _chances(logs: Floats) -> Floats:
-    """Chances of levels, [level, chain], from their logarithms up to a constant."""
+def _normalise_logs(logs: Floats) -> Floats:
+    """Return probabilities [level, chain] from their logarithms up to a constant."""
     weights = exp(logs - logs.max(0))
     return weights / total(weights)
 
 
-def _moved(matrix: Floats, states: Floats) -> Floats:
-    """States [T, from, chain] after one step, [T, to, chain]."""
+def _apply_moves(matrix: Floats, states: Floats) -> Floats:
+    """Multiply messages [T, from, chain] by a matrix [from, to]; return [T, to, chain]."""
     return np.moveaxis(combine(matrix, np.ascontiguousarray(np.moveaxis(states, 1, 0))), 0, 1)
 
 
 def _root(evidence: TraceEvidence, rates: ClassRates) -> Floats:
-    """Chances of the bare problem's level, by what was completed from it, [level]."""
+    """Return probabilities of the bare problem's level given its completions, [level]."""
     level = rates.level
     furthest = to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0, 0]
     for name, counts in evidence.root.items():

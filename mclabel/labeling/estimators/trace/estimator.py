@@ -1,14 +1,15 @@
-"""Labels solutions that correct themselves by evidence that costs nothing.
+"""Labels solutions that correct themselves, by evidence that costs no rollouts.
 
 The chains of the problem's solutions are inferred once (`mclabel.labeling.estimators.trace.chain`)
-from how they ended, answers on their way, their agreement, and rollouts that are on record. The
-estimator asks for no rollouts of its own: on the domain that it was made for they added nothing
-(docs/traces.md).
+from the solutions' outcomes, the answers that they state on the way, their agreement, and recorded
+rollouts. The estimator asks for no rollouts, because they did not improve labels in the domain for
+which it was developed (docs/traces.md).
 
-Where solutions were compared, chances of first errors are raised to the power 0.5, as of a
-coarsened posterior (arXiv 1506.06101): the same few solutions are asked again at each step whether
-they take it, and in full the chances are far too sure (on validation problems of arith:reflective
-.84 on average, where .63 was right; without comparing .41 and .39).
+If solutions were compared with each other, probabilities of first errors are raised to the power
+0.5 and normalised (a coarsened posterior, arXiv 1506.06101). The same few solutions are compared at
+every step, and counting each comparison in full makes probabilities far too confident. On
+validation problems of arith:reflective, the most likely first error had a mean probability of .84
+and was right for .63 of solutions; without comparisons the numbers were .41 and .39.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
-    strongest,
+    strongest_completer,
 )
 from mclabel.labeling.estimators.trace.agreement import (
     WAY,
     add_rollout,
     comparable,
     compare_solutions,
-    leaves_its_way,
+    repeats_and_departs,
 )
 from mclabel.labeling.estimators.trace.chain import (
     CARRIED,
@@ -61,8 +62,8 @@ from mclabel.labeling.estimators.trace.chain import (
     infer,
     to_go_bins,
 )
-from mclabel.labeling.estimators.trace.fit import Observed, fit_rates
-from mclabel.labeling.estimators.trace.rates import TraceRates, wide_rates
+from mclabel.labeling.estimators.trace.fit import ObservedProblem, fit_rates
+from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
 
 _NAMES: dict[int, StepState] = {
     CARRIED: "carried",
@@ -71,24 +72,25 @@ _NAMES: dict[int, StepState] = {
     KEPT: "sound",
 }
 MAX_ON_RECORD = 1_024
-"""Largest number of rollouts of a prefix that a run which stops them early may have on record."""
+"""Maximum number of recorded rollouts of a prefix, for which intervals of values are valid. The run
+that recorded them may have stopped rollouts by their outcomes."""
 
 
 class TraceEstimator(Estimator):
-    """Labels the states of steps from evidence that costs nothing."""
+    """Labels the states of steps from evidence that costs no rollouts."""
 
     class Settings(EstimatorSettings):
-        """For long solutions that correct themselves: labels errors, the steps that rest on them,
-        and repairs, from outcomes, answers on the way, agreement, and rollouts on record.
+        """Labels errors, the steps that rest on them, and repairs in long solutions that correct
+        themselves, from outcomes, answers stated on the way, agreement, and recorded rollouts.
         """
 
         min_belief: float = Field(0.5, ge=0, le=1)
         """Minimum probability of the most likely first error; below it the solution is
         undecided."""
-        pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
+        pilot: Annotated[int, at_most(1_000_000, "evidence on them is held in memory")] = Field(
             100, ge=1
         )
-        """Solutions that each engine labels before it fits rates to the run."""
+        """Number of solutions that each engine labels before it fits rates to the run."""
 
     follow: ClassVar[Follow] = "known"
     joint: ClassVar[bool] = True
@@ -102,16 +104,16 @@ class TraceEstimator(Estimator):
         *,
         rates: TraceRates | None = None,
     ) -> None:
-        """Begin with a problem.
+        """Initialise the estimator of a problem.
 
         Args:
             settings: settings of the estimator.
-            problem: with the paths of its solutions.
-            rates: rates of the run; None takes wide ones.
+            problem: problem with the paths of its solutions.
+            rates: rates of the run; None uses wide, uninformed rates.
         """
         self._settings, self._problem = settings, problem
-        run_rates = rates or wide_rates(problem.completers)
-        self._rates = run_rates.of(problem.answer_class, problem.completers)
+        run_rates = rates or uninformed_rates(problem.completers)
+        self._rates = run_rates.for_class(problem.answer_class, problem.completers)
         self._table = _Table(problem, settings.truncated)
 
     @classmethod
@@ -129,7 +131,7 @@ class TraceEstimator(Estimator):
     @classmethod
     def learner(cls, settings: Settings, read: Callable[[str], str]) -> TraceLearner:
         """Make the learner of a run's rates; see `Estimator`."""
-        return TraceLearner(wide_rates(()), pilot=settings.pilot)
+        return TraceLearner(uninformed_rates(()), pilot=settings.pilot)
 
     @classmethod
     def read_knowledge(cls, content: str) -> TraceRates:
@@ -137,26 +139,31 @@ class TraceEstimator(Estimator):
         return TraceRates.from_json(content)
 
     def wanted(self) -> Sequence[int | Probe]:
-        """Return no requests: the labels rest on rollouts that are on record."""
+        """Return no requests: the estimator uses only recorded rollouts."""
         return ()
 
     def record(self, rollout: RecordedRollout) -> None:
         """Record the outcome of a rollout as evidence."""
         self._table.record(rollout)
 
-    def evidence(self) -> Observed:
+    def evidence(self) -> ObservedProblem:
         """Return the evidence so far, for fitting rates."""
-        return Observed(evidence=self._table.evidence(), completers=tuple(self._problem.completers))
+        return ObservedProblem(
+            evidence=self._table.evidence(), completers=tuple(self._problem.completers)
+        )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         """Label every solution by its most probable states."""
         return self.judge_completers([counts])
 
     def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
-        """Label every solution by its likeliest states; values are the strongest completer's."""
+        """Label every solution by its most probable states.
+
+        Values are those of the strongest completer.
+        """
         if not self._problem.paths:
             return []
-        number = strongest(self._problem.completers)
+        number = strongest_completer(self._problem.completers)
         beliefs = infer(self._table.evidence(), self._rates)
         return [
             self._judge_solution(path, counts[number], beliefs, chain)
@@ -184,7 +191,9 @@ class TraceEstimator(Estimator):
             hard = [True if sound[t] >= settings.min_belief else None for t in range(steps - 1)]
             error = None
         sources: list[LabelSource] = ["trace"] * (steps - 1)
-        means = self._table.means(beliefs, self._rates, chain, strongest(self._problem.completers))
+        means = self._table.means(
+            beliefs, self._rates, chain, strongest_completer(self._problem.completers)
+        )
         estimates = [
             estimate_anytime(
                 counts[prefix],
@@ -204,23 +213,23 @@ class TraceEstimator(Estimator):
         )
 
 
-class TraceLearner(FittingLearner[TraceRates, Observed]):
+class TraceLearner(FittingLearner[TraceRates, ObservedProblem]):
     """Learns the rates of a run; see `FittingLearner`."""
 
     def lag(self, number: int) -> int:
-        """Let each problem wait for the previous one, as nothing is rolled out meanwhile."""
+        """Return 1: each problem waits for the previous one, since no rollouts run meanwhile."""
         return 1
 
     def read(self, content: str) -> TraceRates:
         """Parse the JSON that `TraceRates.to_json` wrote."""
         return TraceRates.from_json(content)
 
-    def size(self, evidence: Observed) -> int:
+    def size(self, evidence: ObservedProblem) -> int:
         """Return the number of solutions in the evidence."""
         return evidence.num_solutions
 
-    def fitted(self, evidence: Mapping[str, Sequence[Observed]]) -> TraceRates:
-        """Fit rates to all that was recorded."""
+    def fitted(self, evidence: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
+        """Return rates fitted to all recorded evidence."""
         return fit_rates(evidence).as_written
 
 
@@ -229,7 +238,8 @@ def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
 
     Args:
         moves: [steps, 4], marginal probability of each move.
-        error: index of the solution's first error, at which the sequence errs; None if it has none.
+        error: index of the solution's first error, which is the first error of the sequence; None
+            if no step is wrong.
     """
     steps = len(moves)
     if error is None:
@@ -246,9 +256,9 @@ def likeliest_moves(moves: Floats, error: int | None) -> list[int]:
 
 
 class _Table:
-    """The evidence on one problem's solutions, growing with every completion.
+    """The evidence on one problem's solutions, to which every rollout adds.
 
-    Solutions with the same steps and the same outcome are one chain.
+    Solutions with the same prefixes and the same outcome share one chain.
     """
 
     def __init__(self, problem: ProblemPaths, truncated: TruncatedPolicy) -> None:
@@ -263,34 +273,35 @@ class _Table:
         self.holders: dict[int, list[tuple[int, int]]] = {
             ROOT: [(chain, -1) for chain in range(len(self.paths))]
         }
-        """For each prefix, each chain that holds it, and the step that it ends with."""
+        """For each prefix index, pairs of a chain that contains the prefix and the index of its
+        step at which the prefix ends; -1 for the bare problem."""
         for chain, path in enumerate(self.paths):
             for step, prefix in enumerate(path.prefixes):
                 self.holders.setdefault(prefix, []).append((chain, step))
         self._counts: dict[tuple[int, int], Floats] = {}
-        """For each prefix and completer, [3]."""
+        """[3]: number of completions by result, for each pair of a prefix and a completer index."""
         self._steps = compare_solutions(self.paths, problem.paths)
 
     def record(self, rollout: RecordedRollout) -> None:
-        kind = self._kind(rollout)
+        kind = self._rollout_kind(rollout)
         if kind is not None:
             counts = self._counts.setdefault((rollout.prefix, rollout.completer), np.zeros(3))
             counts[kind] += 1
         for chain, step in self.holders[rollout.prefix]:
             add_rollout(self._steps, self.paths[chain], chain, step + 1, rollout.step_keys)
 
-    def _kind(self, rollout: RecordedRollout) -> int | None:
+    def _rollout_kind(self, rollout: RecordedRollout) -> int | None:
         if rollout.outcome is Outcome.RIGHT:
-            return REPAIRED if rollout.repairs or self._leaves(rollout) else RIGHT
+            return REPAIRED if rollout.repairs or self._leaves_prefix(rollout) else RIGHT
         cut = rollout.outcome is Outcome.TRUNCATED and self._truncated == "wrong"
         return WRONG if cut or rollout.outcome is Outcome.WRONG else None
 
-    def _leaves(self, rollout: RecordedRollout) -> bool:
-        """Return whether a rollout leaves the way that its prefix went before."""
+    def _leaves_prefix(self, rollout: RecordedRollout) -> bool:
+        """Return whether a rollout repeats a step of its prefix and then continues differently."""
         chain, step = self.holders[rollout.prefix][0]
         path = self.paths[chain]
         before = [key for at, key in comparable(path) if at <= step]
-        return bool(before) and leaves_its_way(before, rollout.step_keys)
+        return bool(before) and repeats_and_departs(before, rollout.step_keys)
 
     def evidence(self) -> TraceEvidence:
         """Return all evidence as arrays."""
@@ -309,7 +320,7 @@ class _Table:
         end = np.ones((2, count))
         for chain, path in enumerate(self.paths):
             end[:, chain] = path.outcome is not Outcome.WRONG, path.outcome is not Outcome.RIGHT
-            # The last step's answer is the outcome.
+            # The last step is left out, since its answer is the outcome.
             for step, answer in enumerate(path.commitments[:-1]):
                 stated[step, :, chain] = answer is Outcome.RIGHT, answer is Outcome.WRONG
         return TraceEvidence(
@@ -322,7 +333,7 @@ class _Table:
         )
 
     def is_compared(self, chain: int) -> bool:
-        """Return whether other samples were compared with any of its steps."""
+        """Return whether other samples were compared with any step of the chain."""
         return any(seen[..., chain].any() for source, seen in self._steps.items() if source != WAY)
 
     def means(self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, number: int) -> Floats:

@@ -1,4 +1,4 @@
-"""Fits the rates of a run to its evidence by expectation maximisation: no truth is needed."""
+"""Fits the rates of a run to its evidence by expectation maximisation, without true labels."""
 
 from __future__ import annotations
 
@@ -23,43 +23,47 @@ from mclabel.labeling.estimators.trace.chain import (
     log_factors,
     to_go_bins,
 )
-from mclabel.labeling.estimators.trace.rates import TraceRates, wide_rates
+from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
 
 ROUNDS = 12
+"""Number of rounds of expectation maximisation."""
 MIN_SOLUTIONS = 40
 """Minimum number of solutions for which an answer class gets its own rates."""
 TO_WIDE, TO_POOLED = 4.0, 12.0
-"""Weights of the wide and of the pooled rates, in observations a cell."""
+"""Weights of the wide and of the pooled rates, in observations per cell."""
 NEIGHBOUR = 0.3
-"""Weight of what was seen at the next bins of steps to go."""
+"""Weight of observations in the neighbouring bins of steps to go."""
 MOVES_HOLD = STEPS_HOLD = 100
-"""Times the weight of the rates towards which it is fitted: for how often steps err and repair, and
-for what is seen of the steps themselves. Held less, states come to mean another thing, such as
-whether a step repeats, which explains what is seen as well."""
+"""Factors of the weight of the rates towards which a fit is shrunk, for two kinds of rates: how
+often steps err and repair, and the shares of evidence on steps. With smaller factors, the hidden
+states can come to stand for something else that explains the evidence as well, such as whether a
+step is a repetition."""
 ENDS_HOLD = 1000
-"""The same for ends and answers on the way: what they show is what right and wrong mean."""
+"""The same factor for outcomes and stated answers. It is large because their rates define what
+sound and unsound mean."""
 SPREADS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+"""Candidate values of a spread; see `ClassRates.spread`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
-    """A finished problem."""
+class ObservedProblem:
+    """The evidence on a finished problem, and the problem's completers."""
 
     evidence: TraceEvidence
     completers: tuple[Completer, ...]
 
     @property
     def num_solutions(self) -> int:
-        """Its distinct solutions."""
+        """Number of distinct solutions of the problem."""
         return len(self.evidence.num_steps)
 
 
-def fit_rates(problems: Mapping[str, Sequence[Observed]]) -> TraceRates:
-    """Fit rates that make the evidence likely.
+def fit_rates(problems: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
+    """Fit rates by maximising the likelihood of the evidence, with shrinkage.
 
     Args:
-        problems: finished ones, by answer class. How completions were chosen does not matter, since
-            it was chosen by what is in the evidence.
+        problems: finished problems, by answer class. The choice of rollouts does not bias the fit,
+            since it depended only on the evidence itself.
     """
     everyone = {
         problem.name: problem
@@ -70,15 +74,15 @@ def fit_rates(problems: Mapping[str, Sequence[Observed]]) -> TraceRates:
     sizes = {
         name: sum(problem.num_solutions for problem in seen) for name, seen in problems.items()
     }
-    wide = wide_rates(everyone.values()).classes[POOLED]
+    wide = uninformed_rates(everyone.values()).classes[POOLED]
     own = [name for name in sorted(problems) if sizes[name] >= MIN_SOLUTIONS]
     current = {POOLED: wide, **dict.fromkeys(own, wide)}
     for _ in range(ROUNDS):
         expected = {
-            name: _expect(seen, current.get(name, current[POOLED]), list(everyone))
+            name: _expected_counts(seen, current.get(name, current[POOLED]), list(everyone))
             for name, seen in sorted(problems.items())
         }
-        pooled = _maximise(_sum(list(expected.values())), wide, TO_WIDE)
+        pooled = _maximise(_sum_expected(list(expected.values())), wide, TO_WIDE)
         mine = {name: _maximise(expected[name], pooled, TO_POOLED) for name in own}
         current = {POOLED: pooled, **mine}
     return TraceRates(classes=current, num_solutions=sum(sizes.values()))
@@ -86,23 +90,27 @@ def fit_rates(problems: Mapping[str, Sequence[Observed]]) -> TraceRates:
 
 @dataclass(kw_only=True)
 class _Expected:
-    """Expected counts of everything that rates describe."""
+    """Expected counts, from which `ClassRates` are computed.
+
+    The first four are shaped like the fields of `ClassRates` with the same names.
+    """
 
     level: Floats = field(default_factory=lambda: np.zeros(NUM_LEVELS))
     moves: Floats = field(default_factory=lambda: np.zeros((NUM_STATES, NUM_STATES)))
     end: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     commitment: Floats = field(default_factory=lambda: np.zeros((2, 2)))
     seen: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
-    """For each completer, counts [place, 3], bins of steps to go [place], and the chance of
-    each level and state there, [place, level, state].
+    """Maps the name of each completer to triples of arrays over places; a place is a prefix of a
+    chain. The arrays hold the number of completions by result [place, 3], the bin of the number of
+    steps to go [place], and the probability of each level and state [place, level, state].
     """
     steps: dict[str, list[tuple[Floats, Floats, Floats]]] = field(default_factory=dict)
-    """For each source, counts [place, kind], zeros, and the chance of each move, [place, 1,
-    move].
+    """Maps each source to triples of arrays over places; a place is a step of a chain. The arrays
+    hold counts [place, kind], zeros [place], and the probability of each move [place, 1, move].
     """
 
 
-def _sum(parts: Sequence[_Expected]) -> _Expected:
+def _sum_expected(parts: Sequence[_Expected]) -> _Expected:
     totals = _Expected()
     for part in parts:
         for name in ("level", "moves", "end", "commitment"):
@@ -114,14 +122,16 @@ def _sum(parts: Sequence[_Expected]) -> _Expected:
     return totals
 
 
-def _expect(problems: Sequence[Observed], rates: ClassRates, names: Sequence[str]) -> _Expected:
+def _expected_counts(
+    problems: Sequence[ObservedProblem], rates: ClassRates, names: Sequence[str]
+) -> _Expected:
     expected = _Expected(seen={name: [] for name in names})
     for problem in problems:
-        _add(expected, problem.evidence, rates)
+        _add_expected(expected, problem.evidence, rates)
     return expected
 
 
-def _add(expected: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
+def _add_expected(expected: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
     beliefs = infer(evidence, rates)
     expected.level += beliefs.root
     for state in (UNSOUND, SOUND):
@@ -191,11 +201,18 @@ def _maximise(expected: _Expected, towards: ClassRates, strength: float) -> Clas
 
 
 def _fit_moves(expected: Floats, towards: Floats, strength: float) -> Floats:
-    """Chances of moves: how often a step errs or repairs, times where that leaves the level.
+    """Return probabilities of moves [NUM_STATES, NUM_STATES].
 
-    How often does not depend on the level. A problem out of reach is no more likely to go wrong at
-    its first step, as the policy may be blind to a later one; free to choose, the fit would take
-    all that fails for wrong from the beginning.
+    Each is a product of two factors: the probability that a step errs or repairs, which does not
+    depend on the level, and the probability of the level after the step. The first step of an
+    unsolvable problem is not more likely to be wrong, since the policy may always fail at a later
+    step. If the first factor could depend on the level, the fit would label solutions of problems
+    that always fail as wrong from the first step.
+
+    Args:
+        expected: expected counts, of the same shape.
+        towards: probabilities of the same shape, towards which the result is shrunk.
+        strength: weight of `towards`, in observations.
     """
     shape = (NUM_LEVELS, 2, NUM_LEVELS, 2)
     counts, target = expected.reshape(shape), towards.reshape(shape)
@@ -217,9 +234,16 @@ def _fit_shares(
     spread: float,
     strength: float,
 ) -> tuple[Floats, float]:
-    """Mean shares, and how near prefixes are to them, from weighted counts.
+    """Return mean shares, shaped like `target`, and their spread, fitted to weighted counts.
 
-    Completions of one prefix are alike: however many, they weigh at most one more than the spread.
+    Completions of one prefix are correlated. So all completions of a prefix together have a weight
+    of less than spread + 1 observations.
+
+    Args:
+        places: triples of counts, bins and weights, as in `_Expected.seen` and `_Expected.steps`.
+        target: mean shares towards which the result is shrunk.
+        spread: spread before this fit.
+        strength: weight of `target`, in observations per cell.
     """
     if not places:
         return target, spread
@@ -236,7 +260,7 @@ def _fit_shares(
     near[:-1] += NEIGHBOUR * cells[1:]
     mixed = np.moveaxis(near, 0, 2) + strength * target
     shares = mixed / mixed.sum(-1, keepdims=True)
-    # What is alike in all but the weights is weighed together.
+    # Places with equal bins and counts are merged, and their weights added.
     alike, which = np.unique(np.column_stack([bins, counts]), axis=0, return_inverse=True)
     together = np.zeros((len(alike), *weights.shape[1:]))
     np.add.at(together, which.reshape(-1), weights)

@@ -1,9 +1,10 @@
-"""Rates of a run: how often steps go wrong and recover, and what each source shows of it.
+"""Rates of a run: the probabilities that steps go wrong and recover, and those of the evidence.
 
-They are fitted without truth (`mclabel.labeling.estimators.trace.fit`), one set an answer class,
-since yes/no answers are reached by luck and free-form ones are not. Until then wide ones stand in:
-what is continued from a sound prefix ends right as often as the problem's level says, and from an
-unsound prefix hardly ever, unless a completion goes back on a step.
+Rates are fitted without true labels (`mclabel.labeling.estimators.trace.fit`). Every answer class
+has rates of its own, because wrong reasoning often reaches a yes/no answer by luck, and seldom a
+free-form one. Before the first fit, wide rates are used. Under them, the level of a problem
+determines how often a completion from a sound prefix ends right. A completion from an unsound
+prefix hardly ever ends right, unless it revokes a step of the prefix.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from mclabel.labeling.estimators.trace.chain import (
 )
 
 FORMAT = "trace-1"
+"""Version of the JSON format of rates."""
 _SHAPES = {
     "level": (NUM_LEVELS,),
     "moves": (NUM_STATES, NUM_STATES),
@@ -41,15 +43,19 @@ _SHAPES = {
 _SHARES = (NUM_LEVELS, 2, NUM_TO_GO, 3)
 _STEPS = {what: np.array(shares) for what, shares in SOURCES.items()}
 _LEVELS = np.array([0.03, 0.2, 0.5, 0.8, 0.96])
-"""Chances that a sound prefix is completed rightly, by level, before anything is fitted."""
+"""Default rates: probability that a completion from a sound prefix ends right, for each level."""
 LUCK, REPAIR = 0.04, 0.3
-"""Chance that an unsound prefix is completed rightly by luck; and by going back, in levels."""
+"""Default rates of right completions from an unsound prefix. `LUCK` is the probability of a right
+answer by luck. `REPAIR` is the probability of one after revoking a step, divided by the level's
+value in `_LEVELS`."""
 SPREAD = 8.0
+"""Default value of `ClassRates.spread`, used where none was fitted."""
 STEP_SPREAD = 3.0
+"""Default value of `ClassRates.step_spread`, used where none was fitted."""
 ERRS = 0.05
-"""Chance that a step goes wrong where nothing was."""
+"""Default rate: probability that a step after a sound prefix is wrong."""
 RECOVERS = 0.06
-"""Chance that a step repairs what was wrong."""
+"""Default rate: probability that a step after an unsound prefix repairs the error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +64,21 @@ class TraceRates(Knowledge):
 
     classes: Mapping[str, ClassRates]
     num_solutions: int
-    """Number of solutions that they were fitted on; 0 for wide ones."""
+    """Number of solutions to which the rates were fitted; 0 for wide rates."""
 
-    def of(self, answer_class: str, completers: Iterable[Completer]) -> ClassRates:
-        """The rates of an answer class, pooled ones if it has none; with all these completers."""
+    def for_class(self, answer_class: str, completers: Iterable[Completer]) -> ClassRates:
+        """Return the rates of an answer class, or pooled rates if the class has none.
+
+        Args:
+            answer_class: result of the function `answer_class`.
+            completers: completers that the rates must cover; a completer without fitted rates gets
+                wide ones.
+        """
         own = self.classes.get(answer_class, self.classes[POOLED])
         new = [completer for completer in completers if completer.name not in own.shares]
         if not new:
             return own
-        wide = wide_rates(new).classes[POOLED]
+        wide = uninformed_rates(new).classes[POOLED]
         values = {name: getattr(own, name) for name in _SHAPES}
         return ClassRates(
             **values,
@@ -78,19 +90,20 @@ class TraceRates(Knowledge):
 
     @cached_property
     def as_written(self) -> TraceRates:
-        """These rates as reading them back gives them, so that labels can be made again."""
+        """These rates rounded as their file stores them, so that labels can be reproduced."""
         return TraceRates.from_json(self.to_json())
 
     def to_json(self) -> str:
-        """Write all numbers at single precision, which is what reading back gives."""
+        """Return the rates as JSON, with array elements rounded to seven significant digits."""
         classes = {
             name: {
-                **{key: _listed(getattr(class_rates, key)) for key in _SHAPES},
+                **{key: _round_to_list(getattr(class_rates, key)) for key in _SHAPES},
                 "shares": {
-                    who: _listed(class_rates.shares[who]) for who in sorted(class_rates.shares)
+                    who: _round_to_list(class_rates.shares[who])
+                    for who in sorted(class_rates.shares)
                 },
                 "spread": dict(sorted(class_rates.spread.items())),
-                "steps": {source: _listed(class_rates.steps[source]) for source in SOURCES},
+                "steps": {source: _round_to_list(class_rates.steps[source]) for source in SOURCES},
                 "step_spread": {source: class_rates.step_spread[source] for source in SOURCES},
             }
             for name, class_rates in sorted(self.classes.items())
@@ -100,17 +113,18 @@ class TraceRates(Knowledge):
 
     @classmethod
     def from_json(cls, text: str) -> TraceRates:
-        """Read what `to_json` wrote.
+        """Parse the JSON that `to_json` wrote.
 
         Raises:
-            ValueError: it is of another format, or holds what no rates hold.
+            ValueError: the text has another format, or values that rates cannot have.
         """
         raw = read_record(dict[str, Any], json.loads(text))
         if (file_format := raw.pop("format", None)) != FORMAT:
-            raise ValueError(f"rates of format {file_format!r}: must be {FORMAT!r}")
+            raise ValueError(f"rates have format {file_format!r}, must be {FORMAT!r}")
         written = read_record(_Written, raw)
         if POOLED not in written.classes:
-            raise ValueError(f"classes: must have {POOLED}")
+            has = ", ".join(written.classes) or "none"
+            raise ValueError(f"classes: must have {POOLED}, has {has}")
         return cls(
             classes={
                 name: _read(name, class_rates) for name, class_rates in written.classes.items()
@@ -133,7 +147,7 @@ class _WrittenClass:
 
 @dataclass(frozen=True, kw_only=True)
 class _Written:
-    """Rates as a file holds them."""
+    """Rates as their file stores them."""
 
     classes: Mapping[str, _WrittenClass]
     num_solutions: Count
@@ -171,17 +185,17 @@ def _array(place: str, given: list[Any], shape: tuple[int, ...]) -> Floats:
     return array.astype(np.float64)
 
 
-def _listed(array: Floats) -> Any:
-    return _rounded(array).tolist()
+def _round_to_list(array: Floats) -> Any:
+    return _round_stored(array).tolist()
 
 
-def _rounded(array: Floats) -> Floats:
-    """Round an array as files hold it, so that labels can be reproduced."""
+def _round_stored(array: Floats) -> Floats:
+    """Round an array as files store it, to seven significant digits."""
     return np.asarray(np.vectorize(lambda x: float(f"{x:.7g}"))(array))
 
 
-def wide_rates(completers: Iterable[Completer]) -> TraceRates:
-    """The rates before any evidence."""
+def uninformed_rates(completers: Iterable[Completer]) -> TraceRates:
+    """Return the rates with which a run begins, before any evidence."""
     shares = {completer.name: _wide_shares() for completer in completers}
     wide = ClassRates(
         level=np.full(NUM_LEVELS, 1 / NUM_LEVELS),
@@ -198,7 +212,10 @@ def wide_rates(completers: Iterable[Completer]) -> TraceRates:
 
 @lru_cache(maxsize=1)
 def _wide_moves() -> Floats:
-    """Levels mostly stay; an error leaves any, and more often one that is out of reach."""
+    """Return wide probabilities of moves, `ClassRates.moves`.
+
+    The level mostly stays the same. After an error any level can follow, the lowest most often.
+    """
     distance = np.abs(np.arange(NUM_LEVELS)[:, None] - np.arange(NUM_LEVELS))
     near = np.array([1.0, 0.1, 0.02, 0.01, 0.01])[distance]
     near /= near.sum(1, keepdims=True)
@@ -208,7 +225,7 @@ def _wide_moves() -> Floats:
     moves[:, SOUND, :, UNSOUND] = ERRS * fallen
     moves[:, UNSOUND, :, UNSOUND] = (1 - RECOVERS) * near
     moves[:, UNSOUND, :, SOUND] = RECOVERS * near
-    return _rounded(moves.reshape(NUM_STATES, NUM_STATES))
+    return _round_stored(moves.reshape(NUM_STATES, NUM_STATES))
 
 
 @lru_cache(maxsize=1)
@@ -221,4 +238,4 @@ def _wide_shares() -> Floats:
     shares[:, UNSOUND, :, 0] = LUCK
     shares[:, UNSOUND, :, 1] = repaired
     shares[..., 2] = 1 - shares.sum(-1)
-    return _rounded(shares)
+    return _round_stored(shares)

@@ -1,23 +1,25 @@
-// One solution at a time: its steps are rated, it is submitted, the next one comes.
-import { byId, h, plural, say } from "../viewer/dom.js";
+// The annotation page: it shows one solution, records the ratings of its steps, and then shows the
+// next solution.
+import { get } from "../viewer/api.js";
+import { byId, h, plural, setText } from "../viewer/dom.js";
 import { prose } from "../viewer/text.js";
-import { share, stepName } from "../viewer/values.js";
-import { dropDraft, flush, get, keep, loadDraft, openQueue, saveDraft, waiting } from "./queue.js";
+import { isTests, labelled, share, stepName, testWords } from "../viewer/values.js";
+import { dropDraft, sendUnsent, storeEvent, loadDraft, openQueue, saveDraft, unsentEvents } from "./queue.js";
 
 const RATINGS = ["good", "okay", "bad", "unsure"];
 const RETRY_MS = 3000;
-const IDLE_MS = 60_000; // without a key or a click, time does not count
-let state; // of the server: person, items, done
-let shown = null; // { item, draft, at, past }
-let onward = null; // the event after which the next solution is still to be shown
-let active = Date.now();
+const IDLE_MS = 60_000; // after this time without a key or a click, the timer stops
+let state; // state from the server: person, ids of the items, submitted events by id
+let shown = null; // open solution: its item, its draft, `at` (index of the current step), undo states
+let onward = null; // last submitted event, until the next solution is shown; null otherwise
+let active = Date.now(); // time of the last key or click
 
 async function attempt(task) {
   try {
     await task();
     byId("fault").hidden = true;
   } catch (error) {
-    say(byId("fault"), error.message);
+    setText(byId("fault"), error.message);
     byId("fault").hidden = false;
   }
   progress();
@@ -26,29 +28,31 @@ async function attempt(task) {
 function progress() {
   if (!state) return;
   const done = state.items.filter((id) => state.done[id]).length;
-  const what = state.oversees ? "To settle: " : "";
-  say(byId("progress"), `${what}${done} of ${plural(state.items.length, "solution")} submitted`);
-  const unsent = waiting().length;
-  say(byId("unsent"), unsent ? `${unsent} not sent yet` : "");
+  const what = state.oversees ? "Disagreements to settle: " : "";
+  setText(byId("progress"), `${what}${done} of ${plural(state.items.length, "solution")} submitted`);
+  const unsent = unsentEvents().length;
+  setText(byId("unsent"), unsent ? `${unsent} not sent yet` : "");
 }
 
 const firstBad = () => shown.draft.ratings.indexOf("bad");
 const isAfter = (index) => firstBad() >= 0 && index > firstBad() && !shown.draft.goOn;
 
 async function show(id) {
-  const item = await get("/api/item", { id });
+  const item = await get("item", { id });
   const before = state.done[id];
   const draft = loadDraft(id) ?? (before
     ? { ratings: [...before.ratings], note: before.note, goOn: false, ms: before.ms }
     : { ratings: item.steps.map(() => null), note: "", goOn: false, ms: 0 });
   const open = draft.ratings.indexOf(null);
   shown = { item, draft, at: open < 0 || draft.ratings.includes("bad") ? 0 : open, past: [] };
-  const whole = (text) => prose({ text, length: 0 }, "", id);
+  const code = isTests(item.answer);
+  const whole = (text) => prose({ text, length: 0 }, "", id, [], code);
   byId("solution").replaceChildren(
     h("section", { class: "problem-text", "aria-label": "Problem" }, h("h3", {}, "Problem"), whole(item.problem)),
-    h("section", { "aria-label": "Gold answer" }, h("h3", {}, "Gold answer"), whole(item.answer)),
+    h("section", { "aria-label": "Gold answer" }, h("h3", {}, "Gold answer"),
+      code ? h("details", { class: "code" }, h("summary", {}, testWords(item.answer)), whole(item.answer)) : whole(item.answer)),
     h("section", { "aria-label": "Steps" }, h("h3", {}, plural(item.steps.length, "step")),
-      h("ol", { class: "steps", start: "0" }, item.steps.map((text, index) => step(whole(text), index)))),
+      h("ol", { class: code ? "steps code" : "steps", start: "0" }, item.steps.map((text, index) => step(whole(text), index)))),
   );
   byId("tools").hidden = false;
   byId("note").value = draft.note;
@@ -63,8 +67,9 @@ function step(text, index) {
     h("button", { type: "button", "data-word": word, "aria-pressed": "false", click: () => act(() => rate(word, index)) },
       `${word} `, h("kbd", { "aria-hidden": "true" }, String(number + 1))));
   return h("li", { class: "step no-value", "data-step": index, tabindex: "-1" },
-    h("div", { class: "said", click: () => move(index) }, h("span", { class: "number", "aria-hidden": "true" }, String(index)), text),
-    h("div", { class: "ratings", role: "group", "aria-label": `Rating of step ${index}` }, buttons, h("span", { class: "run" })));
+    h("div", { class: "step-body", click: () => move(index) }, h("span", { class: "number", "aria-hidden": "true" }, String(index)), text),
+    h("div", { class: "ratings", role: "group", "aria-label": `Rating of step ${index}` }, buttons, h("span", { class: "run" })),
+    h("p", { class: "meaning quiet" }, "Okay: the step is right, but it does not help.", h("br"), "Unsure: you cannot tell whether the step is right."));
 }
 
 function paint() {
@@ -105,7 +110,7 @@ function change(made) {
 }
 
 function rate(word, index = shown.at) {
-  if (isAfter(index)) throw new Error(`Step ${firstBad()} is bad, and ends the solution. Press g to rate the steps after it.`);
+  if (isAfter(index)) throw new Error(`Step ${firstBad()} is rated bad, so later steps need no rating. Press g to rate them, too.`);
   change((draft) => {
     draft.ratings[index] = word;
   });
@@ -135,7 +140,7 @@ function goOn() {
   move(shown.draft.goOn ? Math.min(firstBad() + 1, shown.item.steps.length - 1) : firstBad());
 }
 
-/** Submit with what the ratings say, or give up, or say that the problem is bad. */
+/** Submit the ratings of the open solution. `finish` is "give_up", "bad_problem" or undefined. */
 async function submit(finish) {
   const { item, draft } = shown;
   const bad = firstBad();
@@ -148,25 +153,25 @@ async function submit(finish) {
     }
   } else if (draft.note.trim() === "") {
     byId("note").focus();
-    throw new Error("Write the reason as a note, leave it with Esc, and press again.");
+    throw new Error("Write the reason as a note, leave the note field with Esc, and press the key or the button again.");
   }
   const event = {
     id: crypto.randomUUID(), person: state.person, solution: item.id, digest: item.digest, ratings,
     finish: finish ?? (bad < 0 ? "solution" : "found_error"), note: draft.note, ms: Math.round(draft.ms),
     at: Date.now(), revision: (state.done[item.id]?.revision ?? 0) + 1,
   };
-  keep(event);
+  storeEvent(event);
   dropDraft(item.id);
   state.done[item.id] = event;
   onward = event;
   await advance();
 }
 
-/** Send what waits, and go on from the solution submitted last: again later, if that fails. */
+/** Send the waiting events, and show the next solution. If sending fails, it is retried later. */
 async function advance() {
   let fault = null;
   try {
-    await flush();
+    await sendUnsent();
   } catch (error) {
     fault = error;
   }
@@ -195,37 +200,36 @@ function finished() {
   byId("tools").hidden = true;
   byId("timer").textContent = "";
   byId("solution").replaceChildren(
-    h("h2", {}, "All solutions are submitted."),
-    h("p", {}, "What you said is saved. The command prints a summary when it ends; ", h("a", { href: "/summary" }, "here it is as JSON"), "."));
+    h("h2", {}, state.items.length ? "All solutions are submitted." : "There is nothing to label."),
+    h("p", {}, state.items.length ? "Your ratings are saved, and you can close the page. " : "Ask the person who started this server for more solutions, or reload the page later. ",
+      h("a", { href: "/summary" }, "Open the summary as JSON"), "."));
   byId("solution").focus();
 }
 
-const runWords = (row) => (row.first_error === null && !row.decided ? "undecided" : stepName(row.first_error));
-
-/** What the run says of the solution submitted last. */
+/** Show the run's label of the solution that was submitted last. */
 async function showBefore(event) {
   const box = byId("before");
   const own = event.ratings.indexOf("bad");
   const again = h("button", { type: "button", click: () => attempt(() => show(event.solution)) }, "Look at it again");
   const said = ["found_error", "solution"].includes(event.finish) ? stepName(own < 0 ? null : own) : "nothing";
-  let run = "shown when your opinion has been sent";
+  let run = "is shown after your ratings have been sent";
   if (!state.shows_run) run = null;
-  else if (!waiting().some((one) => one.id === event.id)) run = runWords(await get("/api/labels", { id: event.solution }));
+  else if (!unsentEvents().some((one) => one.id === event.id)) run = labelled(await get("labels", { id: event.solution }));
   box.replaceChildren(h("span", {}, `Submitted. First error: you ${said}${run === null ? "" : `, the run ${run}`}.`), again);
   box.hidden = false;
 }
 
-/** The run's values beside the steps of a solution that was submitted. */
+/** Show the run's values beside the steps of a submitted solution. */
 async function showRun(id) {
-  if (waiting().some((one) => one.solution === id)) return;
-  const row = await get("/api/labels", { id });
+  if (unsentEvents().some((one) => one.solution === id)) return;
+  const row = await get("labels", { id });
   if (shown?.item.id !== id) return;
   for (const node of document.querySelectorAll(".step")) {
     const index = Number(node.dataset.step);
     const value = row.values[index];
     const parts = [value === null ? "no value" : `value ${share(value)}`];
     if (index === row.first_error) parts.push("first error");
-    say(node.querySelector(".run"), `run: ${parts.join(", ")}`);
+    setText(node.querySelector(".run"), `run: ${parts.join(", ")}`);
   }
 }
 
@@ -243,7 +247,7 @@ const KEYS = {
   x: () => submit("give_up"), p: () => submit("bad_problem"), Enter: () => submit(),
 };
 
-let busy = false; // one thing at a time: Enter twice is one submission
+let busy = false; // true during an action, so that pressing Enter twice submits once
 
 async function act(task) {
   if (busy || !shown || onward !== null) return;
@@ -285,20 +289,20 @@ setInterval(() => {
   tick();
 }, 500);
 setInterval(() => {
-  if (state && !busy && (waiting().length || onward !== null)) attempt(advance);
+  if (state && !busy && (unsentEvents().length || onward !== null)) attempt(advance);
 }, RETRY_MS);
 
-/** What is to be done, anew from the server. */
+/** Load the state again from the server. */
 async function renew() {
-  const found = await get("/api/state");
+  const found = await get("state");
   openQueue(found.folder, found.person);
-  for (const event of waiting()) found.done[event.solution] = event;
+  for (const event of unsentEvents()) found.done[event.solution] = event;
   state = found;
 }
 
 await attempt(async () => {
   await renew();
-  say(byId("who"), state.person);
+  setText(byId("who"), state.person);
   byId("overview").hidden = !state.oversees;
   if (state.guidelines !== null) {
     byId("rules").hidden = false;

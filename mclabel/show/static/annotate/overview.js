@@ -1,10 +1,10 @@
-// What whoever runs the labelling looks at: how people do, and where they differ.
-import { byId, h, plural, say } from "../viewer/dom.js";
+// The overseer's page: progress and quality of each person's work, and disagreements between people.
+import { get } from "../viewer/api.js";
+import { byId, h, plural, setText } from "../viewer/dom.js";
 import { prose } from "../viewer/text.js";
-import { get } from "./queue.js";
 
 const shown = (estimate) =>
-  estimate.value === null ? "nothing to measure yet" : `${estimate.value.toFixed(2)} [${estimate.low.toFixed(2)}, ${estimate.high.toFixed(2)}]`;
+  estimate.value === null ? "not measurable yet" : `${estimate.value.toFixed(2)} [${estimate.low.toFixed(2)}, ${estimate.high.toFixed(2)}]`;
 
 const rate = ({ num, num_right, low, high }) =>
   num ? `${num_right} of ${num}: ${(num_right / num).toFixed(2)} [${low.toFixed(2)}, ${high.toFixed(2)}]` : "none yet";
@@ -20,8 +20,8 @@ function people(summary) {
     one.name, `${one.num_done} of ${one.num_items}`, one.median_s === null ? "" : `${Math.round(one.median_s)} s`,
     String(one.num_unsure), rate(one.hidden),
   ]);
-  const heads = ["Person", "Submitted", "Median time", "Without a first error", "Right on hidden gold"];
-  byId("people").replaceChildren(table("What people have done, with 95% intervals", heads, rows));
+  const heads = ["Person", "Submitted", "Median time", "Without a verdict on the first error", "Right on hidden gold"];
+  byId("people").replaceChildren(table("Submitted solutions of each person, with 95% intervals", heads, rows));
 }
 
 function difference(one) {
@@ -42,19 +42,19 @@ function difference(one) {
 
 async function load() {
   try {
-    const found = await get("/api/overview");
+    const found = await get("overview");
     const { summary } = found;
-    say(byId("progress"), `${summary.num_done} of ${plural(summary.num_items, "solution")} labelled by somebody`);
+    setText(byId("progress"), `${summary.num_done} of ${plural(summary.num_items, "solution")} labelled by at least one person`);
     people(summary);
-    say(byId("agreement"), summary.num_twice
-      ? `${plural(summary.num_twice, "solution")} with a first error by two people. Same first error: ${shown(summary.agreement)}. Krippendorff's alpha: ${shown(summary.alpha)}.`
-      : "No solution has a first error by two people yet.");
+    setText(byId("agreement"), summary.num_twice
+      ? `${plural(summary.num_twice, "solution")} with a verdict on the first error by two people. Same first error: ${shown(summary.agreement)}. Krippendorff's alpha: ${shown(summary.alpha)}.`
+      : "No solution has a verdict on the first error by two people yet. Agreement is shown when two people have rated the same solution.");
     const left = found.num_differ - found.differ.length;
-    say(byId("count"), `${plural(found.num_differ, "solution")}, of which you have settled ${found.num_settled}${left ? `; ${left} more are not shown` : ""}.`);
+    setText(byId("count"), `${plural(found.num_differ, "solution")}, of which you have settled ${found.num_settled}${left ? `; ${plural(left, "more solution")} not shown` : ""}.`);
     byId("differ").replaceChildren(...found.differ.map(difference));
     byId("fault").hidden = true;
   } catch (error) {
-    say(byId("fault"), error.message);
+    setText(byId("fault"), error.message);
     byId("fault").hidden = false;
   }
 }

@@ -1,8 +1,9 @@
-// What is to be sent: kept in the browser until the server says that it is on its disk.
+// The queue of unsent events: the browser stores them until the server has acknowledged them.
+import { content } from "../viewer/api.js";
 
 let prefix = "";
 
-/** Keep what belongs to this folder of annotations and this person. */
+/** Select the stored drafts and events of one folder of annotations and one person. */
 export function openQueue(folder, person) {
   prefix = `mclabel-annotate:${folder}:${person}:`;
 }
@@ -22,13 +23,13 @@ export function dropDraft(id) {
   localStorage.removeItem(drafts(id));
 }
 
-/** Keep an event. Each has a key of its own, so that two tabs do not overwrite each other. */
-export function keep(event) {
+/** Store an event. Each event has its own key, so that two tabs do not overwrite each other. */
+export function storeEvent(event) {
   localStorage.setItem(`${prefix}event:${event.id}`, JSON.stringify(event));
 }
 
-/** The events that the server has not acknowledged: first opinions first, whatever the clock said. */
-export function waiting() {
+/** The events that the server has not acknowledged, in the order of their revisions, then times. */
+export function unsentEvents() {
   return Object.keys(localStorage)
     .filter((key) => key.startsWith(`${prefix}event:`))
     .map((key) => JSON.parse(localStorage.getItem(key)))
@@ -38,11 +39,12 @@ export function waiting() {
 let sending = null;
 
 /**
- * Send what waits. A second call while one is under way waits for it. Throws an Error for the
- * reader if something stays: then try again later, for an id is recorded once however often it
- * comes. What the server will never take is put aside, under its own key.
+ * Send all waiting events. A second call during the first one waits for the first one. If an event
+ * cannot be sent, throws an Error with a message for the user. The caller can try again later: the
+ * server records each event id only once. If the server rejects an event, the event moves to a
+ * separate key and is not sent again.
  */
-export function flush() {
+export function sendUnsent() {
   sending ??= sendAll().finally(() => {
     sending = null;
   });
@@ -50,45 +52,20 @@ export function flush() {
 }
 
 async function sendAll() {
-  for (const event of waiting()) {
+  for (const event of unsentEvents()) {
     const key = `${prefix}event:${event.id}`;
-    let response;
     try {
-      response = await fetch("/api/events", {
+      await content(() => fetch("/api/events", {
         method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(event),
-      });
-    } catch {
-      throw new Error("The server does not answer. What you submit is kept in this browser, and sent later.");
-    }
-    if (!response.ok) {
-      const why = await reason(response);
-      if ([400, 404, 409, 413].includes(response.status)) {
-        localStorage.setItem(`${prefix}refused:${event.id}`, JSON.stringify({ event, why }));
+      }));
+    } catch (error) {
+      if (error.status === undefined) throw new Error(`${error.message} This browser stores your submissions and sends them later.`);
+      if ([400, 404, 409, 413].includes(error.status)) {
+        localStorage.setItem(`${prefix}refused:${event.id}`, JSON.stringify({ event, why: error.message }));
         localStorage.removeItem(key);
       }
-      throw new Error(why);
+      throw error;
     }
     localStorage.removeItem(key);
-  }
-}
-
-/** The server's answer as an object. Throws an Error for the reader. */
-export async function get(path, parameters = {}) {
-  let response;
-  try {
-    response = await fetch(`${path}?${new URLSearchParams(parameters)}`);
-  } catch {
-    throw new Error("The server does not answer. Start mclabel annotate again, and open your address.");
-  }
-  if (!response.ok) throw new Error(await reason(response));
-  return response.json();
-}
-
-async function reason(response) {
-  const text = await response.text();
-  try {
-    return JSON.parse(text).error;
-  } catch {
-    return response.status === 403 ? "This address is of an earlier start. Open the one that mclabel annotate printed." : text;
   }
 }

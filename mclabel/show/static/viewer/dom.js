@@ -1,6 +1,9 @@
-// Elements by hand: text is only ever set as text.
+// Helpers that make and change HTML elements. Texts are never parsed as markup.
 
-/** An element with attributes (a function listens to the event of that name) and children. */
+/**
+ * Make an element with attributes and children. An attribute whose value is a function becomes a
+ * listener for the event of that name.
+ */
 export function h(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -14,8 +17,8 @@ export function h(tag, attributes = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** Sets the text only if it is another one, so that screen readers do not say it again. */
-export function say(node, text) {
+/** Set the text of an element if it changes; screen readers would read an unchanged text again. */
+export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 

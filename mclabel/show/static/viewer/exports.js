@@ -1,20 +1,21 @@
-// The dialog that takes things out: what the filter finds, flags and notes; and notes in.
+// The export dialog: export of the solutions that match the filter, and export and import of flags
+// and notes.
 import { get } from "./api.js";
-import { byId, h, plural, say } from "./dom.js";
+import { byId, h, plural, setText } from "./dom.js";
 import { copy, download, jsonLines } from "./files.js";
 import { allNotes, importNotes, noteOf, notesOf, onNotes, removeNotes } from "./notes.js";
 import { go, question, view } from "./state.js";
 
-const MAX_FILE = 100_000; // solutions
-const MAX_COPIED = 1000;
-const MAX_LISTED = 200;
+const MAX_FILE = 100_000; // solutions in a downloaded file
+const MAX_COPIED = 1000; // solutions in a copy
+const MAX_LISTED = 200; // notes in the list
 
 let names = [];
 
 /** Open the dialog. `runs` are the names of the runs. */
 export function showExports(runs) {
   names = runs;
-  say(byId("export-result"), "");
+  setText(byId("export-result"), "");
   showNotes();
   byId("export-dialog").showModal();
 }
@@ -54,22 +55,22 @@ export function listenToExports() {
 }
 
 const runName = () => names[Number(view().run || 0)] ?? "run";
-const rest = (rows, total) => (rows.length < total ? ` of ${total.toLocaleString("en")}, the first ones,` : "");
+const rest = (rows, total) => (rows.length < total ? ` (the first of ${total.toLocaleString("en")})` : "");
 
 async function attempt(task) {
   const buttons = byId("export-dialog").querySelectorAll("section button");
   for (const button of buttons) button.disabled = true;
   try {
-    say(byId("export-result"), await task());
+    setText(byId("export-result"), await task());
   } catch (error) {
-    say(byId("export-result"), error.message);
+    setText(byId("export-result"), error.message);
   } finally {
     for (const button of buttons) button.disabled = false;
     showNotes();
   }
 }
 
-/** The first `most` solutions that the filter finds, part by part, each with one's own note. */
+/** Fetch the first `most` solutions that match the filter, in parts, each with the user's note. */
 async function selection(most) {
   const asked = question();
   const rows = [];
@@ -79,13 +80,13 @@ async function selection(most) {
     total = part.total;
     if (!part.rows.length) break;
     rows.push(...part.rows);
-    say(byId("export-result"), `${rows.length.toLocaleString("en")} of ${total.toLocaleString("en")}`);
+    setText(byId("export-result"), `${rows.length.toLocaleString("en")} of ${total.toLocaleString("en")}`);
   }
-  return { rows: rows.slice(0, most).map((row) => ({ run: runName(), ...row, ...own(asked.run, row) })), total };
+  return { rows: rows.slice(0, most).map((row) => ({ run: runName(), ...row, ...noteFields(asked.run, row) })), total };
 }
 
-/** One's own flag and note, where there is one. */
-export function own(run, row) {
+/** Return the user's flag and note on a solution; an empty object if the user has none. */
+export function noteFields(run, row) {
   const note = noteOf(run, row.solution_id);
   return note === null ? {} : { flag: note.flag, note: note.note };
 }
@@ -94,8 +95,9 @@ function showNotes() {
   const dialog = byId("export-dialog");
   const mine = notesOf(view().run);
   const all = allNotes().length;
-  const others = all > mine.length ? `, ${all.toLocaleString("en")} in all runs` : "";
-  say(byId("noted"), `${plural(mine.length, "solution")} of this run${others}.`);
+  const others = all > mine.length ? ` (all runs: ${all.toLocaleString("en")})` : "";
+  setText(byId("noted"), mine.length ? `You have flagged or noted ${plural(mine.length, "solution")} of this run${others}.`
+    : `You have not flagged or noted a solution of this run yet${others}. Press f to flag the open solution, e to write a note.`);
   for (const id of ["save-notes", "copy-notes"]) byId(id).disabled = all === 0;
   byId("drop-notes").disabled = mine.length === 0;
   const shown = mine.sort((one, other) => (one.at < other.at ? 1 : -1)).slice(0, MAX_LISTED);

@@ -1,8 +1,8 @@
-// JSON lines out of the page: to a file, or to the clipboard.
+// Export of JSON lines from the page, to a file or to the clipboard.
 
 export const jsonLines = (rows) => rows.map((row) => `${JSON.stringify(row)}\n`).join("");
 
-/** Save a text as a file of the browser's downloads. */
+/** Download a text as a file. */
 export function download(name, text) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type: "application/jsonl" }));

@@ -1,19 +1,19 @@
-// The form above the list.
+// The form with search and filters above the list of solutions.
 import { byId, h } from "./dom.js";
 import { FILTERS, go, view } from "./state.js";
 
 export const MARKS = {
-  lucky: "lucky: right by a wrong step",
-  truth: "label differs from truth",
-  runs: "label differs between runs",
-  truncated: "cut solution or rollouts",
-  unknown: "unknown verdicts",
-  undecided: "graded, first error undecided",
+  lucky: "lucky: right answer through a wrong step",
+  truth: "labelled first error differs from the true one",
+  runs: "labelled first error differs between runs",
+  truncated: "truncated solution or rollouts",
+  unknown: "ungraded solution or rollouts",
+  undecided: "graded, but first error undecided",
   unkept: "not kept: opinions disagree",
 };
-const ERRORS = { any: "has one", none: "has none", undecided: "undecided" };
+const ERRORS = { any: "any step", none: "no error", undecided: "undecided" };
 const NAMES = {
-  mark: "Look at", outcome: "Outcome", error: "First error", width: "Interval", sort: "Order",
+  mark: "Show", outcome: "Outcome", error: "First error", width: "Interval", sort: "Order",
   answer_type: "Answer type", family: "Family", level: "Level", subject: "Subject",
 };
 const FIXED = {
@@ -24,7 +24,7 @@ const FIXED = {
   ],
 };
 
-/** Draw the form for what a run holds, and set it to the view. */
+/** Draw the form with the values that occur in a run, and select the values of the view. */
 export function showFilters(counts) {
   const form = byId("filters");
   if (!form.children.length) build(form);
@@ -37,7 +37,7 @@ export function showFilters(counts) {
       select.replaceChildren(...options.map(([value, text]) => h("option", { value }, text)));
       select.dataset.options = wanted;
     }
-    const fewest = name === "mark" ? 2 : 3; // a single mark leaves solutions without it
+    const fewest = name === "mark" ? 2 : 3; // one mark is a useful filter; one other value is not
     select.closest("label").hidden = options.length < fewest && !kept;
   }
   setFilters();
@@ -60,12 +60,12 @@ function choices({ marks, errors, by }) {
   return {
     outcome: listed("outcome"),
     error: [
-      ["", "any or none"],
+      ["", "all"],
       ...numbered(found(errors), (kind) => ERRORS[kind]),
       ...numbered(Object.entries(by.first_error ?? {}), (step) => `at step ${step}`),
     ],
     mark: [
-      ["", "everything"],
+      ["", "all solutions"],
       ...numbered(found(marks), (mark) => MARKS[mark]),
     ],
     answer_type: listed("answer_type"), family: listed("family"), level: listed("level"),

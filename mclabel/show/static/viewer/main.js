@@ -1,12 +1,12 @@
-// The viewer: the address says what is shown; everything else follows it.
+// The viewer. The page's address determines what is shown, and every part of the page follows it.
 import { get } from "./api.js";
-import { byId, h, plural, say } from "./dom.js";
+import { byId, h, plural, setText } from "./dom.js";
 import { listenToExports, showExports } from "./exports.js";
 import { setFilters, showFilters } from "./filters.js";
 import { firstListed, isListed, listenToPager, mark, showList } from "./list.js";
 import { onNotes, setRuns, startNotes } from "./notes.js";
 import {
-  compareNext, moveStep, previousAndNext, showOwn, showSolution, showStep, toggleFlag,
+  compareNext, moveStep, previousAndNext, showOwn, showSolution, showStep, toFirstError, toggleFlag,
 } from "./solution.js";
 import { FILTERS, go, onChange, question, view } from "./state.js";
 import { toggleTypeset } from "./text.js";
@@ -24,7 +24,7 @@ async function attempt(task) {
 }
 
 function fault(message) {
-  say(byId("fault"), message);
+  setText(byId("fault"), message);
   byId("fault").hidden = false;
 }
 
@@ -34,7 +34,7 @@ async function refresh() {
   setRuns(state.identities, state.runs);
   const { total } = state.counts;
   const pending = state.pending ? `, reading ${plural(state.pending, "shard")} more` : "";
-  say(byId("status"), total || state.pending ? `${plural(total, "solution")}${pending}` : "no labels yet: waiting for the first");
+  setText(byId("status"), total || state.pending ? `${plural(total, "solution")}${pending}` : "no labels yet");
   if (state.fault) fault(state.fault);
   if (before?.version === state.version) return;
   showFilters(state.counts);
@@ -61,7 +61,7 @@ async function follow(now, before) {
     byId("run").value = now.run || "0";
     state = { ...(await get("state", { run: now.run })) };
     showFilters(state.counts);
-    say(byId("status"), plural(state.counts.total, "solution"));
+    setText(byId("status"), plural(state.counts.total, "solution"));
   }
   if (asked) {
     setFilters();
@@ -100,6 +100,7 @@ const KEYS = {
   f: toggleFlag,
   e: () => byId("note")?.focus(),
   c: compareNext,
+  g: toFirstError,
   x: () => showExports(state.runs),
   t: toggleTypeset,
   Escape: escape,

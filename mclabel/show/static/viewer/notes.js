@@ -1,9 +1,9 @@
-// Flags and notes on solutions: kept by this browser alone, by run and solution.
+// Flags and notes on solutions. They are stored only in this browser, by run and solution.
 import { plural } from "./dom.js";
 
 const PREFIX = "mclabel-note:";
 export const MAX_NOTE = 2000; // characters
-const MAX_FILE = 8 << 20; // characters of what is imported
+const MAX_FILE = 8 << 20; // characters of an imported file
 const MAX_LINES = 20_000;
 const MAX_ID = 300;
 
@@ -13,29 +13,29 @@ let runs = { identities: [], names: [] };
 
 const keyOf = (run, id) => `${run}:${id}`;
 
-/** Take what was kept before, and what other tabs change from now on. */
+/** Load the stored notes, and follow later changes by other tabs. */
 export function startNotes() {
   try {
-    for (let i = 0; i < localStorage.length; i += 1) take(localStorage.key(i));
+    for (let i = 0; i < localStorage.length; i += 1) loadNote(localStorage.key(i));
   } catch {
-    return; // storage is off: notes last as long as the page, and saving says so
+    return; // storage is switched off: notes last until the page is closed, and `storeNote` throws
   }
   addEventListener("storage", (event) => {
     if (event.key === null) kept.clear();
-    else if (event.key.startsWith(PREFIX)) take(event.key);
+    else if (event.key.startsWith(PREFIX)) loadNote(event.key);
     else return;
     for (const listener of listeners) listener();
   });
 }
 
-function take(name) {
+function loadNote(name) {
   if (!name.startsWith(PREFIX)) return;
-  const note = read(localStorage.getItem(name));
+  const note = parseNote(localStorage.getItem(name));
   if (note === null) kept.delete(name.slice(PREFIX.length));
   else kept.set(keyOf(note.run, note.solution_id), note);
 }
 
-/** What the server says the runs are. */
+/** Set the identities and the names of the runs, as received from the server. */
 export function setRuns(identities, names) {
   runs = { identities, names };
 }
@@ -52,7 +52,10 @@ export function onNotes(listener) {
   listeners.add(listener);
 }
 
-/** Set flag or text of a note; without either there is none. Throws if the browser keeps nothing. */
+/**
+ * Change the flag or the text of a note. A note without flag and text is deleted. Throws an Error if
+ * the browser cannot store the note.
+ */
 export function setNote(run, row, changes) {
   const before = noteOf(run, row.solution_id);
   const note = {
@@ -61,18 +64,18 @@ export function setNote(run, row, changes) {
     flag: before?.flag ?? false, note: before?.note ?? "", ...changes, at: new Date().toISOString(),
   };
   try {
-    keep(note);
+    storeNote(note);
   } finally {
     for (const listener of listeners) listener();
   }
 }
 
 export function removeNotes(notes) {
-  for (const note of notes) keep({ ...note, flag: false, note: "" });
+  for (const note of notes) storeNote({ ...note, flag: false, note: "" });
   for (const listener of listeners) listener();
 }
 
-function keep(note) {
+function storeNote(note) {
   const key = keyOf(note.run, note.solution_id);
   const empty = !note.flag && note.note === "";
   if (empty) kept.delete(key);
@@ -81,20 +84,20 @@ function keep(note) {
     if (empty) localStorage.removeItem(PREFIX + key);
     else localStorage.setItem(PREFIX + key, JSON.stringify(note));
   } catch {
-    throw new Error("This browser keeps no more notes: its storage is full or off. Download them before you leave the page.");
+    throw new Error("This browser cannot store more notes: its storage is full or switched off. Download your notes before you leave the page.");
   }
 }
 
-/** Take over notes from JSON lines; of two of one solution the later stays. */
+/** Import notes from JSON lines. If a solution has two notes, the later one is kept. */
 export function importNotes(text) {
-  if (text.length > MAX_FILE) throw new Error(`The file has ${text.length.toLocaleString("en")} characters; at most ${MAX_FILE.toLocaleString("en")} are read.`);
+  if (text.length > MAX_FILE) throw new Error(`The file has ${text.length.toLocaleString("en")} characters; the maximum is ${MAX_FILE.toLocaleString("en")}. Import a smaller file.`);
   const lines = text.split("\n").map((line, i) => [i + 1, line.trim()]).filter(([, line]) => line !== "");
-  if (lines.length > MAX_LINES) throw new Error(`The file has ${lines.length.toLocaleString("en")} lines; at most ${MAX_LINES.toLocaleString("en")} are read.`);
+  if (lines.length > MAX_LINES) throw new Error(`The file has ${lines.length.toLocaleString("en")} lines; the maximum is ${MAX_LINES.toLocaleString("en")}. Split the file.`);
   const wrong = [];
   let taken = 0;
   let older = 0;
   for (const [number, line] of lines) {
-    const note = read(line);
+    const note = parseNote(line);
     if (note === null) {
       wrong.push(number);
       continue;
@@ -102,19 +105,19 @@ export function importNotes(text) {
     const mine = kept.get(keyOf(note.run, note.solution_id));
     if (mine !== undefined && Date.parse(mine.at) >= Date.parse(note.at)) older += 1;
     else {
-      keep(note);
+      storeNote(note);
       taken += 1;
     }
   }
   for (const listener of listeners) listener();
-  const parts = [`${plural(taken, "note")} taken over`];
-  if (older) parts.push(`${older} as new here already`);
+  const parts = [`${plural(taken, "note")} imported`];
+  if (older) parts.push(`${older} already stored in the same or a newer version`);
   if (wrong.length) parts.push(`${plural(wrong.length, "line")} without a note, the first is line ${wrong[0]}`);
   return `${parts.join(", ")}.`;
 }
 
-/** A note from a line of JSON, with nothing else in it; null if it is none. */
-function read(line) {
+/** Parse a line of JSON as a note, without unknown fields; null if the line is not a valid note. */
+function parseNote(line) {
   let given;
   try {
     given = JSON.parse(line);

@@ -1,11 +1,11 @@
-// Two samples of a problem side by side, row by row, and where they part.
+// Comparison of two samples of a problem side by side, with their common first steps marked.
 import { h } from "./dom.js";
 import { go } from "./state.js";
 import { stepList } from "./steps.js";
 import { prose } from "./text.js";
 import { OUTCOMES, chip, errorWords, labelled, opinionFacts, stepName } from "./values.js";
 
-/** Both solutions under one heading; `row` is the one that the list has open. */
+/** Draw both solutions under one heading. `row` is the solution that is open in the list. */
 export function pair(row, other) {
   const shared = sharedSteps(row, other);
   const said = ["They differ from the first step on.", "Their first step is the same."][shared]
@@ -17,7 +17,7 @@ export function pair(row, other) {
     h("h3", {}, "Side by side"), h("p", { class: "quiet" }, said), sides);
 }
 
-/** A select of the problem's other samples; null if there is none. */
+/** Make a select element with the problem's other samples; null if there are no other samples. */
 export function chooser(row, chosen) {
   const samples = row.samples.filter((sample) => sample.solution_id !== row.solution_id);
   if (!samples.length) return null;
@@ -28,7 +28,7 @@ export function chooser(row, chosen) {
   return h("label", { class: "with" }, h("span", {}, "Compare with "), select);
 }
 
-/** The sample after `chosen` among those of the problem but `row`'s own; "" after the last. */
+/** Return the id of the problem's sample after `chosen`, without `row` itself; "" after the last. */
 export function nextSample(row, chosen) {
   const ids = row.samples.map((sample) => sample.solution_id).filter((id) => id !== row.solution_id);
   return ids[ids.indexOf(chosen) + 1] ?? "";
@@ -52,9 +52,9 @@ function side(row, shared, left, right) {
   const partner = row === left ? right : left;
   const facts = [
     ["Answer", [prose(row.prediction, "prediction", row.solution_id), chip(row.outcome, OUTCOMES[row.outcome])]],
-    ["First error, labelled", [labelled(row)]],
+    ["Labelled first error", [labelled(row)]],
   ];
-  if (row.has_truth) facts.push(["In truth", [stepName(row.truth)]]);
+  if (row.has_truth) facts.push(["True first error", [stepName(row.truth)]]);
   facts.push(...opinionFacts(row));
   const head = h("div", { class: "side-head" },
     h("div", { class: "title" }, h("h4", {}, `Sample ${row.sample_index}`),
@@ -63,5 +63,5 @@ function side(row, shared, left, right) {
     h("dl", { class: "facts" }, facts.map(([term, parts]) => h("div", {}, h("dt", {}, term), h("dd", {}, parts)))));
   const list = stepList({ ...row, rollouts_kept: false }, row.solution_id, marks);
   return h("section", { class: "side", "data-id": row.solution_id, "aria-label": `Sample ${row.sample_index}` }, head, list,
-    row.steps.length < row.num_steps ? h("p", { class: "quiet" }, `The first ${row.steps.length} of ${row.num_steps} steps.`) : null);
+    row.steps.length < row.num_steps ? h("p", { class: "quiet" }, `The first ${row.steps.length} of ${row.num_steps} steps are shown.`) : null);
 }

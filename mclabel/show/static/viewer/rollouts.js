@@ -1,21 +1,21 @@
-// The rollouts from one step: which answers came how often, why they were graded so, and the texts.
+// The rollouts from one step: counts of their answers, the reasons for the verdicts, and the texts.
 import { get } from "./api.js";
 import { h, plural } from "./dom.js";
 import { prose } from "./text.js";
 import { OUTCOMES, chip } from "./values.js";
 
 const REASONS = {
-  equal: "equals the gold", different: "differs from the gold", empty_answer: "the answer is empty",
-  no_answer: "no answer found", timeout: "the checker ran out of time", too_long: "too long to compare",
-  not_comparable: "cannot be compared with the gold",
+  equal: "equals the gold answer", different: "differs from the gold answer", empty_answer: "the answer is empty",
+  no_answer: "no answer found", timeout: "the checker exceeded its time limit", too_long: "the answer is too long to compare",
+  not_comparable: "the answer cannot be compared with the gold answer",
 };
 const LAYERS = {
   text: "as text", number: "as exact numbers", form: "by its form", sympy: "by algebra", extract: "", none: "",
 };
 
-/** Fill a step's panel. */
+/** Load the rollouts from a step, and show them in the step's panel. */
 export async function showRollouts(panel, run, id, step) {
-  panel.replaceChildren(h("p", { class: "quiet" }, "Reading the rollouts."));
+  panel.replaceChildren(h("p", { class: "quiet" }, "Loading the rollouts…"));
   let first;
   try {
     first = await get("rollouts", { run, id, step });
@@ -26,8 +26,9 @@ export async function showRollouts(panel, run, id, step) {
   const why = first.answers.map((one) => h("td", {}, nothing(one) ?? h("span", { class: "quiet" }, "…")));
   const list = h("ol", { class: "rollout-list", start: "0" });
   const more = h("button", { type: "button" }, "Show more rollouts");
+  const code = panel.closest(".code") !== null;
   const add = (part) => {
-    list.append(...part.rows.map((row) => rollout(row, id, step)));
+    list.append(...part.rows.map((row) => rollout(row, id, step, code)));
     more.hidden = part.offset + part.rows.length >= first.total;
   };
   more.addEventListener("click", async () => {
@@ -49,12 +50,12 @@ export async function showRollouts(panel, run, id, step) {
 }
 
 function nothing({ answer, outcome, reason }) {
-  if (outcome === "truncated") return "cut by its length before it ended";
+  if (outcome === "truncated") return "truncated at the maximum length";
   if (answer !== null) return null;
   return reason === null ? "no answer found" : words(reason);
 }
 
-/** A checker's reason: a code in words, or what a checker of somebody's own says. */
+/** Return a checker's reason in words. Reasons of custom checkers are shown as they are. */
 function words(reason) {
   return REASONS[reason] ?? (/^[a-z_]+$/.test(reason) ? reason.replaceAll("_", " ") : reason);
 }
@@ -70,11 +71,11 @@ function explain({ checker, grades }, answers, cells) {
   });
 }
 
-function rollout(row, id, step) {
+function rollout(row, id, step, code) {
   const reason = row.reason === null ? "" : ` · ${words(row.reason)}`;
   return h("li", {},
     h("p", { class: "rollout-head" },
       h("span", { class: "quiet" }, `${row.completer === "policy" ? "" : `${row.completer} `}${row.index} · `), chip(row.outcome, OUTCOMES[row.outcome]),
       h("span", { class: "quiet" }, ` ${row.answer === null ? "no answer" : `answers ${row.answer.text}`} · ${plural(row.num_tokens, "token")}${reason}`)),
-    prose(row.text, `rollout.${step}.${row.completer}.${row.index}`, id));
+    prose(row.text, `rollout.${step}.${row.completer}.${row.index}`, id, [], code));
 }

@@ -1,4 +1,4 @@
-// The view is its address: every filter, the solution, the open step.
+// The view is stored in the page's address: the filters, the open solution and the open step.
 
 export const FILTERS = [
   "q", "outcome", "error", "mark", "answer_type", "family", "level", "subject", "width", "sort",
@@ -7,13 +7,13 @@ const NAMES = ["run", ...FILTERS, "id", "step", "with", "sum", "raw"];
 
 const listeners = new Set();
 
-/** The view as an object of texts; what is not set is "". */
+/** Return the view as an object of texts, with "" for each parameter that is not set. */
 export function view() {
   const query = new URLSearchParams(location.search);
   return Object.fromEntries(NAMES.map((name) => [name, query.get(name) ?? ""]));
 }
 
-/** The filters alone, as the server takes them. */
+/** Return only the run and the filters of a view, as parameters for the server. */
 export function question(now = view()) {
   return Object.fromEntries(["run", ...FILTERS].map((name) => [name, now[name]]));
 }
@@ -26,7 +26,7 @@ export function address(changes) {
   return `/?${query}`;
 }
 
-/** Go to a changed view. `replace` leaves no trace in the history. */
+/** Change the view. `replace` replaces the current entry in the browser's history. */
 export function go(changes, { replace = false } = {}) {
   const before = view();
   history[replace ? "replaceState" : "pushState"](null, "", address(changes));

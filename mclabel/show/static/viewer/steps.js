@@ -1,11 +1,11 @@
-// The steps of a solution: text, value, interval, counts and decision, and what PRMs score.
+// The steps of a solution: text, value, interval, rollout counts, label and PRM scores.
 import { get } from "./api.js";
 import { byId, h, plural } from "./dom.js";
 import { go, view } from "./state.js";
 import { prose } from "./text.js";
 import { bar, chip, decision, reasons, share, sourceText } from "./values.js";
 
-/** The list with a heading, and what the sources of its labels mean. */
+/** Draw the steps with a heading, and an explanation of the sources of their labels. */
 export function steps(row, id) {
   const list = stepList(row, id);
   const section = h("section", { "aria-label": "Steps" }, h("h3", {}, plural(row.num_steps, "step")), list,
@@ -14,7 +14,7 @@ export function steps(row, id) {
   return section;
 }
 
-/** Fetch steps that follow those of `row`, until it has `count`, or all. */
+/** Fetch further steps of `row`, until it has `count` steps or all steps of the solution. */
 export async function loadSteps(row, id, count) {
   while (row.steps.length < Math.min(count, row.num_steps)) {
     const { steps: more } = await get("steps", { run: view().run, id, offset: row.steps.length });
@@ -23,7 +23,7 @@ export async function loadSteps(row, id, count) {
   }
 }
 
-/** What stands under a list that is not whole: it goes on when this comes into sight. */
+/** Make the box below an incomplete list. Scrolling to the box loads further steps. */
 function rest(list, row, id) {
   const note = h("span", { class: "quiet" });
   const button = h("button", { type: "button", click: () => list.more(row.steps.length + 1) }, "Show more steps");
@@ -37,7 +37,7 @@ function rest(list, row, id) {
     last = last.then(async () => {
       await loadSteps(row, id, wanted);
       const have = list.children.length;
-      const items = row.steps.slice(have).map((step, i) => oneStep(row, step, have + i, id, []));
+      const items = row.steps.slice(have).map((step, i) => oneStep(row, step, have + i, id, null));
       list.append(...items);
       for (const item of items) putScores(item, list.scores ?? [], row.num_steps);
       count();
@@ -52,9 +52,12 @@ function rest(list, row, id) {
   return box;
 }
 
-/** The list alone. `marks` names, by index, what is to be said of a step besides. */
-export function stepList(row, id, marks = {}) {
-  const items = row.steps.map((step, index) => oneStep(row, step, index, id, marks[index] ?? []));
+/**
+ * Draw the list of steps without a heading. `marks` contains additional chips by step index. With
+ * `marks`, steps cannot be opened.
+ */
+export function stepList(row, id, marks = null) {
+  const items = row.steps.map((step, index) => oneStep(row, step, index, id, marks && (marks[index] ?? [])));
   return h("ol", { class: row.is_code ? "steps code" : "steps", start: "0", "data-count": row.num_steps }, items);
 }
 
@@ -62,50 +65,50 @@ function oneStep(row, step, index, id, marks) {
   const value = step.value ?? step.mean;
   const rollouts = step.num_right + step.num_wrong + step.num_truncated + step.num_ungraded;
   const word = decision(step.hard);
-  const node = h("li", {
-    class: `step ${value === null ? "no-value" : ""} ${word.replace(" ", "-")}`,
-    "data-step": index, tabindex: "-1", "aria-label": `Step ${index}, ${word}`,
-  });
-  if (value !== null) node.style.setProperty("--v", value);
-  const flags = [...marks];
-  if (index === row.first_error) flags.push(chip("error", row.truth === index ? "first error, also in truth" : "first error by label"));
-  if (row.has_truth && index === row.truth && index !== row.first_error) flags.push(chip(row.decided ? "differs" : "", "first error in truth"));
+  const state = word.replace(" ", "-");
+  const flags = [...(marks ?? [])];
+  if (index === row.first_error) flags.push(chip("error", row.truth === index ? "labelled and true first error" : "labelled first error"));
+  if (row.has_truth && index === row.truth && index !== row.first_error) flags.push(chip(row.decided ? "differs" : "", "true first error"));
   if (step.state === "recovered") flags.push(chip("", "repairs an error"));
-  if (step.state === "carried") flags.push(chip("differs", "rests on an error"));
+  if (step.state === "carried") flags.push(chip("differs", "builds on an error"));
   if (step.state === "error" && index !== row.first_error) flags.push(chip("error", "another error"));
   if (step.committed !== null) flags.push(chip("", `commits to an answer: ${step.committed}`));
   const kind = step.value === null && step.mean !== null ? "expected value" : "value";
-  const facts = h("div", { class: "measures" },
-    h("div", { class: "line" },
-      h("strong", { class: `word ${word.replace(" ", "-")}` }, word), bar(value, step.low, step.high),
-      h("span", { class: "value", title: kind }, share(value))),
-    h("p", { class: "quiet" },
-      [
-        rollouts ? counts(step, rollouts) : null,
-        rollouts && row.completers.length > 1 ? byCompleter(row, step) : null,
-        step.low === null ? null : `95% ${share(step.low)} to ${share(step.high)}`,
-        step.chance === null ? null : `chance of first error ${share(step.chance)}`,
-        kind === "value" ? null : kind,
-        `source ${step.source}`,
-      ].filter(Boolean).join(" · ")),
-    h("p", { class: "scores quiet", hidden: true }));
-  if (rollouts && row.rollouts_kept) {
-    const toggle = () => go({ step: view().step === String(index) ? "" : String(index) });
-    facts.append(h("button", { type: "button", class: "open", "aria-expanded": "false", "aria-controls": `rollouts-${index}`, click: toggle },
-      plural(rollouts, "rollout")));
-  }
-  node.append(
-    h("div", { class: "step-body" },
-      h("div", { class: "said" },
-        h("span", { class: "number", "aria-hidden": "true" }, String(index)),
-        h("div", {}, flags.length ? h("p", { class: "chips" }, flags) : null, prose(step.text, `step.${index}`, id, step.places),
-          reasons(step.places))),
-      facts));
-  if (rollouts && row.rollouts_kept) {
-    node.append(h("div", { class: "rollouts", id: `rollouts-${index}`, hidden: true, role: "region", "aria-label": `Rollouts of step ${index}` }));
+  const details = [
+    rollouts ? counts(step, rollouts) : null,
+    rollouts && row.completers.length > 1 ? byCompleter(row, step) : null,
+    step.low === null ? null : `95% ${share(step.low)} to ${share(step.high)}`,
+    step.chance === null ? null : `probability of first error ${share(step.chance)}`,
+    kind === "value" ? null : kind,
+    `source ${step.source}`,
+  ].filter(Boolean).join(" · ");
+  const tally = rollouts ? counts({ ...step, num_wrong: 0 }, rollouts) : TALLIES[step.source] ?? "no rollouts";
+  const line = bar(value, step.low, step.high, tally);
+  const toggle = () => go({ step: view().step === String(index) ? "" : String(index) });
+  const opens = { type: "button", class: "open", "aria-expanded": "false", "aria-controls": `opened-${index}`, click: toggle };
+  const node = h("li", {
+    class: `step ${value === null ? "no-value" : ""} ${state}`, "data-step": index, tabindex: "-1", "aria-label": `Step ${index}, ${word}`,
+  },
+  h("div", { class: "step-body" },
+    h("span", { class: "number", "aria-hidden": "true" }, String(index)),
+    h("div", { class: "said" }, flags.length ? h("p", { class: "chips" }, flags) : null,
+      prose(step.text, `step.${index}`, id, step.places, row.is_code)),
+    h("div", { class: "measures", title: details },
+      h("strong", { class: `word ${state}` }, word),
+      h("span", { class: "value" }, value === null && step.hard !== null ? "" : share(value)),
+      marks === null ? h("button", opens, line) : line)),
+  reasons(step.places) ?? "",
+  h("p", { class: "scores quiet", hidden: true }));
+  if (value !== null) node.style.setProperty("--v", value);
+  if (marks === null) {
+    const kept = rollouts && row.rollouts_kept;
+    node.append(h("div", { class: "opened", id: `opened-${index}`, hidden: true, role: "region", "aria-label": `More of step ${index}` },
+      h("p", { class: "quiet" }, details), kept ? h("div", { class: "rollouts" }) : null));
   }
   return node;
 }
+
+const TALLIES = { given: "imported label", outcome: "outcome", judge: "judge", none: "no label" };
 
 function byCompleter(row, step) {
   return row.completers.map((name, i) => {
@@ -116,12 +119,12 @@ function byCompleter(row, step) {
 
 function counts(step, rollouts) {
   const rest = [
-    [step.num_wrong, "wrong"], [step.num_truncated, "cut"], [step.num_ungraded, "unknown"],
+    [step.num_wrong, "wrong"], [step.num_truncated, "truncated"], [step.num_ungraded, "ungraded"],
   ].filter(([count]) => count).map(([count, name]) => `${count} ${name}`);
   return [`${step.num_right} of ${rollouts} right`, ...rest].join(", ");
 }
 
-/** Put the scores of PRMs beside the steps in `root`, unless something else is shown by then. */
+/** Load the PRM scores, and show them beside the steps in `root` if the solution is still shown. */
 export async function addScores(root, run, id, isShown) {
   const scores = await get("scores", { run, id });
   if (!isShown()) return;
@@ -131,7 +134,7 @@ export async function addScores(root, run, id, isShown) {
   const list = root.querySelector(".steps");
   list.scores = entries;
   for (const node of list.children) putScores(node, entries, Number(list.dataset.count));
-  if (kept) {  // what is being read stays where it is
+  if (kept) {  // keep the scroll position of the open step
     const moved = kept.getBoundingClientRect().top - before;
     for (const pane of [byId("solution"), window]) pane.scrollBy(0, moved);
   }
@@ -139,7 +142,7 @@ export async function addScores(root, run, id, isShown) {
   if (reasons.length) list.after(h("p", { class: "quiet" }, `No scores: ${reasons.join("; ")}`));
 }
 
-/** Show what PRMs score beside one step; what scores whole solutions stands beside the last. */
+/** Show the PRM scores of a step. Scores of whole solutions are shown beside the last step. */
 function putScores(node, entries, count) {
   const line = node.querySelector(".scores");
   const index = Number(node.dataset.step);

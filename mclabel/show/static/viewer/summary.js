@@ -1,4 +1,4 @@
-// Charts over everything that the filter finds; a bar that can be filtered by is a button.
+// Charts over all solutions that match the filter. The name of a bar can be a button that filters.
 import { get } from "./api.js";
 import { h, plural } from "./dom.js";
 import { go, question, view } from "./state.js";
@@ -13,7 +13,7 @@ export async function showSummary(node) {
   const found = await get("summary", question());
   if (turn !== newest) return;
   node.setAttribute("aria-busy", "false");
-  if (node.contains(document.activeElement)) return; // what is being used stays as it is
+  if (node.contains(document.activeElement)) return; // do not replace a chart that has the focus
   node.replaceChildren(
     h("p", { class: "found" },
       h("strong", {}, plural(found.total, "solution")), ` to ${plural(found.num_problems, "problem")}, ${plural(found.num_steps, "step")}`),
@@ -36,19 +36,19 @@ function errors({ errors: labelled, truths, total, num_with_truth }) {
   }));
   rows.push({ name: "none", filter: { error: "none" }, count: labelled.none ?? 0, truth: truths.none ?? 0, kind: "right" });
   if (labelled.undecided) rows.push({ name: "undecided", filter: { error: "undecided" }, count: labelled.undecided, truth: 0 });
-  return chart("First errors", "first error", rows, total, num_with_truth, num_with_truth ? "Thin lines: in truth." : "");
+  return chart("First errors", "first error", rows, total, num_with_truth, num_with_truth ? "Thin lines show the true first errors." : "");
 }
 
 function values({ values: counts }) {
   const total = counts.reduce((sum, count) => sum + count, 0);
   const rows = counts.map((count, i) => ({ name: `${(i / 10).toFixed(1)} to ${((i + 1) / 10).toFixed(1)}`, filter: null, count, value: (i + 0.5) / 10 }));
-  if (total === 0) return h("section", {}, h("h3", {}, "Values of steps"), h("p", { class: "quiet" }, "No step of these has a value."));
-  return chart("Values of steps", "value", rows, total, 0, "The last step of a solution, whose label is its outcome, is left out.");
+  if (total === 0) return h("section", {}, h("h3", {}, "Values of steps"), h("p", { class: "quiet" }, "No step of these solutions has a value: the labels are verdicts."));
+  return chart("Values of steps", "value", rows, total, 0, "The last step of each solution is left out, because its label is the outcome.");
 }
 
 function chart(title, first, rows, total, withTruth = 0, note = "") {
   const most = Math.max(1, ...rows.map((row) => Math.max(row.count / total, withTruth ? row.truth / withTruth : 0) * total));
-  const heads = [first, "", "labelled", "share", ...(withTruth ? ["in truth"] : [])];
+  const heads = [first, "", "labelled", "share", ...(withTruth ? ["true"] : [])];
   if (!withTruth) heads[2] = "count";
   return h("section", {},
     h("h3", {}, title),
@@ -81,7 +81,7 @@ function button({ name, filter }) {
   const [[field, value]] = Object.entries(filter);
   const on = view()[field] === value;
   return h("button", { type: "button", class: "plain", "aria-pressed": String(on), click: ({ target }) => {
-    target.blur(); // so that the charts are drawn anew
+    target.blur(); // charts that have the focus are not redrawn
     go({ [field]: on ? "" : value });
   } }, name);
 }

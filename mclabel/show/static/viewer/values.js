@@ -1,9 +1,9 @@
-// Values of steps and opinions on them as numbers, bars and words.
-import { h } from "./dom.js";
+// Step values, labels and opinions as numbers, bars and words.
+import { h, plural } from "./dom.js";
 import { visible } from "./text.js";
 
 export const OUTCOMES = {
-  right: "right", wrong: "wrong", truncated: "cut", ungraded: "ungraded",
+  right: "right", wrong: "wrong", truncated: "truncated", ungraded: "ungraded",
 };
 
 export const share = (value) => (value === null ? "?" : value.toFixed(2));
@@ -11,11 +11,11 @@ export const share = (value) => (value === null ? "?" : value.toFixed(2));
 const SOUND = { 1: "sound", 0: "wrong" };
 export const decision = (hard) => SOUND[Number(hard ?? NaN)] ?? "no verdict";
 
-/** Where a first error is in truth, and where a label puts it, if the label says so. */
+/** Return the place of a true first error, and of a labelled one, which can be undecided. */
 export const stepName = (index) => (index === null ? "none" : `step ${index}`);
 export const labelled = ({ first_error, decided }) => (first_error === null && !decided ? "undecided" : stepName(first_error));
 
-/** The same in words that stand alone. */
+/** Return the labelled first error in words that need no heading. */
 export function errorWords({ first_error, decided }) {
   if (first_error !== null) return `error at ${first_error}`;
   return decided ? "no error" : "undecided";
@@ -25,9 +25,9 @@ export function chip(kind, text) {
   return h("span", { class: `chip ${kind}` }, text);
 }
 
-const MAX_BARS = 64; // of a strip
+const MAX_BARS = 64; // bars in a strip
 
-/** Small bars, one a step, or one a group of steps with the lowest value of each. */
+/** Draw one small bar per step. Long solutions have one bar per group of steps, with its lowest value. */
 export function strip(row) {
   const { vals, hard } = row.vals.length > MAX_BARS ? lowest(row) : row;
   const words = vals.map((value, i) => (value === null ? decision(hard[i]) : share(value)));
@@ -41,7 +41,7 @@ export function strip(row) {
   return h("span", { class: "strip", role: "img", title: label, "aria-label": label }, bars);
 }
 
-/** Of each of `MAX_BARS` groups of neighbouring steps the lowest value and label. */
+/** Return the lowest value and label of each of `MAX_BARS` groups of neighbouring steps. */
 function lowest({ vals, hard }) {
   const least = (all) => {
     const given = all.filter((one) => one !== null);
@@ -52,11 +52,12 @@ function lowest({ vals, hard }) {
   return { vals: groups.map(([a, b]) => least(vals.slice(a, b))), hard: groups.map(([a, b]) => least(hard.slice(a, b))) };
 }
 
-/** A bar with the interval over it. */
-export function bar(value, low, high) {
-  const node = h("span", { class: value === null ? "value-bar unknown" : "value-bar", "aria-hidden": "true" });
+/** Draw a value as a bar, with its interval and with words on it. */
+export function bar(value, low, high, words = "") {
+  const node = h("span", { class: value === null ? "value-bar unknown" : "value-bar", "aria-hidden": words ? null : "true" },
+    words ? h("span", { class: "tally" }, words) : null);
   if (value !== null) {
-    node.append(h("span", { class: "fill" }));
+    node.prepend(h("span", { class: "fill" }));
     node.style.setProperty("--v", value);
   }
   if (low !== null) {
@@ -68,19 +69,29 @@ export function bar(value, low, high) {
   return node;
 }
 
+/** Return whether a gold answer consists of unit tests, and the number of the tests in words. */
+export const isTests = (gold) => /^\s*[{[]\s*"|\bassert\b/.test(gold);
+export function testWords(gold) {
+  try {
+    return plural(JSON.parse(gold).inputs.length, "test");
+  } catch {
+    return plural(gold.split(/\bassert\b/).length - 1, "test").replace(/^0 /, "");
+  }
+}
+
 const SOURCES = {
-  fixed: "a fixed number of rollouts; sound if one ends right",
-  first_success: "rolled out until one ended right, or the cap; sound if one did",
-  posterior: "by the posterior of the first error, sound before the likeliest; the expected value takes all evidence together",
-  implied: "not rolled out: follows from other steps or the outcome",
-  outcome: "the last step: the solution's own outcome",
-  judge: "by the judge that was asked; its scores are the expected values",
-  given: "imported: somebody else's label",
+  fixed: "a fixed number of rollouts; a step is sound if at least one rollout is right",
+  first_success: "rollouts until one is right, or until their maximum number; a step is sound if one rollout is right",
+  posterior: "the posterior of the first error; steps before the most probable first error are sound. Values use all rollouts of the solution, not only those of the step",
+  implied: "no rollouts; the label follows from other steps or from the outcome",
+  outcome: "the outcome of the solution, which labels the last step",
+  judge: "a judge, whose scores are the expected values",
+  given: "an imported label",
   none: "no label",
 };
 export const sourceText = (source) => SOURCES[source] ?? source;
 
-/** Names and contents of facts: whether the labels are used, and what each source says. */
+/** Return the facts on a consensus: whether the solution is kept, and the opinion of each source. */
 export function opinionFacts({ consensus }) {
   if (consensus === null) return [];
   return [
@@ -89,7 +100,7 @@ export function opinionFacts({ consensus }) {
   ];
 }
 
-/** A list below a step; null if nobody points at anything. */
+/** Draw the remarks on a step's marked places as a list; null if there are none. */
 export function reasons(places) {
   if (!places.length) return null;
   return h("ul", { class: "reasons" }, places.map(({ words }) => h("li", {}, visible(words))));

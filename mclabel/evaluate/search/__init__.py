@@ -1,1 +1,0 @@
-"""`mclabel eval search`: searches compared at equal cost."""

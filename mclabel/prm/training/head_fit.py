@@ -1,0 +1,90 @@
+"""Fit a new likelihood head to a sample of the examples, before the body is trained.
+
+A head that starts at zero gives the body gradients of a random direction, and the body can learn to
+make sound steps unlikely before the head's few weights have moved. Fitting the head first, with the
+body frozen, keeps the direction in which the base already separates the classes (linear probing
+before fine-tuning, arXiv 2202.10054).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from mclabel.core.errors import TrainingError
+from mclabel.prm.examples.encode import PackedExamples
+from mclabel.prm.model.heads import NUM_FEATURES, LikelihoodHead
+from mclabel.prm.training.checkpoint import set_weights
+from mclabel.prm.training.items import Items, collate, observe
+from mclabel.prm.training.losses import NOT_FINITE, step_loss
+
+NUM_FITTED = 256
+"""Maximum number of examples that the head is fitted to. It has five weights."""
+RIDGE = 1e-3
+"""Penalty on the squared weights of standardised features and on the squared bias. It bounds them
+if the classes can be separated, or if there is only one class."""
+
+
+def fit_head(
+    model: LikelihoodHead,
+    examples: PackedExamples,
+    observed: Sequence[Tensor] | None,
+    *,
+    loss: str,
+    factors: tuple[float, float] | None,
+    on_progress: Callable[[int, int, str], None] = lambda step, total, detail: None,
+) -> None:
+    """Set the weights of the likelihood features to those with the lowest loss on a sample.
+
+    In a process group, every rank must call this function with the same arguments.
+
+    Args:
+        model: model whose head has zero weights.
+        examples: training examples, of which `NUM_FITTED` at equal distances are used.
+        observed: result of `observe` for all examples, or None to compute it for the sample.
+        loss: name of the loss of a step.
+        factors: factors for the weights of wrong and of sound steps; None for equal weights.
+        on_progress: called with 0, 0 and a text that says how many solutions are done.
+
+    Raises:
+        TrainingError: the loss is not finite.
+    """
+    places = range(0, len(examples), -(-len(examples) // NUM_FITTED))
+    sample = PackedExamples(examples[place] for place in places)
+    if observed is None:
+        inputs = observe(model, sample, on_progress)
+    else:
+        inputs = [observed[place] for place in places]
+    if inputs is None:  # the hidden states of solutions with very many steps do not fit in memory
+        return
+    items = Items(sample, inputs, factors)
+    batch = collate([items[place] for place in range(len(items))])
+    labelled = ~batch["targets"].isnan()
+    features = batch["observed"][labelled][:, -NUM_FEATURES:]
+    weights, bias = _fit(features, batch["targets"][labelled], batch["weights"][labelled], loss)
+    set_weights(model, model.feature_weights(weights, bias))
+
+
+def _fit(features: Tensor, targets: Tensor, weights: Tensor, loss: str) -> tuple[Tensor, Tensor]:
+    """Return the weights [4] and the bias [1] of the linear function with the lowest loss."""
+    mean, spread = features.mean(0), features.std(0, correction=0).clamp(min=1e-6)
+    scaled = (features - mean) / spread
+    total = weights.sum().clamp(min=1e-9)
+    slope = torch.zeros(features.shape[1], requires_grad=True)
+    offset = torch.zeros(1, requires_grad=True)
+    solver = torch.optim.LBFGS([slope, offset], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        cost = step_loss(scaled @ slope + offset, targets, weights, loss=loss) / total
+        cost = cost + RIDGE * (slope.square().sum() + offset.square().sum())
+        if not cost.isfinite():
+            raise TrainingError(f"the loss is {cost.item()} before the first step. {NOT_FINITE}")
+        cost.backward()
+        return cost
+
+    solver.step(closure)
+    fitted = slope.detach() / spread
+    return fitted, offset.detach() - fitted @ mean
