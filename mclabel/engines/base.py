@@ -73,8 +73,6 @@ class EngineStats:
     report it."""
     num_preemptions: int = 0
     """Number of times that a completion was evicted from the KV cache and had to be recomputed."""
-    num_signs: int = 0
-    """Number of signs of life besides sampled tokens, such as progress reports of a batch."""
     counts_as_sampled: bool = True
     """True if each token is counted as soon as it is sampled. If False, the tokens of a completion
     are counted when the completion ends."""

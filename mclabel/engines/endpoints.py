@@ -35,9 +35,7 @@ LONGEST_RETRY_AFTER_S = 300.0
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """OpenAI's error codes for an account without credit. The first one comes with HTTP status 429,
 like the errors of rate limits."""
-_NOT_PROCESSED = frozenset(
-    {"batch_expired", "batch_cancelled", "rate_limit_exceeded", "rate_limit_error"}
-)
+_NOT_PROCESSED = frozenset({"rate_limit_exceeded", "rate_limit_error"})
 """Error codes of requests that the server did not process, so they can be sent again."""
 MAX_SHOWN = 300
 """Maximum number of characters of a server's answer that an error message quotes."""
@@ -194,9 +192,7 @@ class Endpoints:
             for url in urls
         ]
 
-    async def ask(
-        self, request: Request, *, home: int, retry_s: float, max_tries: int = BAD_TRIES
-    ) -> Any:
+    async def ask(self, request: Request, *, home: int, retry_s: float) -> Any:
         """Send a request and return the response; retry while servers are busy or unreachable.
 
         Args:
@@ -204,14 +200,13 @@ class Endpoints:
             home: number that chooses the endpoint. Requests with the same number go to the same
                 endpoint while it works.
             retry_s: maximum seconds of retries.
-            max_tries: maximum number of attempts if the responses are unusable.
 
         Raises:
             BadAnswer: all attempts at this request had unusable answers.
             EngineError: no server answered within `retry_s`, a server refused the request, or
                 `MAX_BAD` requests in a row had no usable answer.
         """
-        for num_left in reversed(range(max_tries)):
+        for num_left in reversed(range(BAD_TRIES)):
             try:
                 answer = await self._ask_until_answered(self._endpoints, request, home, retry_s)
             except BadAnswer as error:

@@ -173,7 +173,6 @@ class HostedEngine(ServedEngine):
             lambda answer: self._completion(self._read_server_answer(answer), room),
             home=home,
             priority=priority,
-            seed=seed,
         )
 
     # Requests

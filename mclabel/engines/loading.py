@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -28,22 +28,6 @@ async def load_in_thread(load: Callable[[], T]) -> T:
         thread.shutdown(wait=False)
 
 
-class RunFiles(Protocol):
-    """Store of a run's files, in which an engine keeps data that it needs after being killed."""
-
-    def create(self, name: str, content: bytes) -> bool:
-        """Write a file in one piece. Return False if a file of that name exists already."""
-
-    def read(self, name: str) -> bytes | None:
-        """Return a file's content; None if the file does not exist."""
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of all files under a folder, sorted."""
-
-    def delete(self, name: str) -> None:
-        """Remove a file. Do nothing if it does not exist."""
-
-
 class _Start:
     """State of the current start. A process starts only one engine at a time."""
 
@@ -51,27 +35,16 @@ class _Start:
     """Name of the current stage; None if nothing is being started."""
     since = 0.0
     """Time of `time.monotonic()` at which the stage began."""
-    keep: RunFiles | None = None
-    """Files of the run that the engine is started for; None without a run."""
 
 
 @contextmanager
-def mark_start(keep: RunFiles | None = None) -> Iterator[None]:
-    """Mark that an engine, or another component of a task, is being started in this context.
-
-    Args:
-        keep: store of the files of the run; None without a run.
-    """
-    _Start.stage, _Start.since, _Start.keep = LOADING, time.monotonic(), keep
+def mark_start() -> Iterator[None]:
+    """Mark that an engine, or another component of a task, is being started in this context."""
+    _Start.stage, _Start.since = LOADING, time.monotonic()
     try:
         yield
     finally:
-        _Start.stage = _Start.keep = None
-
-
-def current_run_files() -> RunFiles | None:
-    """Return the store of the run for which an engine is being started; None without a run."""
-    return _Start.keep
+        _Start.stage = None
 
 
 def note_stage(stage: str) -> None:

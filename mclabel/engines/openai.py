@@ -140,7 +140,6 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             lambda answer: self._completion(answer, context, room, stop),
             home=hash(tuple(prompt)),
             priority=priority,
-            seed=seed,
         )
 
     # Requests

@@ -1,4 +1,4 @@
-"""Base of the engines that use servers: addresses, API key, retries, batches and counters."""
+"""Base of the engines that use servers: addresses, API key, retries and counters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import operator
 import re
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -17,11 +16,9 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import Completion
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 from mclabel.engines.base import Engine, EngineStats
-from mclabel.engines.endpoints import BAD_TRIES, BusyError, Endpoints, Slots, missing_key
-from mclabel.engines.loading import current_run_files
+from mclabel.engines.endpoints import Endpoints, Slots, missing_key
 from mclabel.engines.openai_answer import ServerAnswer, post
-from mclabel.engines.openai_batch import BatchApiSettings, Batches
-from mclabel.engines.settings import PolicySettings
+from mclabel.engines.settings import BoundedSettings, PolicySettings
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -35,7 +32,7 @@ MAX_GAPS = 8
 _NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
 
 
-class ServerSettings(BatchApiSettings):
+class ServerSettings(BoundedSettings):
     """Settings of engines that send requests to OpenAI-compatible servers of one model."""
 
     endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
@@ -61,15 +58,6 @@ class ServerSettings(BatchApiSettings):
                     "endpoints must not contain a user, password or query. Name the "
                     "environment variable of the key with api_key_env"
                 )
-        return None
-
-    @rule
-    def _one_server_has_the_batches(self) -> str | None:
-        if self.batch and len(self.endpoints) > 1:
-            return (
-                f"batch=true: needs exactly one endpoint, but endpoints has {len(self.endpoints)}. "
-                "A batch exists only on the server that made it. Keep only that server in endpoints"
-            )
         return None
 
     @rule
@@ -100,7 +88,6 @@ class ServedEngine(Engine):
         super().__init__(policy, seed=seed)
         self._slots = Slots(self.settings.max_live)
         self._endpoints: Endpoints | None = None
-        self._batches: Batches | None = None
         self._num_live = self._num_sampled = self._num_prompt = 0
         self._num_cached: int | None = None
         self._gaps: set[str] = set()
@@ -131,7 +118,7 @@ class ServedEngine(Engine):
             )
 
     async def start(self) -> None:
-        """Connect to the servers, check them, and read the records of earlier batches."""
+        """Connect to the servers and check them."""
         settings = self.settings
         self._endpoints = Endpoints(
             settings.endpoints,
@@ -141,11 +128,6 @@ class ServedEngine(Engine):
         )
         try:
             await self.check_servers(self._endpoints)
-            if settings.batch:
-                self._batches = Batches(
-                    self._endpoints, current_run_files(), settings, api=self.api
-                )
-                await self._batches.start()
         except BaseException:
             await self.close()
             raise
@@ -157,9 +139,8 @@ class ServedEngine(Engine):
         *,
         home: int,
         priority: int,
-        seed: int,
     ) -> Completion:
-        """Send a request, directly or in a batch, and return the response.
+        """Send a request and return the response.
 
         Args:
             body: body of the request.
@@ -167,30 +148,20 @@ class ServedEngine(Engine):
             home: number that chooses the endpoint. Requests with the same number go to the same
                 endpoint while it works.
             priority: priority of the request; requests with a lower number are sent first.
-            seed: seed that distinguishes a request in a batch from requests with the same body.
 
         Raises:
             EngineError: the servers gave no usable answer.
         """
         assert self._endpoints is not None, "start() first"
-        batches = self._batches
 
         async def request(client: AsyncOpenAI) -> Completion:
-            if batches is None:
-                return read(await post(client, self.api, body))
-            while True:
-                try:
-                    return read(await batches.answer(body, seed))
-                except BusyError as error:
-                    batches.forget(body, seed, str(error))
+            return read(await post(client, self.api, body))
 
-        # An answer in a batch is paid for and does not change, so it is read only once.
-        max_tries = BAD_TRIES if batches is None else 1
-        async with nullcontext() if batches is not None else self._slots.hold_slot(priority):
+        async with self._slots.hold_slot(priority):
             self._num_live += 1
             try:
                 return await self._endpoints.ask(  # type: ignore[no-any-return]
-                    request, home=home, retry_s=self.settings.retry_s, max_tries=max_tries
+                    request, home=home, retry_s=self.settings.retry_s
                 )
             finally:
                 self._num_live -= 1
@@ -228,22 +199,17 @@ class ServedEngine(Engine):
 
     def stats(self) -> EngineStats:
         """Return a snapshot of the counters; callable from any thread."""
-        settings = self.settings
         return EngineStats(
             num_live=self._num_live,
-            max_live=settings.batch_requests if settings.batch else settings.max_live,
+            max_live=self.settings.max_live,
             num_waiting=self._slots.num_waiting,
             num_sampled_tokens=self._num_sampled,
             num_prefill_tokens=self._num_prompt,
             num_cached_tokens=self._num_cached,
-            num_signs=0 if self._batches is None else self._batches.num_signs,
             counts_as_sampled=False,
         )
 
     async def close(self) -> None:
-        """Close the connections. Batches continue on the server."""
-        if self._batches is not None:
-            await self._batches.close()
-            self._batches = None
+        """Close the connections."""
         if self._endpoints is not None:
             await self._endpoints.close()

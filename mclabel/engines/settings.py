@@ -76,14 +76,14 @@ class EngineSettings(ComponentSettings):
         return None
 
 
-class BatchSettings(EngineSettings):
+class BoundedSettings(EngineSettings):
     """Settings of engines that sample a bounded number of completions at a time."""
 
     max_live: Annotated[int, OPERATIONAL, at_most(65_536, _SET_ASIDE)] = Field(256, ge=1)
     """Maximum number of completions that an engine samples at the same time."""
 
 
-class DeviceSettings(BatchSettings):
+class DeviceSettings(BoundedSettings):
     """Settings of engines that compute in their own process, not on a server."""
 
     device: Annotated[Literal["auto", "cpu", "cuda"], OPERATIONAL] = AUTO

@@ -161,7 +161,6 @@ class JudgeRunner:
             max_live=state.max_live,
             num_waiting=state.num_waiting,
             num_tokens=state.num_tokens,
-            num_signs=state.num_signs,
             counters={
                 name: self._counts[name.removeprefix("num_")] for name in JUDGE_WORDS.counters
             },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.core.errors import CheckerError, ConfigError, DataError
@@ -24,14 +24,7 @@ from mclabel.run.run import Run, run_task
 from mclabel.run.shards.manifest import Semantic, versions
 from mclabel.run.tally import JobReport, JobState
 
-if TYPE_CHECKING:
-    pass
-
-
 logger = logging.getLogger(__name__)
-
-ONE_ROUND = ("fixed", "outcome")
-"""Kinds of estimators that request all rollouts at once, before any rollout ends."""
 
 
 def label(
@@ -66,7 +59,6 @@ def label(
     config = models.with_resolved_settings(config)
     if not run.was_begun:
         models.check()
-    _warn_of_rounds(config, models)
     semantic = semantic_config(config, models)
     source = open_source_run(config, semantic)
     inputs = load_inputs(config, source)
@@ -98,20 +90,6 @@ def label(
     except CheckerError as error:
         assert run.store is not None, "nothing is graded before the output is claimed"
         raise with_committed(error, run.store) from error
-
-
-def _warn_of_rounds(config: LabelConfig, models: PreparedModels) -> None:
-    """Log a warning if the estimator needs many rounds of rollouts and the engine's batch API is
-    slow.
-    """
-    batched = any(getattr(model.settings.engine, "batch", False) for model in models.all.values())
-    if batched and config.estimator.kind not in ONE_ROUND:
-        logger.warning(
-            "policy.engine.batch=true: estimator.kind=%s requests rollouts in many rounds, because "
-            "each request depends on earlier outcomes. Each round waits for a batch, which may "
-            "take a day. Choose estimator.kind=fixed, which takes two batches, or set batch=false",
-            config.estimator.kind,
-        )
 
 
 def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> Semantic:

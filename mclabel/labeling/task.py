@@ -293,7 +293,6 @@ class LabelRunner:
             max_live=stats.max_live,
             num_waiting=stats.num_waiting,
             num_tokens=stats.num_sampled_tokens,
-            num_signs=stats.num_signs,
             counters={
                 "num_steps": self._counts["steps"],
                 "num_completions": self._counts["solutions"] + self._counts["rollouts"],
@@ -360,7 +359,6 @@ def _combine_stats(stats: Sequence[EngineStats]) -> EngineStats:
         num_prefill_tokens=sum(engine_stats.num_prefill_tokens for engine_stats in stats),
         num_cached_tokens=None if None in cached else sum(filter(None, cached)),
         num_preemptions=sum(engine_stats.num_preemptions for engine_stats in stats),
-        num_signs=sum(engine_stats.num_signs for engine_stats in stats),
         kv_usage=max(usage, default=None),
         counts_as_sampled=all(engine_stats.counts_as_sampled for engine_stats in stats),
     )

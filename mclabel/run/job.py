@@ -26,7 +26,6 @@ from types import TracebackType
 from mclabel.core.boundary import clip_text
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.stop import defer_stop
-from mclabel.engines.openai_batch_calls import FOLDER as BATCHES
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import FILE as SPENT
 from mclabel.run.budget import Ledger, Limits
@@ -182,8 +181,6 @@ def _run_blocks(
             outputs.sweep(store)
             for block_id in journaled_blocks(store):
                 delete_journal(store, block_id)
-            for name in store.names(BATCHES):
-                store.delete(name)
         return result
 
 

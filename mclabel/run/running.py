@@ -281,7 +281,7 @@ class Watch:
     def record(self, progress: WorkerProgress) -> None:
         """Record a snapshot of the engine's worker. Activity or an idle engine ends a silence."""
         engine = progress.runner
-        signs = (engine.num_tokens, engine.num_signs, *engine.counters.values())
+        signs = (engine.num_tokens, *engine.counters.values())
         is_idle = engine.num_live == 0 and engine.num_waiting == 0
         moved = signs != self._signs
         self._is_steady = engine.is_steady

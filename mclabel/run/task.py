@@ -118,7 +118,7 @@ class Commit:
 class RunnerState:
     """Current state of a runner, and its work since it was loaded.
 
-    Any increase of `num_tokens`, `num_signs` or a counter is activity. A runner that has work but
+    Any increase of `num_tokens` or a counter is activity. A runner that has work but
     shows no activity for too long is assumed to have stopped (`mclabel.run.running`).
     """
 
@@ -130,8 +130,6 @@ class RunnerState:
     """Number of requests that wait for the engine."""
     num_tokens: int = 0
     """Cost of the work so far: sampled tokens, or tokens read if the task samples none."""
-    num_signs: int = 0
-    """Number of signs of activity that do not count as work."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
     """Counts that never decrease, by name; None if the engine does not report a counter."""
     gauges: Mapping[str, float | None] = field(default_factory=dict)

@@ -92,7 +92,7 @@ class Worker:
 
     async def start(self) -> None:
         """Load the engine, and start the periodic flushes of the journals."""
-        with mark_start(self._store):
+        with mark_start():
             await self._runner.start()
         create = asyncio.get_running_loop().create_task
         self._background = [

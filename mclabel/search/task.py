@@ -195,7 +195,6 @@ class SearchRunner:
             max_live=stats.max_live,
             num_waiting=stats.num_waiting,
             num_tokens=stats.num_sampled_tokens,
-            num_signs=stats.num_signs,
             counters={
                 "num_solutions": self._counts["solutions"],
                 "num_requests": self._counts["requests"],

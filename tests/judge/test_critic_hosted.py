@@ -100,16 +100,12 @@ def test_an_answer_that_is_kept_back_is_an_unknown_vote_whose_tokens_are_paid(
 Change = Callable[[dict[str, Any]], object]
 
 
-@pytest.fixture(params=["false", "true"])
-def batch_settings(request: pytest.FixtureRequest) -> list[str]:
-    """Return settings for direct requests, and settings for batches."""
-    batch = [f"{ENGINE}.batch_poll_s=0.2"]
-    return [f"{ENGINE}.batch={request.param}", f"{ENGINE}.retry_s=5", *batch]
+RETRY = f"{ENGINE}.retry_s=5"
 
 
 def num_paid(server: HostedServer) -> int:
-    """Return the number of paid answers of the server, without the probe at the start."""
-    return len(server.bodies) - 1 + server.paid.total()
+    """Return the number of answers of the server, without the probe at the start."""
+    return len(server.bodies) - 1
 
 
 def choice_without(name: str) -> Change:
@@ -134,14 +130,13 @@ def ending(word: str | None) -> Change:
 def test_answers_without_usage_or_a_known_end_are_read_and_that_is_said_once(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    batch_settings: list[str],
     change: Change,
     notice: str,
 ) -> None:
     source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
     with HostedServer(answered) as server:
         server.departure = lambda prompt, answer: change(answer)
-        said = shown(hosted(server, source, out, *batch_settings))
+        said = shown(hosted(server, source, out, RETRY))
         assert num_paid(server) == 8
     warned = [one.message for one in caplog.records if "policy.engine: answers" in one.message]
     assert len(warned) == bool(notice) and all(notice in one for one in warned)
@@ -175,23 +170,19 @@ def in_reasoning(name: str) -> Callable[[dict[str, Any]], None]:
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_an_answer_in_the_field_for_thoughts_is_read_if_a_key_says_so(
-    tmp_path: Path, batch_settings: list[str], name: str
+    tmp_path: Path, name: str
 ) -> None:
     source, move = write(tmp_path / "in.jsonl", 4), in_reasoning(name)
     with HostedServer(answered) as server:
         server.departure = lambda prompt, answer: move(answer)
-        said = shown(hosted(server, source, tmp_path / "none", *batch_settings), exit_code=2)
+        said = shown(hosted(server, source, tmp_path / "none", RETRY), exit_code=2)
         assert "is in the field reasoning_content or reasoning. Set judge.policy.engine." in said
         assert "read_reasoning=true" in said and num_paid(server) == 0
-        shown(
-            hosted(
-                server, source, tmp_path / "out", *batch_settings, f"{ENGINE}.read_reasoning=true"
-            )
-        )
+        shown(hosted(server, source, tmp_path / "out", RETRY, f"{ENGINE}.read_reasoning=true"))
         check(tmp_path / "out", 4)
         server.departure = lambda prompt, answer: "row 1," in prompt and move(answer)
         before = num_paid(server)
-        shown(hosted(server, source, tmp_path / "some", *batch_settings))
+        shown(hosted(server, source, tmp_path / "some", RETRY))
         assert num_paid(server) == before + 1 + 2 * 3 + 4  # votes, each requested once
     opinion = OpinionRun.read(str(tmp_path / "some")).opinions["2"]
     assert "Set judge.policy.engine.read_reasoning=true" in opinion.reason
@@ -208,7 +199,7 @@ def test_an_answer_in_the_field_for_thoughts_is_read_if_a_key_says_so(
     ],
 )
 def test_an_error_with_the_status_of_a_success_is_shown(
-    tmp_path: Path, batch_settings: list[str], error: Any, is_asked_again: bool
+    tmp_path: Path, error: Any, is_asked_again: bool
 ) -> None:
     source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
     broken: set[str] = set()
@@ -221,7 +212,7 @@ def test_an_error_with_the_status_of_a_success_is_shown(
 
     with HostedServer(answered) as server:
         server.departure = breaks
-        shown(hosted(server, source, out, *batch_settings))
+        shown(hosted(server, source, out, RETRY))
     opinion = OpinionRun.read(str(out)).opinions["2"]
     assert opinion.is_known == is_asked_again
     assert is_asked_again or "The provider broke." in opinion.reason
@@ -263,7 +254,6 @@ def test_what_a_service_refuses_is_said_with_the_remedy(
         assert len(running.bodies) <= 1
 
 
-@pytest.mark.parametrize("batch", ["false", "true"])
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -273,13 +263,12 @@ def test_what_a_service_refuses_is_said_with_the_remedy(
     ],
 )
 def test_an_account_that_cannot_pay_stops_the_job_at_once(
-    tmp_path: Path, error: tuple[int, str], message: str, batch: str
+    tmp_path: Path, error: tuple[int, str], message: str
 ) -> None:
     """The job does not wait, and writes no unknown opinions for the missing credit."""
     source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
-    more = (f"{ENGINE}.batch={batch}",)
     with HostedServer(answered) as server:
-        command = hosted(server, source, out, *more, f"{ENGINE}.batch_poll_s=0.2")
+        command = hosted(server, source, out)
 
         def ask(prompt: str) -> str:
             server.errors.append(error)  # for the next request

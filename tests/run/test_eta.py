@@ -234,15 +234,6 @@ def test_a_fast_engine_has_stopped_after_twice_the_floor() -> None:
     assert "longest recent pause: 1.0 s" in clock.watch.report()
 
 
-def test_news_of_a_batch_is_a_sign_of_life() -> None:
-    clock = producing_clock()
-    for number in range(10):
-        clock.wait(FLOOR / 2)
-        runner = RunnerState(num_live=8, num_tokens=20, num_signs=number + 1)
-        clock.watch.record(WorkerProgress(worker="w", runner=runner))
-        assert not clock.watch.is_silent
-
-
 def test_a_slow_engine_is_given_the_time_that_it_takes() -> None:
     clock = producing_clock(pause_s=40.0)
     assert clock.watch.limit_s == PACE * 40.0

@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletion
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import TypeAdapter, ValidationError
 
-from tests.support.batch_server import BatchServer
+from tests.support.openai_server import Server
 
 KEY = "sk-secret-0123456789"
 MODEL = "gpt-test"
@@ -26,7 +26,7 @@ _REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
 _PARAMETERS = frozenset(CompletionCreateParamsNonStreaming.__annotations__)
 
 
-class HostedServer(BatchServer):
+class HostedServer(Server):
     """A server that answers with `answer(text of all messages)`: a text, or the choice's fields."""
 
     def __init__(

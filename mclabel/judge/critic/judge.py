@@ -277,7 +277,6 @@ class CriticJudge(Judge):
             max_live=stats.max_live,
             num_waiting=stats.num_waiting,
             num_tokens=stats.num_sampled_tokens,
-            num_signs=stats.num_signs,
             is_steady=stats.counts_as_sampled,
         )
 
