@@ -18,7 +18,6 @@ from mclabel.labeling.job import label
 from mclabel.labeling.preview import plan, preview
 from mclabel.labeling.regrade import regrade
 from mclabel.prm.job import train
-from mclabel.rl.job import plan_rl, rl, rl_report
 from mclabel.search.job import plan_search, search, search_report
 from mclabel.select.job import select
 
@@ -34,12 +33,9 @@ __all__ = [
     "judge",
     "label",
     "plan",
-    "plan_rl",
     "plan_search",
     "preview",
     "regrade",
-    "rl",
-    "rl_report",
     "run_pilot",
     "search",
     "search_report",

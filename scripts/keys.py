@@ -18,7 +18,7 @@ from mclabel.judge.job import JudgeConfig, ScoreConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
 from mclabel.quickstart.toy import QuickstartConfig
-from mclabel.rl.config import RLConfig, ServeRewardsConfig
+from mclabel.rl.config import ServeRewardsConfig
 from mclabel.search.config import SearchConfig, ServeSearchConfig
 from mclabel.select.job import SelectConfig
 
@@ -31,7 +31,6 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel judge": JudgeConfig,
     "mclabel search": SearchConfig,
     "mclabel serve-search": ServeSearchConfig,
-    "mclabel rl": RLConfig,
     "mclabel serve-rewards": ServeRewardsConfig,
     "mclabel eval best-of-n": BestOfNConfig,
     "mclabel quickstart": QuickstartConfig,

@@ -102,11 +102,6 @@ def _rewards(*arguments: str) -> list[str]:
     return ["serve-rewards", "configs/rl/serve-rewards.yaml", *arguments]
 
 
-def _rl(out: str, *arguments: str) -> list[str]:
-    few = ["problems.limit=40", "measured=null", "steps=1"]
-    return ["rl", "configs/rl/arith.yaml", *few, f"out={json.dumps(out)}", *arguments]
-
-
 def _select(
     pool: str, out: str, *more: str, rule: str = "uniform", suffix: str = ".parquet"
 ) -> list[str]:
@@ -338,17 +333,6 @@ VERBS: dict[str, dict[str, Slot]] = {
         "max_live": Slot(("0", "x", ""), lambda w, v, out: _serve(w, "--max-live", v)),
         "max_waiting": Slot(("-1", "x", ""), lambda w, v, out: _serve(w, "--max-waiting", v)),
     },
-    "rl": {
-        "config": Slot("document", lambda w, v, out: ["rl", v, f"out={out}"]),
-        "overrides": Slot(("x", "steps=0", "credit=prm_min", "credit=os:system", "group_size=1",
-                           "estimator.rollouts=-1", "policy.engine=scripted", "micro_batch=3",
-                           "policy.model=nowhere", "device=nowhere", "measured=arith",
-                           "problems.limit=2", "dtype=x", "learning_rate=.nan", "out=null"),
-                          lambda w, v, out: _rl(out, v)),
-        "overrides: prm": Slot("run", lambda w, v, out: _rl(out, f"prm={json.dumps(v)}")),
-        "overrides: out": Slot("output", lambda w, v, out: _rl(v)),
-        "allow": Slot(BAD_NAMES, lambda w, v, out: _rl(out, "--allow", v)),
-    },
     "serve-rewards": {
         "config": Slot("document", lambda w, v, out: ["serve-rewards", v],
                        lambda name: name in ("empty", "torn-parquet")),
@@ -490,7 +474,7 @@ HARMLESS = {
     *(("label", "keys"), ("submit label", "keys"), ("train", "keys"), ("eval best-of-n", "keys")),
     ("completion", "shell"),
     *(("serve-search", "keys"), ("serve-search", "name")),
-    *(("serve-rewards", "keys"), ("rl", "keys"), ("rl", "dry_run")),
+    ("serve-rewards", "keys"),
 }
 """Flags, choices that click checks, and ids that are searched for, which no value can break."""
 

@@ -14,7 +14,7 @@ from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.policy import with_examples
 from mclabel.prm.config import TrainConfig
-from mclabel.rl.config import RLConfig, ServeRewardsConfig
+from mclabel.rl.config import ServeRewardsConfig
 from mclabel.search.config import SearchConfig
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
@@ -28,7 +28,6 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
         "eval": BestOfNConfig,
         "judge": JudgeConfig,
         "search": SearchConfig,
-        "rl": RLConfig,
     }
     given = {
         "train": ["labels=[runs/labels]"],
@@ -324,11 +323,8 @@ def test_a_missing_configuration_is_named_as_it_was_given(
         load_config(kind, path, overrides)
 
 
-def test_a_component_that_may_be_left_out_may_be_null() -> None:
-    unset = load_config(RLConfig, None, ["out=x"])
-    assert load_config(RLConfig, None, ["out=x", "measured=null"]) == unset
-    assert unset.measured is None and unset.model_dump()["measured"] is None
+def test_a_component_cannot_be_null() -> None:
     with pytest.raises(
         ConfigError, match="problems: must be a name, or keys with values that include kind"
     ):
-        load_config(RLConfig, None, ["out=x", "problems=null"])
+        load_config(LabelConfig, None, ["out=x", "problems=null"])

@@ -38,12 +38,6 @@ def noisy():
 noisy()
 """
 NO_RAY = "ray.address=none"
-RL = (
-    *("problems.split=train", "problems.limit=8", "measured=arith", "measured.limit=2"),
-    *("measured.split=validation", "measuring.samples=1", "policy.max_tokens=60", "steps=1"),
-    *("problems_per_step=2", "group_size=2", "micro_batch=4", "credit=outcome"),
-)
-
 COMMANDS: dict[str, Callable[[World, str], list[str]]] = {
     "label": lambda w, out: ["label", w["label.yaml"], f"out={out}"],
     "label --dry-run": lambda w, out: [
@@ -70,8 +64,6 @@ COMMANDS: dict[str, Callable[[World, str], list[str]]] = {
     ],
     "search": lambda w, out: ["search", w["search.yaml"], f"out={out}", NO_RAY],
     "search --dry-run": lambda w, out: ["search", w["search.yaml"], f"out={out}", "--dry-run"],
-    "rl": lambda w, out: ["rl", "/dev/null", *RL, f"out={out}"],
-    "rl --dry-run": lambda w, out: [*("rl", "/dev/null", *RL, f"out={out}", "--dry-run")],
     "judge": lambda w, out: ["judge", w["solutions.jsonl"], "-o", out, NO_RAY],
     "combine": lambda w, out: ["combine", w["run"], w["judged"], "-o", out],
     "eval best-of-n": lambda w, out: [
@@ -119,8 +111,6 @@ def read_result(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_result_is_one_object(name: str, world: World, tmp_path: Path) -> None:
-    if name.startswith("rl"):
-        pytest.importorskip("trl")
     result = run(*COMMANDS[name](world, str(tmp_path / "out")), "--json")
     assert result.exit_code == 0, result.output
     read_result(result.stdout)

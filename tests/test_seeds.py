@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from mclabel.core.seeds import (
     content_id,
     prefix_id,
-    prefix_ids,
     sampling_seed,
     text_prefix_ids,
 )
@@ -35,7 +34,6 @@ def test_ids_of_prefixes_that_go_on_are_those_of_the_whole(
     ends = list(itertools.accumulate(map(len, steps)))
     ids = list(itertools.chain.from_iterable(steps))
     whole = [content_id("prefix", problem, ids[:end]) for end in ends]
-    assert prefix_ids(problem, ids, ends) == whole
     assert [prefix_id(problem, ids[:end]) for end in ends] == whole
 
 

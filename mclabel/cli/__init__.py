@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from mclabel.cli import check, judge, label, look, rl, search, train
+from mclabel.cli import check, judge, label, look, rewards, search, train
 from mclabel.cli.doctor import doctor
 from mclabel.cli.evaluate import evaluate
 from mclabel.cli.options import settings
@@ -110,7 +110,7 @@ for _command in (
     *(label.label, label.submit, label.regrade),
     *(judge.judge, judge.combine, select),
     *(search.search, search.serve_search),
-    *(rl.rl, rl.serve_rewards),
+    rewards.serve_rewards,
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
     *(evaluate, check.check, look.verify, doctor),
     *(look.show, look.labels, look.report, look.view, look.annotate),

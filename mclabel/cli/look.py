@@ -168,7 +168,7 @@ def report(runs: tuple[str, ...], out: str) -> None:
     """Write an HTML page about runs.
 
     It shows settings, label quality, values and best-of-N. RUN is an output of `mclabel label`,
-    `eval best-of-n`, `train` or `rl`, or a folder of such outputs, such as the quickstart's.
+    `eval best-of-n` or `train`, or a folder of such outputs, such as the quickstart's.
     Several runs are compared. The page works without a network. --json prints the page's figures.
     """
     from mclabel.report.page.report import write_report
@@ -312,7 +312,7 @@ def verify(run: str) -> None:
     """Check that a run's files are unchanged and consistent.
 
     RUN is the folder or URL of a run of labels, scores, opinions or a search, the folder of a
-    training (`train`, `rl`), or a folder of `mclabel annotate`. The command reads every file. It
+    training, or a folder of `mclabel annotate`. The command reads every file. It
     checks digests, labels against their rollouts, duplicate solutions, blocks against the plan and
     their shards' names, and run.json against the shards. It also checks trees, priors, journals,
     checkpoints, people's opinions against the solutions that were shown, and that a finished job

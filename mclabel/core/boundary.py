@@ -46,7 +46,7 @@ WATCH_INTERVAL_S = 0.5
 MAX_SHOWN = 200
 """Maximum number of characters of a component's value in a message."""
 SLOW = {
-    *("__init__", "start", "update_weights", "close", "check", "check_model", "preview", "known"),
+    *("__init__", "start", "close", "check", "check_model", "preview", "known"),
     *("model_identity", "model_commit", "num_parameters", "rows"),
 }
 """Methods of all protocols that may load or fetch data."""

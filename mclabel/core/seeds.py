@@ -25,22 +25,6 @@ def prefix_id(problem_id: str, ids: Sequence[int]) -> str:
     return PrefixHash(problem_id).after(ids).id
 
 
-def prefix_ids(problem_id: str, ids: Sequence[int], ends: Sequence[int]) -> list[str]:
-    """Return the ids of a solution's prefixes, in time linear in the solution's length.
-
-    Args:
-        problem_id: id of the problem.
-        ids: token ids of the solution.
-        ends: increasing numbers of token ids, one per prefix.
-    """
-    prefixes, begin, at = [], 0, PrefixHash(problem_id)
-    for end in ends:
-        at = at.after(ids[begin:end])
-        prefixes.append(at.id)
-        begin = end
-    return prefixes
-
-
 def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
     """Return the id of the prefix that ends with each text, for solutions without token ids."""
     prefixes, running = [], hashlib.sha256(canonical_json(("text prefix", problem_id, ""))[:-2])

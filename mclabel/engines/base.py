@@ -8,20 +8,19 @@ a user's engine. docs/extending-engine.md shows how to write an engine.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mclabel.core.boundary import Boundary, Guard, describe_value
 from mclabel.core.components import component_name
-from mclabel.core.errors import EngineError
 from mclabel.core.records import Completion, TokenId
 from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.engines.settings import EngineSettings, PolicySettings
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 
 NO_ROOM = Completion(ids=(), text="", finish_reason="length")
@@ -322,23 +321,6 @@ class Engine(Policy):
             EngineError: the engine died.
         """
         return None
-
-    async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the model's weights, and drop everything computed with the old weights.
-
-        Reinforcement learning calls this method. No completion may be sampled meanwhile.
-
-        Args:
-            weights: tensors of the model by their names in transformers.
-
-        Raises:
-            EngineError: the engine does not support this, it is sampling, or the tensors do not
-                belong to the model.
-        """
-        raise EngineError(
-            f"policy.engine={component_name('engines', type(self))}: this engine cannot take new "
-            "weights while it runs. Choose policy.engine=hf or policy.engine=vllm"
-        )
 
     def stats(self) -> EngineStats:
         """Return a snapshot; callable from any thread."""

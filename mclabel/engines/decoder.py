@@ -8,7 +8,7 @@ decoder is single-threaded. Its caller, the engine `hf`, runs the loop of steps.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Any
 
@@ -111,24 +111,6 @@ class SharedPrefixDecoder:
         self.num_live = 0
         """Number of rollouts being sampled."""
         self.num_sampled_tokens = 0
-
-    @torch.no_grad()
-    def update_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the model's weights, and drop everything computed with the old weights.
-
-        Args:
-            weights: tensors by their names in the model. No rollout may be live.
-
-        Raises:
-            EngineError: names or shapes differ from those of the model.
-        """
-        assert not self.num_live, "rollouts are live"
-        try:
-            self._model.load_state_dict(dict(weights))
-        except RuntimeError as error:
-            raise EngineError(f"the new weights are not those of this model: {error}") from error
-        self._prefixes.clear()
-        self._held.clear()
 
     @property
     def num_prefill_tokens(self) -> int:

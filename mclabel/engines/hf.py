@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, cast
@@ -27,8 +27,6 @@ from mclabel.engines.settings import DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from mclabel.engines.cascade import Row
     from mclabel.engines.decoder import SharedPrefixDecoder
 
@@ -188,18 +186,6 @@ class HfEngine(ModelEngine):
         except asyncio.CancelledError:
             row.max_tokens = 0  # the rollout is not needed any more, so it ends at the next token
             raise
-
-    async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the model's weights; see `Engine.update_weights`."""
-        assert self._decoder is not None, "start() first"
-        if self._failure is not None:
-            raise self._engine_died_error()
-        if self._futures or self._queue or self._decoder.num_live:
-            raise EngineError(
-                "policy.engine=hf: the engine takes no new weights while it samples. Wait until "
-                "all completions have ended"
-            )
-        await asyncio.to_thread(self._decoder.update_weights, weights)
 
     def stats(self) -> EngineStats:
         """Return a snapshot of the engine's counters; callable from any thread."""

@@ -77,10 +77,6 @@ class PrefixCache:
         self._prefixes[cached.ids] = cached
         return cached
 
-    def clear(self) -> None:
-        """Drop all prefixes."""
-        self._prefixes.clear()
-
     @property
     def num_bytes(self) -> int:
         """Total bytes of the cached prefixes."""
@@ -187,11 +183,6 @@ class HeldRollouts:
         while self._num_bytes > self._max_bytes and len(self._by_ids) > 1:
             _, oldest = self._by_ids.popitem(last=False)
             self._num_bytes -= oldest.content.nbytes
-
-    def clear(self) -> None:
-        """Drop all kept rollouts."""
-        self._by_ids.clear()
-        self._num_bytes = 0
 
     def get(self, context: tuple[int, ...]) -> Held | None:
         """Return the kept rollout whose ids are `context` without its last id, or None."""

@@ -9,7 +9,7 @@ pickle can run code.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -220,23 +220,6 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
     _tensor_sizes(path)
     return load_file(path)
-
-
-def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Write tensors as a model's safetensors file; tied tensors are written once.
-
-    Args:
-        weights: tensors by name.
-        folder: existing folder in which `model.safetensors` is written.
-    """
-    from safetensors.torch import save_file
-
-    kept, seen = {}, set()
-    for name, tensor in weights.items():
-        if tensor.data_ptr() not in seen:
-            seen.add(tensor.data_ptr())
-            kept[name] = tensor.detach().contiguous().cpu()
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def load_state(path: Path) -> Any:

@@ -12,10 +12,9 @@ import asyncio
 import itertools
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -28,7 +27,7 @@ from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.loading import load_in_thread, note_stage
 from mclabel.engines.model import ModelEngine
-from mclabel.engines.pretrained import check_weights, save_weights
+from mclabel.engines.pretrained import check_weights
 from mclabel.engines.settings import DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts, model_end_ids, trim_to_end
 from mclabel.engines.vllm_memory import OWNER, EndsWithOwner, EngineMemory, free_abandoned_memory
@@ -44,7 +43,7 @@ from mclabel.engines.vllm_start import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 _NUMBERS = Harmless(
     lambda value: isinstance(value, int | float | None),
@@ -212,29 +211,6 @@ class VllmEngine(ModelEngine):
             self._num_unfinished -= 1
         assert output is not None
         return output.outputs[0]
-
-    async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the model's weights; see `Engine.update_weights`.
-
-        The weights are written to a file in shared memory, which all processes of the engine on
-        this node read.
-        """
-        if self._num_unfinished:
-            raise EngineError(
-                "policy.engine=vllm: the engine takes no new weights while it samples. Wait until "
-                "all completions have ended"
-            )
-        with TemporaryDirectory(
-            dir=None if self._memory is None else self._memory.folder
-        ) as folder:
-            await asyncio.to_thread(save_weights, weights, Path(folder))
-            try:
-                await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
-            except Exception as error:  # whatever a worker raises
-                raise EngineError(
-                    f"policy.engine=vllm: vLLM could not load the new weights: {error}"
-                ) from error
-        await self._engine.reset_prefix_cache()
 
     def stats(self) -> EngineStats:
         """Return a snapshot of vLLM's counters."""

@@ -198,7 +198,7 @@ async def label_problem(
             zip(context.rollout_models, their_prompts, strict=True)
         )
     ]
-    labels = await label_sampled(
+    labels = await _label_solutions(
         context, samplers, prompt, origin.solutions, sampling, ticket=ticket
     )
     labels.num_tokens += origin.num_tokens
@@ -206,7 +206,7 @@ async def label_problem(
     return labels
 
 
-async def label_sampled(
+async def _label_solutions(
     context: EngineContext,
     samplers: Sequence[Sampler],
     prompt: tuple[int, ...],

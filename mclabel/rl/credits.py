@@ -1,7 +1,7 @@
 """The interface of credits, which compute one advantage per step from a group's evidence.
 
 A built-in credit is a class in `credit_methods` and a line in `CREDITS`. Other packages can define
-credits, too. A credit is a pure function of outcomes, step values and step scores: it uses no
+credits, too. A credit is a pure function of outcomes and step scores: it uses no
 model, engine, clock or randomness.
 """
 
@@ -24,7 +24,6 @@ from mclabel.core.settings import ComponentSettings
 CREDITS: Mapping[str, str] = {
     "outcome": "mclabel.rl.credit_methods:OutcomeCredit",
     "first_error": "mclabel.rl.credit_methods:FirstErrorCredit",
-    "mc": "mclabel.rl.credit_methods:ValueCredit",
     "prm_min": "mclabel.rl.credit_methods:MinCredit",
 }
 """Path `module:class` of each built-in credit, by its name in a configuration."""
@@ -32,9 +31,9 @@ CREDITS: Mapping[str, str] = {
 ERROR_BELOW = 0.5
 """PRM score below which a step counts as wrong."""
 
-Need = Literal["values", "scores", "first_error"]
-"""Evidence that a credit may need besides the outcome: step values under the current policy, step
-scores of a PRM, or the index of the first error."""
+Need = Literal["scores", "first_error"]
+"""Evidence that a credit may need besides the outcome: step scores of a PRM, or the index of the
+first error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +44,6 @@ class StepEvidence:
     """Number of steps; 0 for a solution without text."""
     reward: Chance
     """Reward of the outcome, in [0, 1]. Solutions with unknown outcomes are left out of groups."""
-    values: TupleOf[Chance | None] | None = None
-    """Values under the current policy, `num_steps + 1` in all: the value before the first step,
-    then the value after each step. The value after the last step is the reward; the others must not
-    depend on the solution's own outcome. None marks an unknown value. The whole field is None if
-    the credit needs no values."""
     scores: TupleOf[Chance] | None = None
     """PRM score of each step, in [0, 1]; None without a PRM."""
     first_error: int | None = None
@@ -57,16 +51,10 @@ class StepEvidence:
 
     def contradiction(self) -> str | None:
         """Return a message about fields that contradict each other; None if they are consistent."""
-        for name, length in {"values": self.num_steps + 1, "scores": self.num_steps}.items():
-            numbers = getattr(self, name)
-            if numbers is not None and len(numbers) != length:
-                return (
-                    f"has {len(numbers)} {name} for {self.num_steps} steps, but must have {length}"
-                )
-        if self.values is not None and self.num_steps and self.values[-1] != self.reward:
+        if self.scores is not None and len(self.scores) != self.num_steps:
             return (
-                f"values[{self.num_steps}]={self.values[-1]}: the value after the last step "
-                f"must be the reward, which is {self.reward}"
+                f"has {len(self.scores)} scores for {self.num_steps} steps, but must have "
+                f"{self.num_steps}"
             )
         if self.first_error is not None and not 0 <= self.first_error < self.num_steps:
             return (
@@ -188,12 +176,12 @@ class CheckedCredit:
         return [tuple(segments) for segments in self._credit.assign(group)]
 
     def _missing_evidence(self, evidence: StepEvidence) -> str | None:
-        for need in self.needs - {"first_error"}:  # first_error=None means that no step is wrong
-            if getattr(evidence, need) is None:
-                return (
-                    f"has no {need}, which the credit {self.name} needs. Give its {need}, or "
-                    "choose another credit"
-                )
+        # first_error=None means that no step is wrong, so it cannot be missing.
+        if "scores" in self.needs and evidence.scores is None:
+            return (
+                f"has no scores, which the credit {self.name} needs. Give its scores, or choose "
+                "another credit"
+            )
         return None
 
     def assign_known(

@@ -23,6 +23,7 @@ from mclabel.core.components import derived_class
 from mclabel.core.errors import BadAnswer, ConfigError, DataError
 from mclabel.core.records import Outcome, Problem
 from mclabel.core.seeds import content_id
+from mclabel.core.stats.values import TruncatedPolicy
 from mclabel.data.lengths import Decode
 from mclabel.data.steps import StepSplitter
 from mclabel.engines.pretrained import code_allowed_by
@@ -42,7 +43,6 @@ from mclabel.rl.credits import (
     mean,
     single_segment,
 )
-from mclabel.rl.groups import outcome_reward
 from mclabel.run.cpu_executor import CpuExecutor, gather_or_cancel
 from mclabel.serving.requests import Limits, RequestQueue
 
@@ -67,15 +67,9 @@ def check_credit(settings: RewardSettings) -> None:
     """Check that the server can compute the evidence that its credit needs.
 
     Raises:
-        ConfigError: the credit does not exist, needs step values, or needs scores but there is no
-            PRM.
+        ConfigError: the credit does not exist, or needs scores but there is no PRM.
     """
     kind, needs = settings.credit.kind, derived_class(settings.credit, Credit).needs
-    if "values" in needs:
-        raise ConfigError(
-            f"credit.kind={kind}: needs step values from rollouts, but this server samples no "
-            "rollouts. Choose another credit"
-        )
     if needs and settings.prm is None:
         raise ConfigError(
             f"credit.kind={kind}: needs step scores, but prm is null. Set prm to the folder of a "
@@ -316,6 +310,17 @@ def _problem_of(item: RewardItem) -> Problem:
         answer=gold.answer,
         answer_is_json=gold.is_json,
     )
+
+
+def outcome_reward(outcome: Outcome, truncated: TruncatedPolicy) -> float | None:
+    """Return the reward of an outcome: 1 if the answer is right, 0 if it is wrong.
+
+    The reward is None if the answer could not be graded. It is also None if the completion was
+    truncated and `truncated` is `exclude`.
+    """
+    if outcome is Outcome.UNGRADED or (outcome is Outcome.TRUNCATED and truncated == "exclude"):
+        return None
+    return float(outcome is Outcome.RIGHT)
 
 
 MAX_CHARACTERS = 262_144

@@ -15,8 +15,8 @@ from mclabel.run.shards.manifest import MANIFEST, flat
 from mclabel.run.shards.opinions import holds_opinions, no_labels
 from mclabel.run.shards.store import Store, damaged_file_error
 
-RunKind = Literal["labels", "best_of_n", "prm", "rl"]
-BEST_OF_N, TRAINING, REINFORCED = "best_of_n.json", "train.json", "rl.json"
+RunKind = Literal["labels", "best_of_n", "prm"]
+BEST_OF_N, TRAINING = "best_of_n.json", "train.json"
 MAX_ID = 64
 """Maximum number of characters in a run's id."""
 
@@ -43,7 +43,7 @@ def find_runs(places: Sequence[str]) -> list[Run]:
     A folder whose subfolders are runs is replaced by these runs.
 
     Args:
-        places: outputs of `mclabel label`, `eval best-of-n`, `train`, `rl` or `quickstart`.
+        places: outputs of `mclabel label`, `eval best-of-n`, `train` or `quickstart`.
 
     Raises:
         ShardError: a place is missing, or does not hold a run.
@@ -132,9 +132,9 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
         raise ShardError(
             f"{place}: is not a run. Neither the folder nor its subfolders hold {MANIFEST}, "
             f"labels/*.parquet, {BEST_OF_N} or {TRAINING}. Give the `out` of `mclabel label`, "
-            "`mclabel eval best-of-n`, `mclabel train`, `mclabel rl` or `mclabel quickstart`"
+            "`mclabel eval best-of-n`, `mclabel train` or `mclabel quickstart`"
         )
-    order: dict[RunKind, int] = {"labels": 0, "best_of_n": 1, "prm": 2, "rl": 3}
+    order: dict[RunKind, int] = {"labels": 0, "best_of_n": 1, "prm": 2}
     return sorted(inside, key=lambda run: order[run[1]])
 
 
@@ -143,8 +143,6 @@ def _find_run_kind(folder: Path) -> RunKind | None:
         return "labels"
     if (folder / BEST_OF_N).is_file():
         return "best_of_n"
-    if (folder / REINFORCED).is_file():
-        return "rl"
     return "prm" if (folder / TRAINING).is_file() else None
 
 

@@ -168,8 +168,8 @@ RUN = Kind(
     marks=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
            "trees/*.parquet"),
     manifest="run.json",
-    folders=("labels", "rollouts", "trees", "opinions", "priors", "journals", "batches",
-             "rejects", "drivers", "plan", ".partial"),
+    folders=("labels", "rollouts", "trees", "opinions", "priors", "journals", "rejects",
+             "drivers", "plan", ".partial"),
     files=("rejects.jsonl", "spent.json", "progress.jsonl", "finished.json"),
 )  # fmt: skip
 TRAINING = Kind(
@@ -177,13 +177,6 @@ TRAINING = Kind(
     marks=("train.json",),
     manifest="train.json",
     folders=("checkpoints", "model", "model.partial", "tensorboard", "ray"),
-    files=("log.jsonl", "finished.json"),
-)
-REINFORCED = Kind(
-    noun="a training of `mclabel rl`",
-    marks=("rl.json",),
-    manifest="rl.json",
-    folders=("checkpoints", "measured", "model", "model.partial", "tensorboard"),
     files=("log.jsonl", "finished.json"),
 )
 BEST_OF_N = Kind(
@@ -218,10 +211,10 @@ _THEIRS = (
     Kind(noun="a git repository", marks=(".git",)),
 )
 KINDS = (
-    *(RUN, TRAINING, REINFORCED, BEST_OF_N),
-    *(QUICKSTART, EXPORT, FIGURES, ANNOTATIONS),
+    *(RUN, TRAINING, BEST_OF_N, QUICKSTART),
+    *(EXPORT, FIGURES, ANNOTATIONS),
 )
-_WITH_FOLDERS = (RUN, TRAINING, REINFORCED)
+_WITH_FOLDERS = (RUN, TRAINING)
 _BESIDE = (".*", "*.log", "*.out", "*.err", "*.txt", "*.yaml", "*.yml", "lost+found")
 """Patterns of files that may be in a new output folder: logs and configurations of the job, and the
 folder `lost+found` of a new file system."""

@@ -23,8 +23,8 @@ from mclabel.run.shards.finished import FILE as FINISHED
 from mclabel.run.shards.manifest import read_claim
 from mclabel.run.shards.store import Store
 
-CLAIMS = ("train.json", "rl.json")
-"""Manifests of trainings."""
+CLAIM = "train.json"
+"""Manifest of a training."""
 CHECKPOINTS, COMPLETE, MODEL = "checkpoints", "complete", "model"
 BEST = "best.safetensors"
 """File with the best weights so far, in the folder of checkpoints."""
@@ -33,8 +33,6 @@ CARD = "README.md"
 _FINAL = ("log.jsonl", f"{CHECKPOINTS}/{BEST}", f"{CHECKPOINTS}/{CARD}")
 """Files besides the model that the final mark covers if they exist. TRL writes a model card into
 the folder of checkpoints."""
-_FOLDERS = ("measured",)
-"""Folders besides the model that the final mark covers."""
 _PARTIAL = ".partial"
 _STEP = re.compile(r"checkpoint-(\d{1,18})")
 
@@ -92,8 +90,6 @@ def mark_finished(out: Path, model: Path) -> None:
     """
     files = {f"{MODEL}/{path.relative_to(model)}": path for path in _files(model)}
     files |= {name: out / name for name in _FINAL if (out / name).is_file()}
-    for folder in _FOLDERS:
-        files |= {str(path.relative_to(out)): path for path in _files(out / folder)}
     content = {
         "run": _run_id(out),
         "files": {name: _digest(path) for name, path in sorted(files.items())},
@@ -149,7 +145,7 @@ def _mark_faults(
     if record.get("step") != step:
         yield Fault(name=name, text=f"belongs to the checkpoint of step {record.get('step')}")
     elif None not in (run, record["run"]) and record["run"] != run:
-        yield Fault(name=name, text=f"belongs to another training than {' or '.join(CLAIMS)}")
+        yield Fault(name=name, text=f"belongs to another training than {CLAIM}")
     yield from _file_faults(root, files)
     return files
 
@@ -191,14 +187,11 @@ def _write(folder: Path, name: str, content: Mapping[str, Any]) -> None:
 
 def _run_id(out: Path) -> str | None:
     """Return the `id` in a training's manifest; None if the manifest is missing or damaged."""
-    for name in CLAIMS:
-        if (out / name).is_file():
-            try:
-                claim = read_claim(Store(str(out)), name)
-            except DamagedFile:
-                return None
-            return None if claim is None else claim["id"]
-    return None
+    try:
+        claim = read_claim(Store(str(out)), CLAIM)
+    except DamagedFile:
+        return None
+    return None if claim is None else claim["id"]
 
 
 def _files(folder: Path) -> list[Path]:

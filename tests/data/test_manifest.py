@@ -17,8 +17,6 @@ from mclabel.judge.base import Answer, Opinion
 from mclabel.judge.opinions import opinion_of
 from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, uninformed_priors
 from mclabel.prm.job import TrainReport
-from mclabel.rl.measure import Measurement
-from mclabel.rl.training.record import read_log, read_measured
 from mclabel.run.budget import read_spent
 from mclabel.run.shards.digest import read_object, with_digest
 from mclabel.run.shards.finished import read_finished
@@ -140,22 +138,6 @@ def spent(folder: Path, content: Mapping[str, Any]) -> object:
     return read_spent(Store(str(folder)))
 
 
-def measured(folder: Path, content: Mapping[str, Any]) -> object:
-    """Write and read a measurement of a policy."""
-    (folder / "measured").mkdir(exist_ok=True)
-    figures = {name: one for name, one in content.items() if name in PROBLEM or name == "score"}
-    whole = {"summary": {}, "kl": 0.1, "problems": [PROBLEM | figures]}
-    text = json.dumps(whole | {name: content[name] for name in content.keys() - figures.keys()})
-    (folder / "measured" / "4.json").write_text(text)
-    return read_measured(folder)
-
-
-def logged(folder: Path, content: Mapping[str, Any]) -> object:
-    """Write and read the log of a training."""
-    (folder / "log.jsonl").write_text(json.dumps(content) + "\n")
-    return read_log(folder)
-
-
 def opinion(folder: Path, content: Mapping[str, Any]) -> object:
     """Read a row of opinions."""
     return opinion_of("runs/judged", {"id": "s1", **OPINION, **content})
@@ -174,14 +156,6 @@ def opinion(folder: Path, content: Mapping[str, Any]) -> object:
         (spent, {"hours": float("nan")}, "hours=nan: must be a finite number"),
         (spent, {"gpu_hours": float("-inf")}, "gpu_hours=-inf: must be"),
         (spent, {"num_engines": 1.5}, "num_engines=1.5: must be a whole number"),
-        (measured, {"num_right": 3}, "4.json: .*num_right=3: must be at most num_samples=2"),
-        (measured, {"num_samples": 0}, "problems.0.num_samples=0: must be at least 1"),
-        (measured, {"num_lucky": 2}, "num_lucky=2: must be at most num_right=1"),
-        (measured, {"score": float("nan")}, "score=nan: must be a finite number"),
-        (measured, {"kl": "0.1"}, "kl='0.1': must be a number, is a text"),
-        (measured, {"problems": []}, "problems: must hold at least 1"),
-        (logged, {"step": -1, "loss": 0.5}, "log.jsonl: step=-1: must be at least 0"),
-        (logged, {"loss": 0.5}, "log.jsonl: step=None: must be a whole number"),
         (opinion, {"sureness": 1.5}, "judged: .*'s1'.*sureness=1.5: must be at most 1"),
         (opinion, {"votes": [-2]}, "votes.0=-2: must be at least -1"),
         (opinion, {"scores": [float("inf")]}, "scores.0=inf: must be a finite number"),
@@ -200,8 +174,6 @@ def test_what_no_record_holds_is_refused(
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert finished(tmp_path, FINISHED) and spent(tmp_path, {"hours": 2, "num_tokens": 1})
-    assert measured(tmp_path, {}) == {4: Measurement.from_json({"problems": [PROBLEM], "kl": 0.1})}
-    assert logged(tmp_path, {"step": 1, "loss": 0.5}) == [{"step": 1, "loss": 0.5}]
     found = opinion(tmp_path, {})
     assert isinstance(found, Opinion) and found.votes == (-1, 1)
     assert found.answers == (read_record(Answer, ANSWER),)

@@ -13,7 +13,6 @@ from mclabel.run.outputs import (
     EXPORT,
     FIGURES,
     QUICKSTART,
-    REINFORCED,
     RUN,
     TRAINING,
     Kind,
@@ -34,7 +33,6 @@ VERBS: dict[str, tuple[Kind, list[str]]] = {
     ),
     "import": (RUN, ["import", "ROWS", "--from", "trl", "-o", "OUT"]),
     "train": (TRAINING, ["train", "/dev/null", "labels=[LABELS]", "base=arith:policy", "out=OUT"]),
-    "rl": (REINFORCED, ["rl", "/dev/null", "problems.source=PROBLEMS", "out=OUT"]),
     "best-of-n": (BEST_OF_N, ["eval", "best-of-n", "/dev/null", "samples=2", "out=OUT"]),
     "eval labels": (FIGURES, ["eval", "labels", "LABELS", "-o", "OUT"]),
     "processbench": (FIGURES, ["eval", "processbench", "ROWS", "--labels", "LABELS", "-o", "OUT"]),
@@ -80,8 +78,6 @@ def test_no_verb_writes_into_what_another_one_or_somebody_has_written(
     verb: str, command_inputs: dict[str, str], tmp_path: Path
 ) -> None:
     own, command = VERBS[verb]
-    if verb == "rl":
-        pytest.importorskip("trl")
     for number, kind in enumerate((*outputs.KINDS, *outputs._THEIRS)):
         if kind is own:
             continue
@@ -98,9 +94,7 @@ def test_no_verb_writes_into_what_another_one_or_somebody_has_written(
 def test_no_verb_writes_into_a_folder_of_a_run_or_of_a_training(
     verb: str, command_inputs: dict[str, str], tmp_path: Path
 ) -> None:
-    if verb == "rl":
-        pytest.importorskip("trl")
-    for kind in (RUN, TRAINING, REINFORCED):
+    for kind in (RUN, TRAINING):
         above = tmp_path / str(kind.manifest) / "run"
         out = above / kind.folders[0] / "mine"
         out.mkdir(parents=True)

@@ -20,13 +20,13 @@ from mclabel.judge.score import ScorerJudge
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import semantic_config
 from mclabel.prm.config import TrainConfig
-from mclabel.rl.config import RLConfig, ServeRewardsConfig
+from mclabel.rl.config import ServeRewardsConfig
 from mclabel.run.shards.manifest import versions
 from mclabel.search.config import SearchConfig, ServeSearchConfig
 from mclabel.search.prm_scorer import PrmScorer
 
 CONFIGURATIONS = (
-    *(JudgeConfig, LabelConfig, RLConfig, ScoreConfig, SearchConfig),
+    *(JudgeConfig, LabelConfig, ScoreConfig, SearchConfig),
     *(ServeRewardsConfig, ServeSearchConfig, TrainConfig),
 )
 

@@ -1,4 +1,4 @@
-"""Credits: values computed by hand, and properties of any group."""
+"""Credits: figures computed by hand, and properties of any group."""
 
 from __future__ import annotations
 
@@ -39,16 +39,6 @@ ERRORS = [
     evidence_of(2, 0),
     evidence_of(1, 0),
 ]
-VALUES = [
-    evidence_of(3, 1, values=(0.25, 0.5, 0.5, 1)),
-    evidence_of(4, 0, values=(0.25, None, 0.75, None, 0)),
-    evidence_of(0, 0, values=(0.25,)),
-]
-ROOTLESS = [
-    evidence_of(2, 1, values=(None, 0.75, 1)),
-    evidence_of(1, 1, values=(None, 1)),
-    evidence_of(1, 0, values=(None, 0)),
-]
 LEAST = [
     evidence_of(3, 1, scores=(0.5, 0.75, 0.625)),
     evidence_of(2, 0, scores=(1, 0.25)),
@@ -65,9 +55,6 @@ BY_HAND: list[tuple[str, dict[str, Any], list[StepEvidence], list[list[tuple[int
     ("first_error", {}, ERRORS, [[(3, 0.75)], [(2, 0), (4, -0.25)], [(2, -0.25)], [(1, -0.25)]]),
     ("first_error", {}, [evidence_of(2, 0, first_error=0), evidence_of(2, 1)],
      [[(2, -0.5)], [(2, 0.5)]]),
-    ("mc", {}, VALUES, [[(1, 0.25), (2, 0), (3, 0.5)], [(2, 0.5), (4, -0.75)], []]),
-    ("mc", {}, ROOTLESS, [[(1, 0.25), (2, 0.25)], [(1, 0.5)], [(1, -1)]]),
-    ("mc", {}, ROOTLESS[:1], [[(1, 0), (2, 0.25)]]),
     ("prm_min", {}, LEAST, [
         [(1, 0.5 + ABOVE), (2, 0.625 + ABOVE), (3, 0.625 + ABOVE)],
         [(1, 0.25 + BELOW), (2, 0.25 + BELOW)], [],
@@ -96,20 +83,15 @@ share = st.floats(0, 1)
 
 @st.composite
 def groups(draw: st.DrawFn) -> list[StepEvidence]:
-    """Draw groups that are fully known, except for some values."""
+    """Draw groups whose outcomes are all known."""
     found = []
     for _ in range(draw(st.integers(1, 6))):
         num_steps = draw(st.integers(0, 8))
         reward = draw(st.sampled_from([0.0, 1.0]) | share)
-        inner = draw(
-            st.lists(st.none() | share, min_size=max(0, num_steps - 1), max_size=num_steps)
-        )
-        values = (draw(st.none() | share), *inner[: max(0, num_steps - 1)])
         found.append(
             StepEvidence(
                 num_steps=num_steps,
                 reward=reward,
-                values=(*values, reward) if num_steps else values,
                 scores=tuple(draw(st.lists(share, min_size=num_steps, max_size=num_steps))),
                 first_error=draw(st.none() | st.integers(0, num_steps - 1)) if num_steps else None,
             )
@@ -126,19 +108,11 @@ def assign(group: Sequence[StepEvidence], kind: str, **keys: Any) -> Found:
 
 @given(groups())
 def test_what_holds_of_every_group(group: list[StepEvidence]) -> None:
-    """Outcome credits add up to 0, and value credits to the reward minus the root's value.
-
-    Credits for errors only move blame between steps.
-    """
+    """Outcome credits add up to 0, and credits for errors only move blame between steps."""
     graded = [one for one in group if one.num_steps] or [StepEvidence(num_steps=1, reward=1)]
     for leave_one_out in (False, True):
         found = assign(graded, "outcome", leave_one_out=leave_one_out)
         assert fsum(part.credit for own in found for part in own) == pytest.approx(0, abs=1e-9)
-    for one, own in zip(group, assign(group, "mc"), strict=True):
-        assert one.values is not None
-        if one.values[0] is not None and one.num_steps:
-            expected = one.reward - one.values[0]
-            assert fsum(part.credit for part in own) == pytest.approx(expected, abs=1e-9)
     outcomes, placed = assign(group, "outcome"), assign(group, "first_error")
     for whole, own in zip(outcomes, placed, strict=True):
         assert [part.credit for part in own[-1:]] == [part.credit for part in whole]
@@ -155,12 +129,7 @@ def test_what_holds_of_every_group(group: list[StepEvidence]) -> None:
          r"solution 1 of the group: scores\[1\]=nan"),
         ("outcome", evidence_of(2, 1, scores=(inf, 0.5)), r"scores\[0\]=inf"),
         ("outcome", evidence_of(2, 1, scores=(0.5,)), r"has 1 scores for 2 steps, but must have 2"),
-        ("outcome", evidence_of(2, 1, values=(0.5, 1)), r"has 2 values for 2 steps, but must have"),
-        ("outcome", evidence_of(2, 1, values=(0.5, -0.1, 1)), r"values\[1\]=-0\.1"),
-        ("outcome", evidence_of(2, 1, values=(0.5, None, 0.5)), r"must be the reward, which is 1"),
-        ("outcome", evidence_of(2, 1, values=(0.5, None, None)), r"must be the reward"),
         ("outcome", evidence_of(2, 0, first_error=2), r"=2: must be the index of one of 2 steps"),
-        ("mc", evidence_of(1, 1), "solution 0 of the group: has no values"),
         ("prm_min", evidence_of(1, 1), "has no scores, which the credit prm_min needs"),
         ("outcome", None, "the group is empty"),
     ],

@@ -370,7 +370,6 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"credit": "mc"}, "credit.kind=mc: needs step values"),
         ({"credit": "prm_min"}, "credit.kind=prm_min: needs step scores, but prm is null"),
         ({"credit": "first_error"}, "needs step scores"),
         ({"prm": "nowhere"}, "nowhere"),

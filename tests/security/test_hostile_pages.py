@@ -13,7 +13,6 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from mclabel.core.records import Flag, LabeledSolution, Outcome
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import write_trees
-from tests.report.test_reinforced_page import training
 from tests.report.test_trees_page import node, tree
 from tests.support.annotated import AnnotateProcess
 from tests.support.browser import chromium, count_violations, ids, texts, until, violations
@@ -76,7 +75,6 @@ RUNS: dict[str, Callable[[Path], str]] = {
     "labels": hostile_run,
     "opinions": lambda folder: write_run(folder, hostile_rows(), None),
     "trees": trees,
-    "policy": lambda folder: str(training(folder, 0, 1, text=ALL)),
     "choices": choices,
 }
 

@@ -19,7 +19,6 @@ from mclabel.judge.score import score
 from mclabel.labeling.journal import read_entry, rollout_line, solution_line
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.training.checkpoint import check_checkpoint
-from mclabel.rl.config import RLConfig
 from mclabel.run.budget import read_spent
 from mclabel.run.shards.journal import journaled_blocks, read_journal, write_journal
 from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollouts
@@ -105,16 +104,6 @@ def _trained(folder: Path, seed: int) -> Path:
     return folder / "prm"
 
 
-def _reinforced(folder: Path, seed: int) -> Path:
-    """Train the bundled policy for two steps, with a checkpoint after each."""
-    keys = ["problems.split=train", "problems.limit=8", "measured=arith", "measured.limit=2"]
-    keys += ["measured.split=validation", "measuring.samples=1", "policy.max_tokens=60"]
-    keys += ["steps=2", "save_steps=1", "problems_per_step=2", "group_size=2", "micro_batch=4"]
-    changes = [*keys, "credit=outcome", f"out={folder / 'policy'}", f"seed={seed}"]
-    jobs.rl(load_config(RLConfig, None, changes))
-    return folder / "policy"
-
-
 KINDS: dict[str, tuple[Callable[[Path, int], Path], tuple[str, ...]]] = {
     "labels": (_labels, ("labels", "rollouts", "Python", "priors", "rejects")),
     "begun labels": (
@@ -125,7 +114,6 @@ KINDS: dict[str, tuple[Callable[[Path, int], Path], tuple[str, ...]]] = {
     "combined": (_combined, ("labels", "rollouts")),
     "opinions": (_opinions, ("opinions",)),
     "training": (_trained, ("checkpoints", "model")),
-    "reinforcement": (_reinforced, ("checkpoints", "model")),
 }
 """By kind of output: the function that makes it from a folder and a seed, and the names of its
 readers in `READERS`.

@@ -22,7 +22,6 @@ _OR = (
     "లేదా|au|atau|"
     "hoặc|veya|lub"
 )
-_ASCII_JOINTS = frozenset("y et und e na dan ve o ou oder au atau veya lub".split())
 _SPECIAL = {
     "no solution": (
         "无解|無解|方程无解|无实数解|无实根|没有解|空集|解なし|解はない|해가 없다|해 없음|"

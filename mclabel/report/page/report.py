@@ -17,7 +17,7 @@ from mclabel.report.page.example import trees_data
 from mclabel.report.page.facts import GatheredRun, agreement
 from mclabel.report.page.html import page
 from mclabel.report.page.tables import configurations, label_tables, side_by_side
-from mclabel.report.page.trainings import loss_plot, policy_data, policy_plots, scorer_data
+from mclabel.report.page.trainings import loss_plot, scorer_data
 from mclabel.run.kinds import Run, find_runs
 from mclabel.run.outputs import output_file
 
@@ -26,7 +26,7 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
     """Write the report.
 
     Args:
-        places: outputs of `mclabel label`, `eval best-of-n`, `train` and `rl`, or folders that
+        places: outputs of `mclabel label`, `eval best-of-n` and `train`, or folders that
             contain such outputs.
         out: HTML file to write; an existing file is replaced.
 
@@ -51,8 +51,8 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
 
 def report_data(runs: Sequence[Run]) -> dict[str, Any]:
     """Collect all data that the page shows."""
-    labelled, chosen, trained, reinforced = (
-        [run for run in runs if run.kind == kind] for kind in ("labels", "best_of_n", "prm", "rl")
+    labelled, chosen, trained = (
+        [run for run in runs if run.kind == kind] for kind in ("labels", "best_of_n", "prm")
     )
     gathered = [GatheredRun(run) for run in labelled]
     labels = [run.facts() for run in gathered]
@@ -74,6 +74,4 @@ def report_data(runs: Sequence[Run]) -> dict[str, Any]:
             {name: scorer["config"] for name, scorer in scorers.items()}
         ),
         "loss_plot": loss_plot(trained),
-        "policies": [policy_data(run) for run in reinforced],
-        "policy_plots": policy_plots(reinforced),
     }

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
@@ -300,55 +299,6 @@ class StepGRPOTrainer(GRPOTrainer):
                 table[number, : len(tokens)] = torch.tensor(tokens, dtype=table.dtype)
         output["advantages"] = table
         return output
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """A completion that an engine sampled."""
-
-    prompt_ids: Sequence[int]
-    """Token ids of the prompt."""
-    ids: Sequence[int]
-    """Token ids of the completion, with or without the end token."""
-    ended: bool
-    """True if the model ended the completion, false if it was cut off."""
-
-
-def engine_rollouts(
-    sample: Callable[[list[Any]], list[Sampled]], end_id: int
-) -> Callable[[list[Any], Any], dict[str, Any]]:
-    """Return a `rollout_func` for GRPOTrainer that samples with an engine.
-
-    Args:
-        sample: function that samples one completion for each prompt. TRL has already repeated the
-            prompts. The function must sample at the temperature of GRPOConfig, with top_p 1.
-        end_id: id of the end token, `tokenizer.eos_token_id`. It is appended to completions that
-            the model ended. Without it, TRL would treat them as truncated and never train the end
-            token.
-    """
-
-    def rollout_func(prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        sampled = sample(prompts)
-        if len(sampled) != len(prompts):
-            raise ValueError(
-                f"sample gave {len(sampled)} completions for {len(prompts)} prompts, but must give "
-                "one completion for each prompt. TRL has already repeated the prompts"
-            )
-        completions = []
-        for completion in sampled:
-            ids = list(completion.ids)
-            if completion.ended and ids[-1:] != [end_id]:
-                ids.append(end_id)
-            if not ids or not completion.prompt_ids:
-                raise ValueError(
-                    f"sample gave {completion}, whose prompt or completion has no tokens. Give "
-                    "at least one token of each"
-                )
-            completions.append(ids)
-        prompt_ids = [list(completion.prompt_ids) for completion in sampled]
-        return {"prompt_ids": prompt_ids, "completion_ids": completions, "logprobs": None}
-
-    return rollout_func
 
 
 def _check_lengths(credits: Sequence[Sequence[float] | None], ids: Sequence[Sequence[int]]) -> None:

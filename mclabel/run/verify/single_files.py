@@ -22,7 +22,7 @@ from mclabel.run.shards.rejects import noted_blocks
 from mclabel.run.shards.store import Store, damaged_file_error
 from mclabel.run.trainings import (
     CHECKPOINTS,
-    CLAIMS,
+    CLAIM,
     COMPLETE,
     MODEL,
     checkpoint_faults,
@@ -190,11 +190,11 @@ def _check_object(raw: bytes) -> Check:
 
 
 def is_training(store: Store) -> bool:
-    """Return whether a store is the output of `mclabel train` or `mclabel rl`."""
+    """Return whether a store is the output of `mclabel train`."""
     if not store.is_local:
         return False
     out = Path(store.location)
-    return any((out / name).is_file() for name in CLAIMS) or (
+    return (out / CLAIM).is_file() or (
         (out / CHECKPOINTS).is_dir() and not (out / "labels").is_dir()
     )
 
@@ -208,7 +208,7 @@ def check_training(store: Store, result: Verification) -> None:
     """
     out = Path(store.location)
     result.holds = TRAINING
-    _check_claims(store, result)
+    _check_claim(store, result)
     for folder in sorted((out / CHECKPOINTS).glob("checkpoint-*")):
         if not folder.is_dir() or step_of(folder) is None:
             continue
@@ -234,20 +234,15 @@ def check_training(store: Store, result: Verification) -> None:
         result.report(fault.name, fault.text, model_remedy(out))
 
 
-def _check_claims(store: Store, result: Verification) -> None:
-    """Check that a training has exactly one sound manifest."""
-    num_sound = 0
-    for name in CLAIMS:
-        try:
-            num_sound += read_claim(store, name) is not None
-        except DamagedFile as error:
-            result.add(error)
-            num_sound += 1
-    if num_sound != 1:
-        fault = "missing" if not num_sound else f"present in addition to {CLAIMS[1]}"
-        again = "Restore the right manifest from a copy, or train into another out=…"
-        rule = f"a training has exactly one of {' and '.join(CLAIMS)}"
-        result.report(CLAIMS[0], f"{fault}, but {rule}", again)
+def _check_claim(store: Store, result: Verification) -> None:
+    """Check the manifest of a training."""
+    try:
+        is_missing = read_claim(store, CLAIM) is None
+    except DamagedFile as error:
+        result.add(error)
+        return
+    if is_missing:
+        result.report(CLAIM, "missing", "Restore it from a copy, or train into another out=…")
 
 
 MAX_LISTED = 1000

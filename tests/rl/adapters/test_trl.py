@@ -19,10 +19,8 @@ from mclabel.rl.training.trl import GRPOConfig, GRPOTrainer  # isort: skip  # be
 from mclabel.rl import client
 from mclabel.rl.adapters.trl import (
     ProcessReward,
-    Sampled,
     ServerCredit,
     StepGRPOTrainer,
-    engine_rollouts,
 )
 from mclabel.rl.client import RewardError, StepRewards
 from tests.support.reward_server import RewardServer
@@ -190,38 +188,6 @@ def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
     assert num_ended > 0
 
 
-def test_trl_trains_on_rollouts_of_an_engine(tmp_path: Path, tokenizer: Any) -> None:
-    end = tokenizer.eos_token_id
-    asked = []
-
-    def sample(prompts: list[str]) -> list[Sampled]:
-        asked.append(list(prompts))
-        texts = ["2 + 3 = 5\n", "7 - 4 = 3\nso 3\n"] * (len(prompts) // 2)
-        return [
-            Sampled(tokenizer(prompt)["input_ids"], tokenizer(text)["input_ids"], ended=k % 4 > 0)
-            for k, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
-        ]
-
-    with RewardServer() as server:
-        credit = ServerCredit(server.url, tokenizer)
-        trainer = make(
-            Stepwise,
-            tmp_path,
-            tokenizer,
-            reward_funcs=credit.process_reward,
-            step_credit=credit,
-            rollout_func=engine_rollouts(sample, end),
-        )
-        trainer.train()
-    assert [len(prompts) for prompts in asked] == [8], "prompts come repeated"
-    (log,) = [row for row in trainer.state.log_history if "reward" in row]
-    assert log["completions/clipped_ratio"] == 0.25
-    rows = completions(trainer)
-    assert sum(ids[-1] == end for ids, _ in rows) == 6
-    assert all(tokens[-1] == 1.0 for _, tokens in rows)
-    assert {item["completion"] for item in server.asked[0]} == {"2 + 3 = 5\n", "7 - 4 = 3\nso 3\n"}
-
-
 def test_the_page_works(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs/rl-trainers.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
@@ -276,15 +242,6 @@ def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) 
             ProcessReward(server.url, reduce="min_score")(**batch, answer=["2"])
     with pytest.raises(ValueError, match="min_scores"):
         ProcessReward("http://127.0.0.1:9", reduce="min_scores")  # type: ignore[arg-type]
-
-
-def test_rollouts_that_trl_would_misread_are_refused() -> None:
-    with pytest.raises(ValueError, match="already repeated the prompts"):
-        engine_rollouts(lambda prompts: [], 2)(["a"], None)
-    with pytest.raises(ValueError, match="has no tokens"):
-        engine_rollouts(lambda prompts: [Sampled([1], [], False)], 2)(["a"], None)
-    ended = engine_rollouts(lambda prompts: [Sampled([1], [3, 2], True)], 2)(["a"], None)
-    assert ended["completion_ids"] == [[3, 2]]
 
 
 def test_losses_for_whole_completions_are_refused(tmp_path: Path, tokenizer: Any) -> None:

@@ -1,4 +1,0 @@
-"""Training of a policy by reinforcement learning.
-
-TRL trains the weights, mclabel's engine samples solutions, and each step gets its own credit.
-"""
