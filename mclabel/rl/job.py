@@ -93,8 +93,8 @@ def plan_rl(config: RLConfig) -> RLPlan:
         )
     if leaked := {problem.text for problem in problems} & {problem.text for problem in others}:
         raise DataError(
-            f"measured: {len(leaked)} of its problems are also in the training problems, such as "
-            f"{min(leaked)[:80]!r}. Measure on other problems"
+            f"measured: {len(leaked)} of the problems to measure on are also training problems, "
+            f"such as {min(leaked)[:80]!r}. Choose other problems for measured"
         )
     return RLPlan(run=run, policy=policy, problems=problems, others=others)
 

@@ -169,7 +169,7 @@ def test_first_errors_are_placed_without_a_prm_and_a_torn_checkpoint_is_left(
         (["policy.temperature=0"], ConfigError, "would be the same"),
         (["policy.top_p=0.95"], ConfigError, r"Set policy\.top_p=1"),
         (["policy.top_k=20"], ConfigError, r"Set policy\.top_k=0"),
-        (["measured.split=train"], DataError, "are also in the training problems"),
+        (["measured.split=train"], DataError, "are also training problems"),
         (["policy.model=nowhere/at/all"], EngineError, "nowhere"),
         (["device=nowhere"], EngineError, "nowhere"),
     ],
