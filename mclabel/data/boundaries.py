@@ -174,19 +174,19 @@ def _step_ends(
     spans: Sequence[Span] | None = None,
     code: Sequence[Span] = (),
 ) -> list[int]:
-    """Return the ends of steps from a rule's candidate positions, and the end of the text.
+    """Select the candidate positions at which a step may end, and add the end of the text.
 
-    No end lies in white space at the text's beginning or end, inside a block, or between a heading
+    No step ends in white space at the text's beginning or end, inside a block, or between a heading
     and the text after it. A heading at the end of the text belongs to the step before it, unless
     the text is incomplete or `may_end_with_heading` is true.
 
     Args:
         text: a solution, or a part of one.
-        places: candidate positions, in any order.
-        ended: whether the text is complete.
-        may_end_with_heading: whether a candidate may make a heading at the end a step.
+        places: positions at which the rule would end a step, in any order.
+        ended: True if the text is complete.
+        may_end_with_heading: True if a heading at the end of the text may be a step of its own.
         spans: blocks of the text; None to find them.
-        code: spans of code, inside which steps may end and no line is a heading.
+        code: spans of code. Steps may end inside them, and their lines are not headings.
     """
     if not text:
         return []
@@ -224,7 +224,7 @@ def _last_word(text: str, start: int, end: int) -> int:
 def _step_begins(
     text: str, lines: Sequence[Span], spans: Sequence[Span], ended: bool
 ) -> tuple[list[tuple[int, int | None]], int]:
-    """Find where a step begins if it begins with a given line.
+    """For each line of a text, find where a step that includes this line first would begin.
 
     Returns:
         A list and a position. The list has two positions for each line: that of its first visible

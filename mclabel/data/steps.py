@@ -129,7 +129,10 @@ class StepSplitter(Settings):
         return (*before, *self._limit_steps(after, before, ids, text, decode, ended))
 
     def begins_in(self, prompt: str) -> bool:
-        """Return whether a prompt opens the thinking, so that the solution begins inside it."""
+        """Return whether a prompt ends with the mark that opens the model's thinking.
+
+        If it does, the solution begins inside the thinking.
+        """
         return prompt.rstrip().endswith(self.think[0])
 
     def thinks_after(self, prefix: str, *, opened: bool) -> bool:
@@ -137,7 +140,7 @@ class StepSplitter(Settings):
 
         Args:
             prefix: text of the solution so far.
-            opened: whether the prompt opens the thinking.
+            opened: True if the prompt ends with the mark that opens the thinking.
         """
         opening, closing = self.think
         return (opened or prefix.lstrip().startswith(opening)) and closing not in prefix

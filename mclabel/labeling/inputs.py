@@ -149,7 +149,7 @@ class ProblemItem(NamedTuple):
         return texts
 
     def extras(self) -> Sequence[str]:
-        """Return the names and values of the problem's other columns."""
+        """Return names and values of the problem's other columns; labels do not depend on them."""
         return [text for pair in sorted(self.problem.meta.items()) for text in pair]
 
 

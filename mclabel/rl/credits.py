@@ -77,13 +77,14 @@ class Segment:
 
 
 class CreditSettings(ComponentSettings):
-    """Base class for the settings of credits."""
+    """Base class for the settings of a credit."""
 
     component_kind: ClassVar[str] = "credits"
 
 
 class Credit(ABC):
-    """Base class of credits, which assign credit to the steps of a group's solutions.
+    """Base class of credits. A credit is a method that assigns an advantage to each step of a
+    solution, given the evidence on all solutions of its group.
 
     `Settings` is the class of the credit's settings. A configuration selects the credit by `kind`
     and may set its other settings.

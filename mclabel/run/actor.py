@@ -83,11 +83,13 @@ class WorkerActor:
         return str(ray.get_runtime_context().get_node_id())
 
     def load(self, number: int) -> None:
-        """Load the engine. A failure in `__init__` would make Ray restart the actor endlessly.
+        """Load the engine.
+
+        This is not done in `__init__`, where a failure would make Ray restart the actor endlessly.
 
         Args:
-            number: number of this load, counted by the driver. Exchanges that belong to an earlier
-                load are refused.
+            number: number of this load, counted by the driver. A later call of `exchange` with
+                another number is refused, because its leases were made for an earlier load.
         """
         if self._worker is None:
             worker = self._make_worker()

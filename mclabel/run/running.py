@@ -61,11 +61,13 @@ class RunningBlocks:
             self._tasks[asyncio.create_task(self._run(lease))] = lease.block.id
 
     async def wait_for_ended(self, wait_s: float) -> list[FinishedLease]:
-        """Return the blocks that ended without error since the last report, in order of lease.
+        """Wait until a block ends or the time is over; return the blocks that ended without error.
+
+        Blocks that an earlier call returned are left out. The order is that of the leases.
 
         Args:
-            wait_s: maximum seconds to wait for the first block. After new leases `RAMP_S` is used
-                instead.
+            wait_s: maximum seconds to wait for the first block. The first call after new leases
+                waits at most `RAMP_S` seconds instead, because the engine may have room for more.
         """
         if self._has_new:
             wait_s, self._has_new = RAMP_S, False

@@ -62,7 +62,7 @@ class SteeredSettings(SampledSettings):
 
 
 class PolicySteeredSettings(SteeredSettings):
-    """Settings of a search, with the policy."""
+    """Settings of a search that do not depend on the method, including the policy."""
 
     policy: PolicySettings = PolicySettings()
     """Policy that writes the solutions."""
@@ -78,7 +78,7 @@ class PolicySteeredSettings(SteeredSettings):
 
 
 class SearchSettings(SteeredSettings):
-    """Settings of a search, with the method."""
+    """Settings of a search, including the method, but without the policy."""
 
     search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
         default_factory=_default_method
@@ -87,7 +87,7 @@ class SearchSettings(SteeredSettings):
 
 
 class PolicySearchSettings(SearchSettings, PolicySteeredSettings):
-    """Settings of a search, with the method and the policy."""
+    """Settings of a search, including the method and the policy."""
 
 
 class SearchConfig(PolicySearchSettings, RunsHere):

@@ -252,7 +252,9 @@ def _same_ratios(answer: Ratio, gold: Ratio, same: Same) -> bool | None:
 
 
 def same_text(answer: Form, gold: Form) -> bool | None:
-    """Compare words with words, or with any other form."""
+    """Return whether two answers are equal, of which at least one is in words; None if this cannot
+    be decided.
+    """
     if isinstance(answer, Words) and isinstance(gold, Words):
         return same_words(answer.words, gold.words)
     words, other = (answer, gold) if isinstance(answer, Words) else (gold, answer)

@@ -183,8 +183,10 @@ def _occurs_only_times_pi(value: Value, symbol: str) -> bool:
 
 
 def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
-    """Remove the added constant whose name is the first possible one of `names`; return None if no
-    such constant is added.
+    """Remove an added constant of integration from a value.
+
+    The constant is the first of `names` that the value contains only as a summand with the
+    coefficient 1 or -1. Return None if there is no such constant.
     """
     present = algebra.symbols(value)
     for name in names:

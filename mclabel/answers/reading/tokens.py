@@ -112,7 +112,7 @@ class Tokens:
         while (token := self.next()) != "}":
             token = token.lstrip("\\")
             if not (token.isalnum() or token in ",+-*"):
-                raise NotClosed("a subscript that is a formula")
+                raise NotClosed("a subscript that is a formula is not supported")
             parts.append(token)
         return "".join(parts)
 
@@ -156,12 +156,12 @@ def gcd_or_extremum(name: str, values: list[Value]) -> Value:
     numbers = [value.rational for value in values]
     exact = [n for n in numbers if n is not None]
     if not exact or len(exact) < len(numbers):
-        raise NotClosed(f"{name} of formulas")
+        raise NotClosed(f"{name} is supported only for numbers")
     if name in ("max", "min"):
         return number(max(exact) if name == "max" else min(exact))
     whole = [n.numerator for n in exact if n.denominator == 1]
     if len(whole) < len(exact):
-        raise NotClosed(f"{name} of numbers that are not integers")
+        raise NotClosed(f"{name} is supported only for integers")
     return number(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
 
 
@@ -173,7 +173,7 @@ def remainder(left: Value, right: Value) -> Value:
     """
     a, b = left.rational, right.rational
     if a is None or b is None or a.denominator != 1 or b.denominator != 1 or b <= 0:
-        raise NotClosed("a remainder of formulas")
+        raise NotClosed("a remainder is supported only for integers and a positive divisor")
     return number(a % b)
 
 
@@ -195,10 +195,10 @@ def accumulate(
     """
     first, last = low.rational, high.rational
     if first is None or first.denominator != 1:
-        raise NotClosed("a sum whose lower bound is not an integer")
+        raise NotClosed("a sum or product needs an integer as its lower bound")
     if last is None:
         if product:
-            raise NotClosed("a product whose upper bound is a symbol")
+            raise NotClosed("a product needs a number as its upper bound")
         ratio = _ratio(term)
         if ratio is not None:
             return _geometric_sum(term(low), ratio, low, high)
@@ -208,10 +208,10 @@ def accumulate(
             _sum_polynomial(term, high), algebra.negate(_sum_polynomial(term, number(first - 1)))
         )
     if last.denominator != 1:
-        raise NotClosed("a sum whose upper bound is not an integer")
+        raise NotClosed("a sum or product needs an integer as its upper bound")
     count = last - first + 1
     if count > MAX_TERMS or count * num_tokens > MAX_STEPS:
-        raise NotClosed("a long sum")
+        raise NotClosed("the sum or product has too many terms")
     total = number(1 if product else 0)
     for k in range(int(first), int(last) + 1):
         term_value = term(number(k))
@@ -236,7 +236,7 @@ def _ratio(term: Callable[[Value], Value]) -> Fraction | None:
 def _geometric_sum(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
     if high.num == INFINITE:
         if abs(ratio) >= 1:
-            raise NotClosed("a series that does not converge")
+            raise NotClosed("the series does not converge")
         return algebra.divide(first, number(1 - ratio))
     count = algebra.add(high, algebra.add(number(1), algebra.negate(low)))
     past = algebra.multiply(first, power(number(ratio), count))
@@ -246,12 +246,12 @@ def _geometric_sum(first: Value, ratio: Fraction, low: Value, high: Value) -> Va
 def _zeta(term: Value, first: int) -> Value:
     """Return the infinite sum of c/k^s for even s, a rational multiple of π^s (Euler)."""
     if first != 1 or term.den is not UNIT or len(term.num) != 1:
-        raise NotClosed("a series that is not known here")
+        raise NotClosed("this series is not supported")
     ((mono, coefficient),) = term.num.items()
     exponents = dict(mono)
     s = -exponents.pop(_INDEX, 0)
     if exponents or s.denominator != 1 or s % 2 or not 2 <= s <= MAX_DEGREE:
-        raise NotClosed("a series that is not known here")
+        raise NotClosed("this series is not supported")
     bernoulli = abs(_bernoulli(int(s))[-1])
     factor = bernoulli * Fraction(2) ** (int(s) - 1) / math.factorial(int(s))
     return algebra.multiply(number(factor * coefficient), power(atom("π"), number(s)))
@@ -261,16 +261,16 @@ def _sum_polynomial(term: Callable[[Value], Value], high: Value) -> Value:
     """Return the sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
     general = term(atom(_INDEX))
     if general.den is not UNIT:
-        raise NotClosed("a sum of quotients")
+        raise NotClosed("a sum of quotients is not supported")
     total = number(0)
     for mono, coefficient in general.num.items():
         exponents = dict(mono)
         degree = exponents.pop(_INDEX, 0)
         if degree.denominator != 1 or not 0 <= degree <= MAX_DEGREE:
-            raise NotClosed("a sum of terms that are not polynomials")
+            raise NotClosed("a sum is supported only if its terms are polynomials")
         rest: Polynomial = {frozenset(exponents.items()): coefficient}
         if _INDEX in algebra.symbols(Value(rest, UNIT)):
-            raise NotClosed("a sum of terms that are not polynomials")
+            raise NotClosed("a sum is supported only if its terms are polynomials")
         faulhaber = _faulhaber(int(degree), high)
         total = algebra.add(total, algebra.multiply(Value(rest, UNIT), faulhaber))
     return total

@@ -1,6 +1,7 @@
-"""Frames on the pipes between a program in the box and its keeper, the process that forwards them.
+"""Reads and writes messages (frames) on the pipes between a sandboxed program and its keeper.
 
-The module uses only the standard library.
+The keeper is the process that starts the program and forwards its messages. A frame is a kind (one
+byte), a length (four bytes) and the content. The module uses only the standard library.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _NAMES |= {id(value): name for name, value in _CONSTANTS.items()}
 
 
 class RemoteId:
-    """Number of an object that belongs to the other process."""
+    """Number under which the other process has lent an object to this one."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -181,7 +181,9 @@ def results_match(result: Any, wanted: Any, tolerance: float) -> bool:
 
 
 def _compile_recording(source: str, name: str) -> Any:
-    """Compile a source, with added calls that record the exceptions that its handlers catch."""
+    """Compile a source. A call is added to each exception handler and each `__exit__` method, which
+    records the exception that it catches.
+    """
     tree = ast.parse(source)
     for node in ast.walk(tree):
         is_exit = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in (
@@ -196,8 +198,8 @@ def _compile_recording(source: str, name: str) -> Any:
 
 
 def _record_library_handlers(handled: Callable[[BaseException | None], None]) -> None:
-    """Make `contextlib.suppress` and unittest's `assertRaises` report every exception that they
-    catch to `handled`, because the tests expect it.
+    """Patch `contextlib.suppress` and unittest's `assertRaises` so that they call `handled` with
+    every exception that they catch. The tests expect these exceptions.
     """
     for kind in (contextlib.suppress, unittest.case._AssertRaisesContext):
         original_exit = kind.__exit__

@@ -212,7 +212,10 @@ class ComponentSettings(Settings):
         return find_component(self.component_kind, self.kind)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Set `kind` of settings made in Python, from the component class around their class."""
+        """Set `kind` if it is empty, as it is in settings that were made in Python.
+
+        The kind is the name of the component class in which the settings class is defined.
+        """
         if not self.kind:
             owner = _Owner(type(self))
             object.__setattr__(self, "kind", component_name(self.component_kind, owner))

@@ -242,7 +242,7 @@ def text_id(problem: str, solution: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """Solutions that a manifest selects."""
+    """Solutions that a manifest lists. `mclabel select` writes manifests."""
 
     place: str
     """File or URL of the manifest."""
@@ -269,10 +269,14 @@ class Selected:
             raise self._other_pool_error(f"solution {solution_id} has another text")
 
     def check_found(self, ids: Iterable[str], pool: str) -> None:
-        """Check that all selected solutions were found.
+        """Check that every solution of the manifest is among the given ones.
+
+        Args:
+            ids: ids of the solutions that were read.
+            pool: file or run that was read, for messages.
 
         Raises:
-            DataError: the pool lacks a selected solution.
+            DataError: a solution of the manifest is missing.
         """
         if missing := sorted(self.texts.keys() - set(ids)):
             raise self._other_pool_error(
@@ -302,7 +306,7 @@ def manifest_bytes(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) 
 
 
 def read_selected(place: str, key: str = "solutions.select") -> Selected:
-    """Read a manifest.
+    """Read a manifest, which `mclabel select` has written.
 
     Args:
         place: file or URL of the manifest.

@@ -20,8 +20,8 @@ EOS, PAD, STEP = "<|end|>", "<|pad|>", "<|step|>"
 
 _PIECES = r"\\boxed\{| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\s"
 _CODE_PIECES = r" {4}|" + _PIECES
-"""Pattern of the pieces of code. It differs from `_PIECES` only in one respect: four spaces in a
-row are one piece."""
+"""Pattern of the pieces of text with code. Unlike in `_PIECES`, four spaces in a row are one
+piece."""
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
     "{{ '\\n' if message['role'] == 'user' else eos_token }}{% endfor %}"
@@ -33,13 +33,15 @@ def build_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Return a tokenizer for a domain.
 
-    Its vocabulary holds every piece of `texts`, all bytes and the special tokens.
+    Texts are cut into pieces, such as words and single digits. The vocabulary holds every piece of
+    `texts`, all bytes and the special tokens.
 
     Args:
         texts: sample texts of the domain. The same set of pieces gives the same token ids.
         after: vocabulary of an earlier tokenizer from this function, in the order of the ids. These
-            tokens keep their ids, and new pieces get the ids after them. None starts a new
-            vocabulary without pieces of code.
+            tokens keep their ids, and new pieces get the ids after them. Four spaces in a row, as
+            in indented code, are then one piece. None starts a new vocabulary, in which every
+            space is a piece of its own.
     """
     from transformers import PreTrainedTokenizerFast
 

@@ -49,14 +49,15 @@ HELPER_RATE = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """A generated solution and its misreadings."""
+    """A generated solution, and the nodes of the problem that it gets wrong on purpose."""
 
     text: str
     nodes: tuple[int | None, ...]
     """For each line, the 0-based index of the node that the line completes; None if it completes
     none."""
     misread: frozenset[int]
-    """0-based indices of the nodes that were misread. A skipped node has no line."""
+    """0-based indices of the nodes that were replaced by a typical mistake: a wrong operand, the
+    wrong operation, or a skipped node, which has no line."""
 
 
 def reference(function: Function) -> str:

@@ -73,12 +73,12 @@ class LabelQuality:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCost:
-    """Sampled tokens of rollouts per labelled solution."""
+    """Rollout tokens per labelled solution: as sampled, and as they would be without sharing."""
 
     tokens_per_solution: float
-    """Sampled tokens per solution; identical prefixes of a problem are rolled out only once."""
+    """Sampled tokens per solution. Solutions with the same prefix share the rollouts from it."""
     tokens_per_solution_unshared: float
-    """Tokens per solution if each solution had rolled out all its prefixes itself."""
+    """Tokens per solution that would be needed if solutions shared no rollouts."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,8 +94,9 @@ class JudgeModel(Protocol):
 
     @abstractmethod
     def log_likelihood(self) -> Floats:
-        """Return the log-likelihood of the opinions, [solution, T + 1] by first error; 0 beyond
-        a solution's length.
+        """Return the log-likelihood of the opinions given each possible first error.
+
+        Its shape is [solution, T + 1]. It is 0 in the padding after a short solution.
         """
         ...
 
@@ -116,7 +117,7 @@ class JudgeModel(Protocol):
 
 
 def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
-    """Return the log-likelihood of a judge's step opinions, [solution, T + 1] by first error.
+    """Return the log-likelihood of a judge's opinions on steps, given each possible first error.
 
     Args:
         table: probabilities of the judge's opinion on a step given a context, [kind, context,
@@ -124,6 +125,9 @@ def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
             a log-likelihood of 0.
         contexts: contexts of the steps, [solution, T].
         seen: opinions on the steps, [solution, T]; -1 for steps without one.
+
+    Returns:
+        The log-likelihoods, [solution, T + 1].
     """
     if table is None:
         return np.zeros((len(seen), seen.shape[1] + 1))
@@ -138,14 +142,21 @@ def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
 def fitted_table(
     chances: Floats, contexts: Ints, seen: Ints, shape: tuple[int, int], usual: Floats
 ) -> Floats:
-    """Return the table of `step_likelihood`, fitted to probabilities of first errors.
+    """Estimate the probability of each opinion on a step, by kind of step and context.
+
+    Kinds of steps are not observed, so each opinion counts for all three kinds, weighted by the
+    probability that the step is of this kind.
 
     Args:
-        chances: probabilities of first errors, [solution, T + 1].
-        contexts: see `step_likelihood`.
-        seen: see `step_likelihood`.
+        chances: probability of each first error, [solution, T + 1].
+        contexts: context of each step, [solution, T].
+        seen: opinion on each step, [solution, T]; -1 for steps without one.
         shape: number of contexts, and number of different opinions.
-        usual: prior counts of the opinions, which are added to every context, [opinion].
+        usual: pseudo-count of each opinion, which is added to the counts of every context,
+            [opinion].
+
+    Returns:
+        The `table` of `step_likelihood`, [kind, context, opinion].
     """
     there = seen >= 0
     is_first = chances[:, : seen.shape[1]]

@@ -250,7 +250,8 @@ def begin_estimator(
     Args:
         settings: settings of the estimator, which name its class.
         problem: problem with the paths of its solutions and its completers.
-        learned: `knowledge` and `min_gain` of the run's learner.
+        learned: `knowledge` and `min_gain`, which the run's learner has fitted to earlier problems;
+            None stands for the estimator's defaults.
 
     Raises:
         ComponentError: the estimator cannot be made.

@@ -24,11 +24,11 @@ MAX_PROBLEMS = 2000
 
 
 class Fitted(Knowledge, Protocol):
-    """Knowledge that was fitted to evidence."""
+    """Parameters of an estimator that were fitted to the evidence of finished problems."""
 
     @property
     def num_solutions(self) -> int:
-        """The number of solutions to which the knowledge was fitted; 0 before any fit."""
+        """The number of solutions to which the parameters were fitted; 0 before the first fit."""
 
 
 E_co = TypeVar("E_co", covariant=True)

@@ -143,7 +143,11 @@ class FirstErrorEstimator(Estimator):
         self._counts: dict[int, Counts] = defaultdict(Counts)
 
     def wanted(self) -> list[int]:
-        """Return all requests for the next step of each solution, each request only once."""
+        """Request rollouts from the next step of each wrong solution.
+
+        This is the first prefix that is not known to recover. A prefix appears once for
+        each requested rollout, and is returned by only one call.
+        """
         heads = {p for path in self._paths if (p := self._first_unproven(path)) is not None}
         fresh = sorted(prefix for prefix in heads if prefix not in self._due)
         self._due |= dict.fromkeys(fresh, self._rollouts)

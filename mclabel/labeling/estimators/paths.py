@@ -165,7 +165,7 @@ def answer_class(problem: Problem) -> str:
 
     Returns:
         `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number` or
-        `text`. If a guess is right with a known probability, this follows: `choice 0.25`.
+        `text`. If the probability that a guess is right is known, it follows: `choice 0.25`.
     """
     kind = _answer_kind(problem.answer)
     chance = problem.chance
@@ -176,10 +176,10 @@ def answer_class(problem: Problem) -> str:
 
 
 def guess_probability(answer_class: str) -> float:
-    """Return the probability that a guess is right; 0 if unknown.
+    """Return the probability that a guessed answer is right; 0 if it is unknown.
 
     Args:
-        answer_class: result of the function `answer_class`.
+        answer_class: class of the gold answer, as the function `answer_class` returns it.
     """
     _, _, chance = answer_class.partition(" ")
     return float(chance or 0)

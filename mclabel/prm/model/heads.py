@@ -95,7 +95,10 @@ class LikelihoodHead(StepModel):
         return NUM_FEATURES + (0 if self.hidden is None else self.hidden.in_features)
 
     def observe(self, batch: StepBatch) -> Tensor:
-        """Return the likelihood features of each step, after its hidden state if that is read."""
+        """Return the input of the head for each step.
+
+        It is the step's likelihood features, preceded by its hidden state if the head reads that.
+        """
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         language_head = cast(nn.Module, self.network.get_output_embeddings())
         logprobs = token_logprobs(states, language_head, batch)

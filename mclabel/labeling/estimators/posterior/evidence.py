@@ -51,10 +51,10 @@ Floats = NDArray[np.float64]
 
 
 class EvidenceTable:
-    """Evidence on one problem's solutions, to which every rollout adds.
+    """Evidence on one problem's solutions. Every recorded rollout adds to it.
 
-    Solutions with the same prefixes and the same outcome share one chain, as all evidence on them
-    is the same.
+    Solutions with the same prefixes and the same outcome share one chain, because all evidence on
+    them is the same.
     """
 
     def __init__(
@@ -275,9 +275,10 @@ def external_likelihoods(own: Sequence[Floats], bare: Sequence[Floats]) -> list[
     """Return, for each completer, the likelihood of each first error from all other completers.
 
     Args:
-        own: for each completer, the author first, probabilities [chain, R + 1] of each first error
-            given the evidence of this completer alone.
-        bare: for each completer except the author, the same probabilities before any evidence.
+        own: for each completer, the author first, the probability of each first error given only
+            the evidence of this completer, [chain, R + 1].
+        bare: for each completer except the author, the probability of each first error before any
+            evidence, [chain, R + 1].
 
     Returns:
         For each completer, [chain, R + 1], scaled so that the largest likelihood of a chain is 1.
@@ -301,21 +302,23 @@ def external_likelihoods(own: Sequence[Floats], bare: Sequence[Floats]) -> list[
 
 
 def likelihoods(own: Floats, bare: Floats) -> Floats:
-    """Return the likelihood of the evidence under each first error.
+    """Return the likelihood of the evidence given each possible first error.
+
+    It is the posterior probability divided by the prior probability.
 
     Args:
-        own: [chain, R + 1], probabilities of each first error given the evidence.
-        bare: [chain, R + 1], the same probabilities before any evidence.
+        own: posterior probability of each first error, [chain, R + 1].
+        bare: prior probability of each first error, [chain, R + 1].
 
     Returns:
-        [chain, R + 1], scaled so that the largest likelihood of a chain is 1.
+        The likelihoods, [chain, R + 1], scaled so that the largest one of each chain is 1.
     """
     return _scale_to_largest(_divide_or_zero(own, bare))
 
 
 def _other_completer_likelihood(own: Floats, bare: Floats) -> Floats:
-    """Return the likelihood of each first error from the chains of a completer that is not the
-    author.
+    """Return the likelihood of each first error, given only the rollouts of one completer that is
+    not the author.
 
     An error in the last step (e = 1) and no error (e = 0) get the same likelihood; see the module.
     """
@@ -325,9 +328,9 @@ def _other_completer_likelihood(own: Floats, bare: Floats) -> Floats:
 
 
 def _divide_or_zero(dividend: Floats, divisor: Floats) -> Floats:
-    """Divide, with 0 where the divisor is 0.
+    """Divide two arrays element by element. The result is 0 where the divisor is 0.
 
-    The divisor is 0 beyond a chain's length, and where a probability has underflowed.
+    The divisor is 0 in the padding after a short chain, and where a probability has underflowed.
     """
     return np.asarray(np.where(divisor > 0, dividend / np.where(divisor > 0, divisor, 1.0), 0.0))
 
@@ -340,12 +343,12 @@ def prior_error_chances(num_steps: NDArray[np.int64], priors: ClassPriors, width
     """Return the probability of each first error before any evidence.
 
     Args:
-        num_steps: [chain]
+        num_steps: number of steps of each chain, [chain].
         priors: priors of the chains.
         width: length of the second axis, R + 1.
 
     Returns:
-        [chain, R + 1], zero beyond a chain's length.
+        The probabilities, [chain, R + 1]. They are 0 in the padding after a short chain.
     """
     chances = np.zeros((len(num_steps), width))
     for steps in np.unique(num_steps).tolist():
@@ -359,7 +362,7 @@ def _prior_first_error(steps: int, priors: ClassPriors) -> Floats:
 
 
 def nothing_seen(num_steps: NDArray[np.int64]) -> Evidence:
-    """Return the evidence on a batch of solutions of which only the lengths are known.
+    """Return evidence that contains only the number of steps of each solution.
 
     Args:
         num_steps: [batch], number of steps of each solution.

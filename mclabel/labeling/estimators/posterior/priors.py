@@ -122,18 +122,24 @@ class ClassPriors:
 
     @cached_property
     def from_sound(self) -> Floats:
-        """[r, grid, 2 * grid]: `sound` and `wrong`, concatenated along the value after the step."""
+        """Transitions from a sound prefix, [r, grid, 2 * grid], for forward messages.
+
+        The last axis holds the values after a right step (`sound`), then those after a wrong step
+        (`wrong`).
+        """
         return np.concatenate([self.sound, self.wrong], axis=2)
 
     @cached_property
     def to_sound(self) -> Floats:
-        """`sound` with its two value axes transposed, for backward messages."""
+        """`sound` with its two grid axes exchanged, for backward messages."""
         return np.ascontiguousarray(self.sound.transpose(0, 2, 1))
 
     @cached_property
     def to_unsound(self) -> Floats:
-        """[r, value after the step, value before it]: `wrong` and then `unsound`, side by side
-        along the last axis, for backward messages.
+        """Transitions to an unsound prefix, [r, grid, 2 * grid], for backward messages.
+
+        The middle axis is the value after the step. The last axis holds the values before it: those
+        of a sound prefix (`wrong`), then those of an unsound prefix (`unsound`).
         """
         back = np.concatenate([self.wrong, self.unsound], axis=1).transpose(0, 2, 1)
         return np.ascontiguousarray(back)

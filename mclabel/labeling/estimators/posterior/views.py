@@ -328,10 +328,11 @@ def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
 
 
 def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
-    """Update the likelihood that each view of a problem has from the problem's other views.
+    """Pass the likelihood of first errors that each completer's rollouts give to the views of the
+    problem's other completers.
 
     Args:
-        problems: for each problem, all its views, the author's first.
+        problems: for each problem, the views of all its completers, the author's first.
     """
     due = [view for views in problems for view in views if view.unshared_chains]
     for view, beliefs in zip(

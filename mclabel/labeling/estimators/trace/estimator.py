@@ -153,13 +153,15 @@ class TraceEstimator(Estimator):
         )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label every solution by its most probable states."""
+        """Label every solution with its most probable first error; see `judge_completers`."""
         return self.judge_completers([counts])
 
     def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
-        """Label every solution by its most probable states.
+        """Label every solution with its most probable first error, and every step with its most
+        probable state given that error.
 
-        Values are those of the strongest completer.
+        A label with a probability below the setting `min_belief` becomes None. Values of steps are
+        those of the strongest completer.
         """
         if not self._problem.paths:
             return []
