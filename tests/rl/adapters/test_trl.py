@@ -12,10 +12,9 @@ pytest.importorskip("trl")
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
 
 from mclabel.domains.arith import bundled_model
-
-from mclabel.rl.training.trl import GRPOConfig, GRPOTrainer  # isort: skip  # before the adapter
 from mclabel.rl import client
 from mclabel.rl.adapters.trl import (
     ProcessReward,
