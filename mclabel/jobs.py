@@ -15,11 +15,11 @@ from mclabel.judge.combine import combine
 from mclabel.judge.job import judge
 from mclabel.labeling.forecast import forecast, run_pilot
 from mclabel.labeling.job import label
-from mclabel.labeling.preview import plan, preview
+from mclabel.labeling.preview import plan_labelling, preview
 from mclabel.labeling.regrade import regrade
 from mclabel.prm.job import train
 from mclabel.rl.job import plan_rl, rl, rl_report
-from mclabel.search.job import plan_search, search, search_report
+from mclabel.search.job import plan_search, search, write_search_report
 from mclabel.select.job import select
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "import_file",
     "judge",
     "label",
-    "plan",
+    "plan_labelling",
     "plan_rl",
     "plan_search",
     "preview",
@@ -42,7 +42,7 @@ __all__ = [
     "rl_report",
     "run_pilot",
     "search",
-    "search_report",
     "select",
     "train",
+    "write_search_report",
 ]

@@ -14,7 +14,7 @@ from mclabel.core.stats.intervals import (
     repeated_interval,
 )
 from mclabel.core.stats.pool import pool_mean
-from mclabel.select.pool import choose
+from mclabel.select.pool import choose_solutions
 
 
 def test_repeated_interval_is_clopper_pearson_at_horizon_one_and_wider_after() -> None:
@@ -161,7 +161,7 @@ def covered(values: np.ndarray, seeds: range) -> tuple[float, float]:
     keys = values + np.random.default_rng(0).normal(0, values.std(), SIZE)  # a PRM, roughly
     hits, errors, widths = 0, 0.0, 0.0
     for seed in seeds:
-        one = choose(
+        one = choose_solutions(
             ids,
             np.zeros(SIZE, dtype=np.int64),
             keys,

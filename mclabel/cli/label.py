@@ -239,14 +239,14 @@ def _selection_overrides(manifest: str, overrides: Sequence[str]) -> list[str]:
 
 def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
     from mclabel.labeling.forecast import forecast, run_pilot
-    from mclabel.labeling.preview import plan, preview
+    from mclabel.labeling.preview import plan_labelling, preview
     from mclabel.show.progress import job_progress
 
     def show(lines: Iterable[tuple[str, str]]) -> None:
         for name, text in lines:
             print_lines(f"{name}: {text}")
 
-    planned = plan(config)
+    planned = plan_labelling(config)
     show(planned.lines())
     seen = preview(config)  # raises an error if the job lacks something
     show(seen.lines())
@@ -322,13 +322,13 @@ def submit_label(
 
     The exit code is the exit code of the job.
     """
-    from mclabel.labeling.submit import follow
+    from mclabel.labeling.submit import follow_job
     from mclabel.labeling.submit import submit_label as start
 
     job = start(config, overrides, allow=allow, address=address, runtime_env=runtime_env)
     console.print(f"Submitted as {job.id}.", highlight=False)
     try:
-        code = follow(job, lambda piece: click.echo(piece, nl=False))
+        code = follow_job(job, lambda piece: click.echo(piece, nl=False))
     except KeyboardInterrupt:
         stop = f"ray job stop --address {address} {job.id}"
         fail(f"the job keeps running on the cluster. To stop it: {stop}", EXIT_INTERRUPTED)

@@ -319,13 +319,13 @@ def verify(run: str) -> None:
     has all files. It prints each damage and the repair. The exit code is 0 if the run is sound, 1
     if it is damaged, and 2 if there is no run.
     """
-    from mclabel.annotate.storage import is_annotations, verify_annotations
+    from mclabel.annotate.storage import is_annotation_folder, verify_annotations
     from mclabel.run.shards.store import Store
     from mclabel.run.verify.run import verify as check
     from mclabel.show.progress import StageProgress
     from mclabel.show.solutions import printable_text
 
-    if is_annotations(run):
+    if is_annotation_folder(run):
         verification = verify_annotations(run)
     else:
         with StageProgress(errors, "verify", "shards") as stage:

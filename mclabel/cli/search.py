@@ -61,7 +61,7 @@ def search(
     """
     from mclabel.core.config.load import load_config
     from mclabel.search.config import SearchConfig
-    from mclabel.search.job import ANSWERS, plan_search, search_report
+    from mclabel.search.job import ANSWERS, plan_search, write_search_report
     from mclabel.search.job import search as run_search
     from mclabel.show.progress import job_progress
 
@@ -76,7 +76,7 @@ def search(
     with job_progress(console, "search", "problems") as progress:
         report = run_search(checked, progress, accept_changes=accept_changes)
     print_num_rejected(report.num_rejected, "problems were left out", checked.out)
-    outcome = search_report(checked.out)
+    outcome = write_search_report(checked.out)
     result({"out": checked.out, "job": report, **asdict(outcome)})
     fail_if_stopped(report)
     if outcome.figures is None:

@@ -177,7 +177,7 @@ def export_labels(
     become training data for a verifier.
     """
     from mclabel.annotate.export import export_people
-    from mclabel.annotate.storage import is_annotations
+    from mclabel.annotate.storage import is_annotation_folder
     from mclabel.data.exchange.job import ExportReport, TablesReport, export_run, export_tables
     from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
 
@@ -195,7 +195,7 @@ def export_labels(
         raise ConfigError(
             f"{options}: works only with --to {VERIFIER_CHAINS}, not with {to}. Remove {options}"
         )
-    elif is_annotations(run):
+    elif is_annotation_folder(run):
         report = export_people(run, to, out, push_to_hub=push_to_hub)
     elif to == PARQUET:
         report = export_tables(run, out, push_to_hub=push_to_hub)

@@ -121,7 +121,7 @@ def run_pilot(
         chosen = pilot_blocks([sizes[block_id] for block_id in ids], count, seed=config.seed + 1)
         return frozenset(ids[number] for number in chosen)
 
-    return label(config, on_state, choose=choose, accept_changes=accept_changes)
+    return label(config, on_state, choose_blocks=choose, accept_changes=accept_changes)
 
 
 def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
@@ -186,7 +186,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         num_rollouts=left([block.num_rollouts for block in chosen]).times(1, rollouts_done),
         num_tokens=tokens,
         shares=_token_shares([block.tokens_by_role for block in seen])
-        if inputs.sampled_here
+        if inputs.samples_all_rollouts
         else {},
         hours=None if engine_hours is None else engine_hours.times(1 / engines, spent.hours),
         num_engines=engines,

@@ -61,11 +61,11 @@ class ProblemInputs:
     """Amount of text of all problems."""
     rejects: Callable[[], Iterable[Reject]]
     """Function that returns the unusable rows and problems of the input."""
-    sampled_here: bool = True
+    samples_all_rollouts: bool = True
     """True if this job samples all its rollouts; False if it reuses rollouts of a source run."""
 
     @classmethod
-    def of(cls, stream: ProblemStream) -> Self:
+    def from_stream(cls, stream: ProblemStream) -> Self:
         """Return the inputs of a job whose solutions the policy samples.
 
         Args:
@@ -96,13 +96,13 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
             problems=source,
             size=Size.of_lengths(lengths),
             rejects=tuple,
-            sampled_here=False,
+            samples_all_rollouts=False,
         )
     path = config.solutions.path
     stream = read_problems(
         config.problems, may_repeat=path == config.problems.source, strict=config.strict
     )
-    read = ProblemInputs.of(stream)
+    read = ProblemInputs.from_stream(stream)
     if path is None:
         return read
     problems, size = read.problems, read.size
@@ -255,7 +255,7 @@ class SourceRun:
                     seen.add(row["problem_id"])
                     yield problem_of(row)
 
-    def problem(self, problem: Problem) -> SourceProblem:
+    def read_problem(self, problem: Problem) -> SourceProblem:
         """Read the solutions and rollouts of a problem from the shard that holds them.
 
         Raises:

@@ -16,7 +16,7 @@ from mclabel.data.readers.rows import local_path
 from mclabel.engines import make_engine
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import input_config, load_inputs, open_source_run, source_identity
-from mclabel.labeling.journal import may_resume_changed, with_committed
+from mclabel.labeling.journal import advise_regrading, may_resume_changed
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy
 from mclabel.labeling.task import LabelTask
 from mclabel.run.blocks import JobBlocks
@@ -38,7 +38,7 @@ def label(
     config: LabelConfig,
     on_state: Callable[[JobState], None],
     *,
-    choose: Callable[[JobBlocks], Collection[str]] | None = None,
+    choose_blocks: Callable[[JobBlocks], Collection[str]] | None = None,
     accept_changes: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> JobReport:
@@ -54,7 +54,7 @@ def label(
     Args:
         config: configuration of the job.
         on_state: callback that receives the job's state every few seconds or more often.
-        choose: function that returns the ids of the blocks to label now; None labels all blocks.
+        choose_blocks: function that returns the ids of the blocks to label now; None labels all blocks.
         accept_changes: label problems again that changed since the run started, and drop problems
             that were removed. If False, such changes are an error.
         should_stop: function that is polled during the job. Once it returns True, no further
@@ -65,7 +65,7 @@ def label(
     models = PreparedModels.prepare_all(config)
     config = models.with_resolved_settings(config)
     if not run.was_begun:
-        models.check()
+        models.check_ready()
     _warn_of_rounds(config, models)
     semantic = semantic_config(config, models)
     source = open_source_run(config, semantic)
@@ -91,20 +91,22 @@ def label(
             journal_s=config.journal_s,
             on_state=on_state,
             accept_changes=accept_changes,
-            choose=choose,
+            choose=choose_blocks,
             should_stop=should_stop,
-            prepare=models.check if run.was_begun else lambda: None,
+            prepare=models.check_ready if run.was_begun else lambda: None,
         )
     except CheckerError as error:
         assert run.store is not None, "nothing is graded before the output is claimed"
-        raise with_committed(error, run.store) from error
+        raise advise_regrading(error, run.store) from error
 
 
 def _warn_of_rounds(config: LabelConfig, models: PreparedModels) -> None:
     """Log a warning if the estimator needs many rounds of rollouts and the engine's batch API is
     slow.
     """
-    batched = any(getattr(model.settings.engine, "batch", False) for model in models.all.values())
+    batched = any(
+        getattr(model.settings.engine, "batch", False) for model in models.by_name.values()
+    )
     if batched and config.estimator.kind not in ONE_ROUND:
         logger.warning(
             "policy.engine.batch=true: estimator.kind=%s requests rollouts in many rounds, because "

@@ -147,7 +147,7 @@ def may_resume_changed(store: Store, changed: Sequence[str]) -> bool:
     return True
 
 
-def with_committed(error: CheckerError, store: Store) -> CheckerError:
+def advise_regrading(error: CheckerError, store: Store) -> CheckerError:
     """Extend a checker's error by advice about the blocks that the run has committed already."""
     count = len(read_catalog(store, require_complete=False).blocks)
     if not count:

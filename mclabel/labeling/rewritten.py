@@ -19,7 +19,7 @@ import pyarrow as pa
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution, Rollout
 from mclabel.core.seeds import content_id
-from mclabel.labeling.grading import num_weak_verdicts, ungraded_reasons
+from mclabel.labeling.grading import count_ungraded_reasons, count_weak_verdicts
 from mclabel.run.run import Run
 from mclabel.run.shards.catalog import Catalog, read_catalog, read_labels_shard
 from mclabel.run.shards.finished import write_finished
@@ -85,7 +85,7 @@ class RewrittenRun:
         self.num_blocks = len(self._catalog.blocks)
         self.num_resumed = sum(self._new_id(block) in self._done for block in self._catalog.blocks)
 
-    def missing(
+    def iter_missing_blocks(
         self,
         on_progress: Callable[[int, int], None],
         on_table: Callable[[pa.Table], None] = lambda _: None,
@@ -122,8 +122,8 @@ class RewrittenRun:
             labeled,
             rollouts,
             self._provenance,
-            ungraded=ungraded_reasons(rollouts or ()),
-            weak=num_weak_verdicts(rollouts or ()),
+            ungraded=count_ungraded_reasons(rollouts or ()),
+            weak=count_weak_verdicts(rollouts or ()),
             **block.without_rows,
         )
 
@@ -163,7 +163,7 @@ class RewrittenRun:
         return self._new_id(block) not in self._done
 
 
-def source_blocks(source: Store) -> Iterator[SourceBlock]:
+def iter_source_blocks(source: Store) -> Iterator[SourceBlock]:
     """Return an iterator over all blocks of a run.
 
     Raises:
@@ -230,14 +230,14 @@ SUPERSEDED = "superseded"
 """Key of the configuration of a new run with the hash of the source run's superseded rows."""
 
 
-def superseded_rows(source: Store) -> dict[str, str]:
+def superseded_rows_hash(source: Store) -> dict[str, str]:
     """Return a hash of the run's superseded rows under the key `SUPERSEDED`; empty without any."""
     superseded = read_catalog(source).superseded
     rows = sorted((block, sorted(ids)) for block, ids in superseded.items())
     return {SUPERSEDED: content_id(rows)} if rows else {}
 
 
-def begin_rewritten(
+def begin_rewritten_run(
     run: str,
     out: str,
     semantic: Mapping[str, Any],
@@ -258,7 +258,7 @@ def begin_rewritten(
         ConfigError: `run` and `out` are the same place.
         ShardError: `out` holds another run.
     """
-    if place_of(run) == place_of(out):
+    if resolve_location(run) == resolve_location(out):
         raise ConfigError(f"-o {out}: must not be the run that is {action}. Give another folder")
     target = Run.look(out)
     target.check(Semantic.of(semantic), may_change)
@@ -285,6 +285,6 @@ def check_rollouts_kept(run: str, block: SourceBlock, action: str) -> None:
         )
 
 
-def place_of(run: str) -> str:
+def resolve_location(run: str) -> str:
     """Return the absolute path of a folder, or a URL unchanged."""
     return run if "://" in run else str(Path(run).resolve())

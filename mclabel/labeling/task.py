@@ -21,7 +21,7 @@ from mclabel.labeling.completers import name_engine_errors
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import DecisionBatcher, LearnerState, LearningQueue
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
-from mclabel.labeling.grading import num_weak_verdicts, ungraded_reasons
+from mclabel.labeling.grading import count_ungraded_reasons, count_weak_verdicts
 from mclabel.labeling.inputs import ProblemItem, SourceRun
 from mclabel.labeling.journal import read_entry
 from mclabel.labeling.problem import (
@@ -220,7 +220,7 @@ class LabelRunner:
             checker=make_checker(self._settings.checker),
             executor=self._executor,
             decisions=DecisionBatcher(self._executor),
-            beginning=None if self._learner is None else LearnerState.from_learner(self._learner),
+            first_state=None if self._learner is None else LearnerState.from_learner(self._learner),
             source=self._source,
         )
 
@@ -236,7 +236,7 @@ class LabelRunner:
         assert self._context is not None, "start() first"
         ticket = None
         if self._learning_queue is not None and not attempt.is_trial:
-            ticket = self._learning_queue.begin()
+            ticket = self._learning_queue.open_ticket()
         try:
             result = await label_problem(
                 item.problem,
@@ -250,7 +250,7 @@ class LabelRunner:
             )
         finally:
             if ticket is not None:
-                await ticket.leave()
+                await ticket.close()
         if not attempt.is_trial:
             self._counts["steps"] += sum(len(row.steps) for row in result.labeled)
         return result
@@ -260,7 +260,7 @@ class LabelRunner:
         labels: list[ProblemLabels] = [result for _, result in finished.results]
         labeled = [row for label in labels for row in label.labeled]
         rollouts = [row for label in labels for row in label.rollouts]
-        num_sampled = len(rollouts) - sum(label.num_taken for label in labels)
+        num_sampled = len(rollouts) - sum(label.num_reused_rollouts for label in labels)
         learned = {
             label.knowledge.id: label.knowledge for label in labels if label.knowledge is not None
         }
@@ -280,8 +280,8 @@ class LabelRunner:
             },
             set_aside={name: asdict(fault) for name, fault in finished.set_aside.items()},
             cost={"num_tokens": finished.num_tokens, "num_rollouts": len(rollouts)},
-            ungraded=ungraded_reasons(rollouts),
-            weak=num_weak_verdicts(rollouts),
+            ungraded=count_ungraded_reasons(rollouts),
+            weak=count_weak_verdicts(rollouts),
         )
         return Commit(won=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled})
 

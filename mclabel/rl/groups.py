@@ -14,7 +14,7 @@ from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
 from mclabel.engines.base import describe_oversize
 from mclabel.labeling.rollouts import Sampler
-from mclabel.labeling.solutions import sampled_solution
+from mclabel.labeling.solutions import sample_solution
 from mclabel.run.cpu_executor import CpuExecutor
 
 
@@ -95,7 +95,7 @@ class LivePolicy:
         sampler = self.sampler(problem, seed=seed)
         thinks = self.splitter.begins_in(self.policy.decode(sampler.prompt))
         solutions = (
-            sampled_solution(sampler, index, self.splitter, thinks) for index in range(size)
+            sample_solution(sampler, index, self.splitter, thinks) for index in range(size)
         )
         return Group(
             problem=problem,

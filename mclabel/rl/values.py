@@ -32,7 +32,7 @@ from mclabel.core.stats.values import NOTHING, StepEstimate, TruncatedPolicy, es
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import DecisionBatcher, LearnerState
 from mclabel.labeling.labeled import Sampling
-from mclabel.labeling.problem import EngineContext, label_sampled, run_learner
+from mclabel.labeling.problem import EngineContext, label_solutions, run_learner
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 
 BY_COUNT = "fixed"
@@ -112,7 +112,7 @@ class LiveValues:
             checker=live.checker,
             executor=live.executor,
             decisions=DecisionBatcher(live.executor),
-            beginning=None if learner is None else LearnerState.from_learner(learner),
+            first_state=None if learner is None else LearnerState.from_learner(learner),
         )
         return list(
             await asyncio.gather(*(self._estimate_group(group, context) for group in groups))
@@ -127,7 +127,7 @@ class LiveValues:
             num_sampled_right=0,
             chosen_by_outcome=not self._outcomes,
         )
-        labels = await label_sampled(
+        labels = await label_solutions(
             context,
             [self._live.sampler(group.problem, seed=context.settings.seed)],
             group.prompt,

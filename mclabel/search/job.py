@@ -69,7 +69,7 @@ class SearchPlan:
     @property
     def inputs(self) -> ProblemInputs:
         """Input of the job, made from the problems."""
-        return ProblemInputs.of(self.problems)
+        return ProblemInputs.from_stream(self.problems)
 
     def preview(self, *, accept_changes: bool = False) -> SearchPreview:
         """Return the models, the inputs and the progress of the job.
@@ -193,7 +193,7 @@ def plan_search(config: SearchConfig) -> SearchPlan:
     config = config.model_copy(update={"policy": policy.settings})
     policy.engine.check_model()
     scorer = make_scorer(config.scorer)
-    scorer.check()
+    scorer.check_ready()
     problems = read_questions(config.problems, strict=config.strict)
     run.check(_semantic(config, policy, scorer))
     return SearchPlan(config=config, policy=policy, scorer=scorer, run=run, problems=problems)
@@ -293,7 +293,7 @@ def search(
     )
 
 
-def model_sizes(store: Store) -> ModelSizes | None:
+def read_model_sizes(store: Store) -> ModelSizes | None:
     """Return the recorded sizes of a run's models; None if a size is unknown."""
     claim = read_claim(store, MANIFEST)
     sizes = None if claim is None else claim.get("parameters")
@@ -337,12 +337,12 @@ class SearchReport:
             )
 
 
-def chosen_answers(out: str) -> list[dict[str, Any]]:
+def read_chosen_answers(out: str) -> list[dict[str, Any]]:
     """Return the chosen answer of each problem of a search, with its score and its votes."""
     return [tree.choice() for tree in read_trees(Store(out))]
 
 
-def search_report(out: str) -> SearchReport:
+def write_search_report(out: str) -> SearchReport:
     """Return the results and cost of a search, and write its chosen answers to `answers.jsonl`.
 
     Args:
@@ -358,7 +358,7 @@ def search_report(out: str) -> SearchReport:
     store.replace(ANSWERS, io.BytesIO(lines.encode()))
     num_sampled = sum(tree.cost.num_sampled for tree in trees)
     return SearchReport(
-        figures=search_figures(trees, model_sizes(store)) if trees else None,
+        figures=search_figures(trees, read_model_sizes(store)) if trees else None,
         answers=answers[:NUM_SHOWN],
         num_replayed=sum(tree.cost.num_replayed for tree in trees),
         num_lost=max(0, read_spent(store).num_tokens - num_sampled),
@@ -382,7 +382,7 @@ def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) 
         "checker": {"kind": checker.name, "version": checker.version},
         "split": {"version": SPLITTER_VERSION},
         "policy": {"model": policy.engine.model_identity()},
-        "scorer": scorer.known(),
+        "scorer": scorer.identity_inputs(),
     }
     task = {"task": TASK}
     trees = []

@@ -63,11 +63,11 @@ class PrmScorer(StepScorer):
         self._waiting: list[tuple[Beginning, asyncio.Future[Scored]]] = []
         self._running: asyncio.Task[None] | None = None
 
-    def known(self) -> dict[str, Any]:
+    def identity_inputs(self) -> dict[str, Any]:
         """Return the identity of the PRM's weights; see `StepScorer`."""
         return prm_identity(self.settings)
 
-    def check(self) -> None:
+    def check_ready(self) -> None:
         """Check that the PRM exists."""
         with code_allowed_by(_ALLOWS_CODE):
             self.settings.check_prm()

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from mclabel.annotate.events import last_opinions
-from mclabel.annotate.items import Item, Settings, draw_items
+from mclabel.annotate.items import AnnotationSettings, Item, draw_items
 from mclabel.annotate.storage import EVENTS, read_folder
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.evaluate.labels.quality import label_quality
@@ -48,7 +48,7 @@ from tests.support.shown import solution, write_run
 
 ACCURACIES = (0.6, 0.75, 0.9)
 BLOCK = 2_000
-SETTINGS = Settings(id="b", run="run", run_id="r")
+SETTINGS = AnnotationSettings(id="b", run="run", run_id="r")
 
 
 def main() -> None:

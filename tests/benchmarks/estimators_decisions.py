@@ -88,7 +88,7 @@ async def _run(problems: int, block: int, num_steps: int) -> dict[str, Any]:
         checker=make_checker(settings.checker),
         executor=executor,
         decisions=timed,
-        beginning=LearnerState.from_learner(learner),
+        first_state=LearnerState.from_learner(learner),
     )
 
     async def label(problem: Problem, priority: int) -> int:

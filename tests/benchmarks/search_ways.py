@@ -21,7 +21,7 @@ from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import ProblemSearch, SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import StepScorer, make_scorer
-from mclabel.search.task import graded_search
+from mclabel.search.task import grade_search_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ async def _way(
 ) -> Way:
     checker, executor = make_checker(shared.settings.checker), CpuExecutor()
     graded = [
-        await graded_search(
+        await grade_search_result(
             problem, policy.prompt_ids(problem.text), one, shared.settings, checker, executor
         )
         for problem, one in zip(problems, found, strict=True)

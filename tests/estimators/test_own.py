@@ -105,7 +105,9 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
         ]
         return [
             await label_problem(
-                problem, shared, ticket=None if learning_queue is None else learning_queue.begin()
+                problem,
+                shared,
+                ticket=None if learning_queue is None else learning_queue.open_ticket(),
             )
             for problem in problems
         ]

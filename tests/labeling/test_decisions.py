@@ -49,14 +49,14 @@ def count_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_what_is_due_together_is_decided_together(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = count_batches(monkeypatch)
-    monkeypatch.setattr(decisions, "MAX_TOGETHER", 20)
+    monkeypatch.setattr(decisions, "MAX_BATCH_DECISIONS", 20)
 
     async def run() -> list[list[int]]:
         shared = DecisionBatcher(CpuExecutor())
         some = estimators("posterior", 50)
         with ExitStack() as at_work:
             for _ in some:
-                at_work.enter_context(shared.at_work())
+                at_work.enter_context(shared.active_problem())
             return [list(w) for w in await asyncio.gather(*(shared.wanted(e, MANY) for e in some))]
 
     found = asyncio.run(run())
@@ -72,14 +72,14 @@ def test_nobody_waits_once_all_at_work_have_asked_or_ended(
 
     async def run() -> None:
         shared, some = DecisionBatcher(CpuExecutor()), estimators("posterior", 3)
-        with shared.at_work():
+        with shared.active_problem():
             await shared.wanted(some[0], MANY)
-            with shared.at_work():
+            with shared.active_problem():
                 asked = [asyncio.create_task(shared.wanted(one, MANY)) for one in some[1:2]]
                 await asyncio.sleep(0.05)
                 assert not asked[0].done(), "another problem may ask yet"
             await asyncio.gather(*asked)
-            with shared.at_work():
+            with shared.active_problem():
                 await asyncio.gather(*(shared.wanted(one, MANY) for one in some[1:]))
 
     asyncio.run(asyncio.wait_for(run(), 60))

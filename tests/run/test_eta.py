@@ -194,7 +194,7 @@ def test_a_log_in_an_object_store_is_added_to(tmp_path: Path) -> None:
 FLOOR = 60.0
 
 
-def at_work(num_tokens: int, *, is_steady: bool = True) -> WorkerProgress:
+def active_problem(num_tokens: int, *, is_steady: bool = True) -> WorkerProgress:
     return WorkerProgress(
         worker="w", runner=RunnerState(num_live=8, num_tokens=num_tokens, is_steady=is_steady)
     )

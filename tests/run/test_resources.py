@@ -90,7 +90,7 @@ def test_every_label_configuration_is_planned_without_model_or_gpu(
     monkeypatch.setattr(smollm2, "SMOLLM2_PACKAGE", "no_such_package")
     monkeypatch.setenv(smollm2.CACHE, str(tmp_path))
     config = load_config(LabelConfig, CONFIGS / f"{name}.yaml", ["out=somewhere"])
-    planned = jobs.plan(config)
+    planned = jobs.plan_labelling(config)
     assert (planned.resources.num_cpus, planned.resources.num_gpus) == (num_cpus, num_gpus)
     result = CliRunner(env={"COLUMNS": "200"}).invoke(
         main, ["label", str(CONFIGS / f"{name}.yaml"), "out=somewhere", "--dry-run"]

@@ -263,7 +263,7 @@ def test_a_client_that_goes_away_ends_its_search(stream: bool) -> None:
         connection = server.hanging(stream=stream)
         until(lambda: engine.stats().num_live == 4)
         connection.close()
-        until(lambda: len(searcher.asked) == 0)
+        until(lambda: len(searcher.requests) == 0)
         until(lambda: engine.stats().num_live == 0)
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mclabel.annotate.folder import Annotated, peoples_truth
+from mclabel.annotate.folder import AnnotationFolder, human_truth
 from mclabel.annotate.items import text_digest
-from mclabel.annotate.storage import is_annotations
+from mclabel.annotate.storage import is_annotation_folder
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
 from mclabel.data.readers.judged import (
@@ -144,9 +144,9 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
         return exact_truth(rows)
     if not source and kind.endswith((".jsonl", ".json", ".parquet", ".csv")):
         kind, source = "processbench", kind
-    if not source and is_annotations(kind):
+    if not source and is_annotation_folder(kind):
         kind, source = "people", kind
-    if kind == "people" and is_annotations(source):
+    if kind == "people" and is_annotation_folder(source):
         return _read_people(rows, source)
     if kind == "processbench" and source:
         return judged_truth("processbench", rows, _read_usable(read_processbench, source))
@@ -168,7 +168,7 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     A solution that people were not asked about has no truth, even if it has the same text as a
     judged solution.
     """
-    annotated = Annotated.read(folder)
+    annotated = AnnotationFolder.read(folder)
     digests = {item.id: item.digest for item in annotated.items}
     changed = [r for r in rows if text_digest(r) != digests.get(r.solution.id, text_digest(r))]
     if changed:
@@ -177,7 +177,7 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
             f"the texts that people labelled, the first being {changed[0].solution.id}. Give the "
             "run as it was when people labelled it, or label its solutions again in a new folder"
         )
-    people = peoples_truth(annotated)
+    people = human_truth(annotated)
     if people.num_unsure or people.num_open:
         logger.warning(
             "%s: %d solutions have no first error because people were unsure, gave up or called "

@@ -35,7 +35,7 @@ from mclabel.labeling.estimators.paths import (
     SolutionPath,
     answer_class,
     distinct_prefixes,
-    strongest_completer,
+    strongest_completer_index,
 )
 
 ESTIMATORS: Mapping[str, str] = {
