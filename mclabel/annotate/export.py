@@ -18,7 +18,7 @@ from mclabel.annotate.items import Item
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.data.exchange import PARQUET, PRM800K
 from mclabel.data.exchange.job import CARD, ExportReport, push_folder
-from mclabel.run.outputs import EXPORT, check_free, output_folder
+from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
 
 SCHEMA = pa.schema(
     [
@@ -75,7 +75,7 @@ def export_people(
             f"one of these. For another format, write {PRM800K} first, and turn it into a run with "
             f"`mclabel import --from {PRM800K}`"
         )
-    check_free(out, EXPORT, "-o ")
+    check_no_other_output(out, EXPORT, "-o ")
     annotated, form = AnnotationFolder.read(folder), _FORMS[format_name]
     opinions = [
         (item, event) for item in annotated.items for event in annotated.last_opinions_on(item)
@@ -85,7 +85,7 @@ def export_people(
             f"{folder}: nobody has submitted a solution yet, so there are no rows. Label some on "
             "the page of `mclabel annotate` first"
         )
-    place = output_folder(out, "-o ")
+    place = make_output_folder(out, "-o ")
     rows = [form.row(item, event) for item, event in opinions]
     partial = place / f"{form.file}.partial"
     form.write(partial, rows)

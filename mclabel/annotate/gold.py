@@ -212,7 +212,7 @@ def gold_accuracy(
 
     Args:
         items: items of the folder.
-        firsts: first opinions, by (person, solution id).
+        first_events: first opinions, by (person, solution id).
         person: name of the person.
     """
     answers = [

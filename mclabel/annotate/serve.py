@@ -54,7 +54,7 @@ from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.solutions import Selected, read_selected
 from mclabel.run.kinds import Run, find_runs, run_identity
-from mclabel.run.outputs import ANNOTATIONS, check_places, output_folder
+from mclabel.run.outputs import ANNOTATIONS, check_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.serving.access import PageFence
 from mclabel.serving.requests import Refused, json_response, parse_body, read_body
@@ -102,8 +102,8 @@ def annotate(
     lines = [] if gold is None else read_gold(gold)
     selected = None if select is None else read_selected(select, "--select ")
     given_settings = _with_digests(given_settings, lines, selected)
-    check_places(out, ANNOTATIONS, key="-o ")
-    folder = output_folder(out, "-o ")
+    check_output(out, ANNOTATIONS, key="-o ")
+    folder = make_output_folder(out, "-o ")
     listening = listen_here(port, PORT)
     with closing(listening), lock_events_file(folder) as file:
         stored = _open_or_create(labelled, folder, given_settings, lines, selected)

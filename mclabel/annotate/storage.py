@@ -38,7 +38,7 @@ from mclabel.core.errors import ConfigError, DamagedFile, DataError, ShardError
 from mclabel.core.plain_files import write_atomically
 from mclabel.core.settings import read_record
 from mclabel.run.outputs import ANNOTATIONS
-from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.durable import sync_folder, write_synced
 from mclabel.run.verify.single_files import Verification
 
@@ -128,7 +128,7 @@ def verify_annotations(folder: str) -> Verification:
     verification = Verification(run=folder, holds="annotations", notes=reading.notes)
     verification.num_solutions, verification.num_opinions = reading.num_items, reading.num_events
     for fault in reading.faults:
-        verification.add(fault)
+        verification.add_error(fault)
     return verification
 
 
@@ -327,7 +327,7 @@ class _Reading:
         if (raw := self._content(MANIFEST)) is None:
             return None
         try:
-            content, check = read_object(raw)
+            content, check = parse_checked_object(raw)
             manifest = read_record(Manifest, content)
             fault = manifest.settings.fault
         except ValueError as error:
@@ -455,5 +455,5 @@ def _line_digest(before: str, body: bytes) -> str:
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    content = json.dumps(with_digest(asdict(manifest)), ensure_ascii=True, indent=1) + "\n"
+    content = json.dumps(add_digest(asdict(manifest)), ensure_ascii=True, indent=1) + "\n"
     write_atomically(folder / MANIFEST, content.encode())

@@ -79,7 +79,7 @@ def quickstart(
     from mclabel.core.config.load import load_config
     from mclabel.quickstart.real import run_real_quickstart
     from mclabel.quickstart.toy import QuickstartConfig, run_quickstart
-    from mclabel.run.outputs import output_folder
+    from mclabel.run.outputs import make_output_folder
 
     for key, value in (("model", model), ("size", size)):
         if value is not None:
@@ -87,7 +87,7 @@ def quickstart(
     config = load_config(QuickstartConfig, None, overrides)
     place = config.out if out is None else out
     run = run_quickstart if config.model == "arith:policy" else run_real_quickstart
-    summary = run(config.size, output_folder(place, "out="), console)
+    summary = run(config.size, make_output_folder(place, "out="), console)
     result({"out": place, **summary})
 
 

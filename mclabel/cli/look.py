@@ -116,7 +116,7 @@ def labels(shards: str) -> None:
     )
     from mclabel.evaluate.labels.show import counts_table, num_kept, quality_grid
     from mclabel.report.page.health import finding_lines, health_grid
-    from mclabel.run.shards.finished import undone_blocks
+    from mclabel.run.shards.finished import find_unfinished_blocks
     from mclabel.run.shards.labels import committed_blocks, read_labels
     from mclabel.run.shards.store import Store
     from mclabel.show.figures import rich_table
@@ -126,7 +126,7 @@ def labels(shards: str) -> None:
     rows = list(read_labels(store))
     cost = label_cost(rows)
     health = run_health(store)
-    parts, undone = undone_blocks(store, done := committed_blocks(store))
+    parts, undone = find_unfinished_blocks(store, done := committed_blocks(store))
     groups = {}
     if has_exact_truth(rows):
         groups = {"all": label_quality(rows)}

@@ -47,10 +47,10 @@ from mclabel.prm.scoring.manifest import (
     write_provenance,
 )
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
-from mclabel.run.outputs import RUN, check_places, check_writable, output_file
+from mclabel.run.outputs import RUN, check_output, check_writable, prepare_output_file
 from mclabel.run.shards.labels import committed_blocks, read_labels
 from mclabel.run.shards.opinions import FOLDER, opinion_rows
-from mclabel.run.shards.rejects import Reject, read_rejects, write_lines
+from mclabel.run.shards.rejects import Reject, read_rejects, write_reject_lines
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 from mclabel.run.task import RunnerState
@@ -185,7 +185,7 @@ def _rejects(store: Store) -> tuple[Reject, ...]:
 def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> None:
     """Write the scores, and beside them a file of rejected rows and one about the PRM."""
     out = Path(str(config.out))
-    write_lines(Path(f"{out}.rejects.jsonl"), rejects)
+    write_reject_lines(Path(f"{out}.rejects.jsonl"), rejects)
     written = Path(f"{store.location}/scored.jsonl")
     with written.open("w", encoding="utf-8") as file:
         for line in score_lines(store):
@@ -207,14 +207,14 @@ def _check_out(config: ScoreConfig) -> None:
     if out is None:
         return
     if not out.endswith(FILE_SUFFIX):
-        check_places(out, RUN)
+        check_output(out, RUN)
         return
     path = Path(out)
     if path.exists() and Path(config.solutions).exists() and path.samefile(config.solutions):
         raise ConfigError(f"-o {out}: must not be the file of solutions itself. Give another file")
     names = [f"{path.name}{suffix}" for suffix in ("", ".rejects.jsonl", ".provenance.json")]
     check_writable(str(path.parent), folders=[f"{path.name}.partial"], files=names)
-    output_file(out, "-o ")
+    prepare_output_file(out, "-o ")
 
 
 class ScorerJudge(Judge):

@@ -20,8 +20,8 @@ from mclabel.labeling.problem import run_learner
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import read_spent
-from mclabel.run.forecast import Interval, Size, pilot_blocks, predict
-from mclabel.run.run import Run
+from mclabel.run.forecast import Interval, Size, choose_pilot_blocks, forecast_cost
+from mclabel.run.run import RunOutput
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
@@ -115,10 +115,12 @@ def run_pilot(
     wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
 
     def choose(blocks: JobBlocks) -> frozenset[str]:
-        sizes = {block.id: block.size for block in blocks.blocks()}
-        ids = [block_id for block_id, _ in blocks.sizes()]
+        sizes = {block.id: block.size for block in blocks.read_blocks()}
+        ids = [block_id for block_id, _ in blocks.item_counts()]
         count = ceil(wanted / config.block_problems)
-        chosen = pilot_blocks([sizes[block_id] for block_id in ids], count, seed=config.seed + 1)
+        chosen = choose_pilot_blocks(
+            [sizes[block_id] for block_id in ids], count, seed=config.seed + 1
+        )
         return frozenset(ids[number] for number in chosen)
 
     return label(config, on_state, choose_blocks=choose, accept_changes=accept_changes)
@@ -136,22 +138,22 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     """
     models = PreparedModels.prepare_all(config)
     config = models.with_resolved_settings(config)
-    run = Run.look(config.out)
+    run = RunOutput.inspect(config.out)
     semantic = semantic_config(config, models)
-    run.check(semantic, may_resume_changed)
+    run.check_config(semantic, may_resume_changed)
     if (store := run.store) is None:
         return None
     inputs = load_inputs(config, open_source_run(config, semantic))
     committed = read_catalog(store, require_complete=False).blocks
     done: dict[str, Size] = {}
     size_left = Size()
-    blocks = run.blocks(
+    blocks = run.plan_blocks(
         inputs.items,
         LABEL_OUTPUTS,
         block_items=config.block_problems,
         accept_changes=accept_changes,
     )
-    for block in blocks.blocks():
+    for block in blocks.read_blocks():
         size = block.size
         if block.id in committed:
             done[block.id] = size
@@ -168,7 +170,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
 
     def left(costs: list[int]) -> Interval:
         rows = [(block.size, cost) for block, cost in zip(chosen, costs, strict=True)]
-        return predict(rows, size_left, seed=config.seed)
+        return forecast_cost(rows, size_left, seed=config.seed)
 
     tokens_left = left([block.num_tokens for block in chosen])
     rollouts_done = len(done) / len(seen) * sum(block.num_rollouts for block in seen)

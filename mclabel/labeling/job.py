@@ -20,8 +20,8 @@ from mclabel.labeling.journal import advise_regrading, may_resume_changed
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy
 from mclabel.labeling.task import LabelTask
 from mclabel.run.blocks import JobBlocks
-from mclabel.run.run import Run, run_task
-from mclabel.run.shards.manifest import Semantic, versions
+from mclabel.run.run import RunOutput, run_task
+from mclabel.run.shards.manifest import SemanticConfig, package_versions
 from mclabel.run.tally import JobReport, JobState
 
 if TYPE_CHECKING:
@@ -61,23 +61,25 @@ def label(
             block is started, and running blocks are interrupted; their journals keep the
             completions.
     """
-    run = Run.look(config.out)
+    run = RunOutput.inspect(config.out)
     models = PreparedModels.prepare_all(config)
     config = models.with_resolved_settings(config)
-    if not run.was_begun:
+    if not run.is_claimed:
         models.check_ready()
     _warn_of_rounds(config, models)
     semantic = semantic_config(config, models)
     source = open_source_run(config, semantic)
     inputs = load_inputs(config, source)
-    run.check(semantic, may_resume_changed)
+    run.check_config(semantic, may_resume_changed)
     task = LabelTask(
         make_policy=models.author.engine_factory(config.seed),
         completers=models.estimator_completers,
         make_completers=models.completer_factories(config.seed),
         source=source,
         settings=config,
-        provenance=run.stamp(versions=versions(models.packages), input=input_config(config)),
+        provenance=run.shard_metadata(
+            versions=package_versions(models.packages), input=input_config(config)
+        ),
         keep_rollouts=config.keep_rollouts,
     )
     try:
@@ -91,9 +93,9 @@ def label(
             journal_s=config.journal_s,
             on_state=on_state,
             accept_changes=accept_changes,
-            choose=choose_blocks,
+            choose_blocks=choose_blocks,
             should_stop=should_stop,
-            prepare=models.check_ready if run.was_begun else lambda: None,
+            prepare=models.check_ready if run.is_claimed else lambda: None,
         )
     except CheckerError as error:
         assert run.store is not None, "nothing is graded before the output is claimed"
@@ -116,7 +118,7 @@ def _warn_of_rounds(config: LabelConfig, models: PreparedModels) -> None:
         )
 
 
-def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> Semantic:
+def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> SemanticConfig:
     """Return everything on which a job's labels depend.
 
     These are the semantic settings, the versions of checker and step splitter, and hashes of local
@@ -147,7 +149,7 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
         contents["solutions", "run"] = source_identity(config.solutions.run)
     for path, file in content_fields(config):
         contents[path] = _file_content_id(".".join(path), file)
-    semantic = Semantic(identity=config.identity(), config=config.semantic())
+    semantic = SemanticConfig(identity=config.identity(), config=config.semantic())
     for path, value in contents.items():
         for tree in (semantic.identity, semantic.config):
             _set_at_path(tree, path, value)

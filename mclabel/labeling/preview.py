@@ -20,7 +20,7 @@ from mclabel.labeling.estimators import strongest_completer_index
 from mclabel.labeling.inputs import load_inputs, open_source_run
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy, with_few_shot_examples
-from mclabel.run.outputs import RUN, check_places
+from mclabel.run.outputs import RUN, check_output
 from mclabel.run.shards.rejects import Reject
 
 NUM_GOLDS = 2000
@@ -172,7 +172,7 @@ def preview(config: LabelConfig) -> Preview:
     facts: dict[str, ModelFacts] = {}
     longest: Sequence[str] = ()
     try:
-        check_places(config.out, RUN)
+        check_output(config.out, RUN)
     except MclabelError as error:
         faults.append(str(error))
     try:

@@ -254,7 +254,7 @@ class EstimatorRun:
         """Start without rollouts.
 
         Args:
-            checked: estimator of the problem.
+            estimator: estimator of the problem.
             table: table of the problem's prefixes. Counts of rollouts are added to it, and also
                 prefixes if the estimator follows all rollouts.
             policies: policies of the completers, by index; None in place of a completer whose

@@ -41,9 +41,16 @@ from mclabel.run.shards.labels import (
     read_labels,
 )
 from mclabel.run.shards.manifest import PRIORS, priors_name, read_priors, report_priors_damage
-from mclabel.run.shards.rejects import Reject, set_aside
+from mclabel.run.shards.rejects import Reject, read_set_aside
 from mclabel.run.shards.store import Store
-from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
+from mclabel.run.task import (
+    Attempt,
+    CommitResult,
+    CommittedBlocks,
+    FinishedBlock,
+    RunnerState,
+    TaskWords,
+)
 
 
 class LabelOutputs:
@@ -92,7 +99,7 @@ class LabelOutputs:
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
         """Yield the problems of committed blocks that have no labels."""
-        return set_aside(store)
+        return read_set_aside(store)
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Return the texts of the labelled problems of blocks, by problem id."""
@@ -101,7 +108,7 @@ class LabelOutputs:
             {row.problem.id: row.problem.text for row in read_labels(store, done)} if done else {}
         )
 
-    def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
+    def derived_figures(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
         """Return the share of prompt tokens that were found in the prefix cache, in [0, 1]."""
         cached = counters.get("num_cached_tokens")
         if cached is None:
@@ -255,7 +262,7 @@ class LabelRunner:
             self._counts["steps"] += sum(len(row.steps) for row in result.labeled)
         return result
 
-    def commit(self, finished: FinishedBlock) -> Commit:
+    def commit(self, finished: FinishedBlock) -> CommitResult:
         """Write the priors that a block's labels use, and then the block's shards."""
         labels: list[ProblemLabels] = [result for _, result in finished.results]
         labeled = [row for label in labels for row in label.labeled]
@@ -283,7 +290,9 @@ class LabelRunner:
             ungraded=count_ungraded_reasons(rollouts),
             weak=count_weak_verdicts(rollouts),
         )
-        return Commit(won=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled})
+        return CommitResult(
+            is_stored=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled}
+        )
 
     def state(self) -> RunnerState:
         """Return the state of the engines, and counts of labelled steps and sampled completions."""

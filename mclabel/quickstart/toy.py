@@ -45,7 +45,7 @@ from mclabel.labeling.job import label
 from mclabel.prm.config import TrainConfig
 from mclabel.quickstart.picture import draw_labels
 from mclabel.report.page.report import write_report
-from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_places
+from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_output
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import rich_table
@@ -222,12 +222,12 @@ def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> Non
     Raises:
         OutputError: an output folder contains other data.
     """
-    check_places(str(out), QUICKSTART)
-    check_places(str(run), RUN)
+    check_output(str(out), QUICKSTART)
+    check_output(str(run), RUN)
     for name in scorers:
-        check_places(str(out / name), TRAINING)
-    check_places(str(out / "best-of-n"), BEST_OF_N)
-    check_places(str(out / "best-of-n" / "samples"), RUN)
+        check_output(str(out / name), TRAINING)
+    check_output(str(out / "best-of-n"), BEST_OF_N)
+    check_output(str(out / "best-of-n" / "samples"), RUN)
 
 
 def train_all(

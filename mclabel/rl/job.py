@@ -25,8 +25,8 @@ from mclabel.rl.config import RLConfig
 from mclabel.rl.credits import CheckedCredit
 from mclabel.rl.measure import Change, compare_measurements
 from mclabel.run.outputs import REINFORCED
-from mclabel.run.run import Run
-from mclabel.run.shards.manifest import Semantic, versions
+from mclabel.run.run import RunOutput
+from mclabel.run.shards.manifest import SemanticConfig, package_versions
 from mclabel.run.trainings import check_finished
 
 OnProgress = Callable[[int, int, str], None]
@@ -36,7 +36,7 @@ OnProgress = Callable[[int, int, str], None]
 class RLPlan:
     """Plan of a training run: the policy and the problems that it will use."""
 
-    run: Run
+    run: RunOutput
     """Output folder of the run."""
     policy: PreparedPolicy
     problems: list[Problem]
@@ -73,7 +73,7 @@ def plan_rl(config: RLConfig) -> RLPlan:
         DataError: problems or the PRM cannot be read, or a training problem is also measured on.
         EngineError: the policy cannot be loaded.
     """
-    run = Run.look(config.out, REINFORCED)
+    run = RunOutput.inspect(config.out, REINFORCED)
     CheckedCredit(config.credit)
     policy = prepare_policy(config.policy)
     policy.engine.check_model()
@@ -119,7 +119,7 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
     check_installed()
     config = config.model_copy(update={"device": check_device(config.device)})
     plan = plan_rl(config)
-    plan.run.check(_semantic_inputs(config, plan))
+    plan.run.check_config(_semantic_inputs(config, plan))
     out = Path(config.out)
     model = out / "model"
     if model.is_dir():
@@ -127,7 +127,7 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
         return model
     check_trackers(config.report_to)
     packages = (*config.policy.engine.component.packages, "trl")
-    plan.run.claim({"versions": versions(packages)})
+    plan.run.claim({"versions": package_versions(packages)})
     _train(config, plan, on_progress)
     return model
 
@@ -266,7 +266,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     save_policy(model, Path(folder), Path(config.out) / "model")
 
 
-def _semantic_inputs(config: RLConfig, plan: RLPlan) -> Semantic:
+def _semantic_inputs(config: RLConfig, plan: RLPlan) -> SemanticConfig:
     """Return the inputs that determine the trained weights."""
     checker = make_checker(config.checker)
     component_versions = {
@@ -287,4 +287,4 @@ def _semantic_inputs(config: RLConfig, plan: RLPlan) -> Semantic:
             for name, versions_of_part in component_versions.items()
         }
         trees.append({**tree, **merged, **content})
-    return Semantic(identity=trees[0], config=trees[1])
+    return SemanticConfig(identity=trees[0], config=trees[1])

@@ -28,7 +28,7 @@ from mclabel.run.shards.trees import (
     sweep_trees,
     write_trees,
 )
-from mclabel.run.task import Attempt, Commit, FinishedBlock, RunnerState, TaskWords
+from mclabel.run.task import Attempt, CommitResult, FinishedBlock, RunnerState, TaskWords
 from mclabel.search.config import Choice, SearchSettings
 from mclabel.search.problem import SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import make_scorer
@@ -166,7 +166,7 @@ class SearchRunner:
             self._counts["solutions"] += len(searched.labeled)
         return searched
 
-    def commit(self, finished: FinishedBlock) -> Commit:
+    def commit(self, finished: FinishedBlock) -> CommitResult:
         """Write the block's trees, then its solutions. Writing the solutions commits the block."""
         results: list[ProblemResult] = [result for _, result in finished.results]
         block, attempt = finished.block.id, finished.attempt
@@ -185,7 +185,7 @@ class SearchRunner:
         )
         if not won:
             delete_trees(self._store, block, attempt)
-        return Commit(won=won, counts={"num_solutions": len(labeled)})
+        return CommitResult(is_stored=won, counts={"num_solutions": len(labeled)})
 
     def state(self) -> RunnerState:
         """Return the state of the engine, and the counts of solutions and requests."""

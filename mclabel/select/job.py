@@ -26,7 +26,7 @@ from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.items import row_item
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.prm.scoring.manifest import weights_of
-from mclabel.run.outputs import output_file
+from mclabel.run.outputs import prepare_output_file
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.opinions import opinion_rows
 from mclabel.run.shards.store import Store
@@ -166,7 +166,7 @@ def select(
             f"rule={config.rule}: ranks by scores, but no scores are given. Give --prm PRM to "
             "score the pool, or --scores FILE with the output of `mclabel score`"
         )
-    out = output_file(config.out, "-o ")
+    out = prepare_output_file(config.out, "-o ")
     _check_settings(config, out)
     earlier = [read_selected(manifest, "exclude") for manifest in config.exclude]
     pool = read_pool(config.solutions, exclude=earlier)

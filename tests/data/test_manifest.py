@@ -20,7 +20,7 @@ from mclabel.prm.job import TrainReport
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.record import read_log, read_measured
 from mclabel.run.budget import read_spent
-from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.finished import read_finished
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
@@ -100,9 +100,9 @@ def test_the_job_that_began_a_run_writes_its_manifest_again(
 def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
     label(tmp_path)
     path = tmp_path / "run" / "run.json"
-    content, _ = read_object(path.read_bytes())
+    content, _ = parse_checked_object(path.read_bytes())
     before = list((tmp_path / "run").rglob("*"))
-    for of_then in ({**content, "format": 3}, with_digest({**content, "format": 2})):
+    for of_then in ({**content, "format": 3}, add_digest({**content, "format": 2})):
         path.write_text(json.dumps(of_then))
         with pytest.raises(ShardError) as error:
             label(tmp_path)
@@ -130,13 +130,13 @@ OPINION |= {
 
 def finished(folder: Path, content: Mapping[str, Any]) -> object:
     """Write and read `finished.json`."""
-    (folder / "finished.json").write_text(json.dumps(with_digest(content)))
+    (folder / "finished.json").write_text(json.dumps(add_digest(content)))
     return read_finished(Store(str(folder)))
 
 
 def spent(folder: Path, content: Mapping[str, Any]) -> object:
     """Write and read `spent.json`."""
-    (folder / "spent.json").write_text(json.dumps(with_digest(content)))
+    (folder / "spent.json").write_text(json.dumps(add_digest(content)))
     return read_spent(Store(str(folder)))
 
 

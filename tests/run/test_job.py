@@ -126,7 +126,7 @@ def worker(folder: Path, *, delay_s: float = 0.0, strict: bool = False) -> Worke
 def lease(name: str, text: str = "", gold: str = "1", only: str | None = None) -> Lease:
     problem = Problem(id=f"p-{name}", text=f"{text} [answer 1]", answer=gold)
     block = Block(id=name, items=(ProblemItem(problem),), priority=0)
-    return Lease(block=block, replay=False, only=only)
+    return Lease(block=block, replay=False, only_item_id=only)
 
 
 def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_run_holds_plain_files(tmp_path: Path, name: str, damage: Damage) -> N
     damage(path)
     message = f"{path.name} is {DAMAGES[damage]}, and only plain files are read"
     store = Store(str(run))
-    for read in (store.read, lambda one: store.fetch(one, tmp_path / "copy")):
+    for read in (store.read, lambda one: store.download(one, tmp_path / "copy")):
         with pytest.raises(MclabelError, match=message):
             read(str(path.relative_to(run)))
     if name == MANIFEST:

@@ -27,7 +27,7 @@ from mclabel.report.page.example import Example, example_data
 from mclabel.report.page.html import environment
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import commit_block
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
 from mclabel.run.shards.store import Store
 
 CONFIG: dict[str, Any] = {"seed": 0, "estimator": {"kind": "fixed", "rollouts": 4}}
@@ -164,7 +164,9 @@ def write_run(
 ) -> str:
     """Write a run, or add a block to an existing one."""
     store = Store(str(folder), create=True)
-    claim(store, MANIFEST, Semantic.of(config), {"versions": {}}, run=folder.name)
+    claim_manifest(
+        store, MANIFEST, SemanticConfig.from_config(config), {"versions": {}}, run=folder.name
+    )
     commit_block(store, block, "test", rows, rollouts, {"config": config})
     return str(folder)
 

@@ -33,7 +33,7 @@ from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, aggregate
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.prm.scoring.scorer import close_scorer, load_scorer
-from mclabel.run.outputs import BEST_OF_N, RUN, check_places
+from mclabel.run.outputs import BEST_OF_N, RUN, check_output
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST
 from mclabel.run.shards.store import Store
@@ -204,9 +204,9 @@ def _check_config(config: BestOfNConfig) -> None:
     """Raise an error if the configuration has a fault, before anything is sampled."""
     from mclabel.prm.scoring.score import PRM
 
-    check_places(config.out, BEST_OF_N)
+    check_output(config.out, BEST_OF_N)
     if config.run is None:
-        check_places(_samples_folder(config.out), RUN)
+        check_output(_samples_folder(config.out), RUN)
     if both := sorted(set(config.scorers) & set(config.likelihood)):
         raise ConfigError(
             f"names must be unique, but scorers and likelihood both contain {', '.join(both)}. "

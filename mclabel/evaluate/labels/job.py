@@ -27,7 +27,7 @@ from mclabel.evaluate.labels.report import ALL, LabelReport, label_report
 from mclabel.evaluate.labels.show import calibration_plot, position_plot
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_truth, judged_truth
-from mclabel.run.outputs import FIGURES, check_places, output_folder
+from mclabel.run.outputs import FIGURES, check_output, make_output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
 from mclabel.show.figures import markdown, save_plot
@@ -122,7 +122,7 @@ def explain_narrowing(report: LabelReport, width: float) -> str:
 def out_folder(out: str) -> Path:
     """Return the folder for results, made if it is missing."""
     check_out_folder(out)
-    return output_folder(out, "--out ")
+    return make_output_folder(out, "--out ")
 
 
 def check_out_folder(out: str | None) -> None:
@@ -134,7 +134,7 @@ def check_out_folder(out: str | None) -> None:
     """
     if out is None:
         return
-    check_places(out, FIGURES, key="--out ")
+    check_output(out, FIGURES, key="--out ")
 
 
 def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:

@@ -39,7 +39,7 @@ from mclabel.evaluate.processbench.figures import (
     processbench_grid,
 )
 from mclabel.prm.scoring.manifest import best_threshold, first_below, weights_of, write_provenance
-from mclabel.run.outputs import output_file
+from mclabel.run.outputs import prepare_output_file
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
@@ -427,7 +427,7 @@ def join_golds(
     Raises:
         DataError: a file cannot be used, or no gold answer is known.
     """
-    output_file(out, "-o ")
+    prepare_output_file(out, "-o ")
     gold_by_text = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
     read = read_splits(files, strict=strict)
     judged = [solution for rows in read.solutions.values() for solution in rows]

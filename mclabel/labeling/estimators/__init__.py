@@ -73,5 +73,5 @@ __all__ = [
     "distinct_prefixes",
     "outcome_estimate",
     "outcome_label",
-    "strongest_completer",
+    "strongest_completer_index",
 ]

@@ -10,7 +10,7 @@ from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluate.best_of_n.figures import is_reference
 from mclabel.evaluate.best_of_n.show import curves_plot, main_methods
-from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
+from mclabel.run.kinds import BEST_OF_N, Run, has_program_solutions, read_checked_json
 from mclabel.show.figures import WIDTH, Plot, Series, row_height
 
 MAX_FOOLED_SHOWN = 5
@@ -25,14 +25,14 @@ def evaluation_data(run: Run) -> dict[str, Any]:
     Raises:
         ShardError: the evaluation was written by another version.
     """
-    report = read_json(run.store, BEST_OF_N) or {}
+    report = read_checked_json(run.store, BEST_OF_N) or {}
     result = report.get("result")
     if not isinstance(result, Mapping) or any(key not in result for key in _NEEDED):
         raise ShardError(
             f"{run.location}/{BEST_OF_N}: was written by another version. Run `mclabel eval "
             "best-of-n` again; its samples and scores are reused"
         )
-    config = (read_json(run.store, PROVENANCE) or {}).get("config", {})
+    config = (read_checked_json(run.store, PROVENANCE) or {}).get("config", {})
     accuracy = {
         method: {int(n): estimate(figures) for n, figures in by_size.items()}
         for method, by_size in result["accuracy"].items()
@@ -48,7 +48,7 @@ def evaluation_data(run: Run) -> dict[str, Any]:
     return {
         **{key: report[key] for key in ("num_excluded", "num_unscored")},
         **{key: result[key] for key in ("num_problems", "num_samples")},
-        "is_code": is_code(config),
+        "is_code": has_program_solutions(config),
         "choice": choice,
         "accuracy": _accuracy(result, accuracy),
         "over_optimisation": [

@@ -19,7 +19,7 @@ from mclabel.report.page.html import page
 from mclabel.report.page.tables import configurations, label_tables, side_by_side
 from mclabel.report.page.trainings import loss_plot, policy_data, policy_plots, scorer_data
 from mclabel.run.kinds import Run, find_runs
-from mclabel.run.outputs import output_file
+from mclabel.run.outputs import prepare_output_file
 
 
 def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
         ConfigError: `out` cannot be written.
     """
     runs = find_runs(places)
-    path = output_file(out, "-o ")
+    path = prepare_output_file(out, "-o ")
     data = report_data(runs)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

@@ -12,8 +12,8 @@ from mclabel.core.errors import DataError
 from mclabel.report.page.choices import difference_text
 from mclabel.rl.measure import compare_measurements
 from mclabel.rl.training.record import MEASURED, read_log, read_measured, read_samples
-from mclabel.run.kinds import TRAINING, Run, read_json
-from mclabel.run.shards.manifest import flat
+from mclabel.run.kinds import TRAINING, Run, read_checked_json
+from mclabel.run.shards.manifest import flatten_config
 from mclabel.show.figures import Plot, Series
 
 MAX_SHOWN = 3
@@ -148,8 +148,8 @@ def scorer_data(run: Run) -> dict[str, Any]:
 
     Counts and metrics are missing until the training has ended.
     """
-    report = read_json(run.store, "model/report.json") or {}
-    config = flat((read_json(run.store, TRAINING) or {}).get("config", {}))
+    report = read_checked_json(run.store, "model/report.json") or {}
+    config = flatten_config((read_checked_json(run.store, TRAINING) or {}).get("config", {}))
     validation = report.get("validation") or {}
     auc = validation.get("auc")
     return {

@@ -25,10 +25,10 @@ from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.kept import ResultCache
 from mclabel.report.viewer.listing import is_number
-from mclabel.run.kinds import is_code
+from mclabel.run.kinds import has_program_solutions
 from mclabel.run.shards.catalog import labels_shard
 from mclabel.run.shards.manifest import MANIFEST, claimed_config
-from mclabel.run.shards.schema import consensus_of, problem_of
+from mclabel.run.shards.schema import parse_consensus, parse_problem
 from mclabel.run.shards.shard import read_shard
 from mclabel.show.solutions import (
     kept_word,
@@ -88,7 +88,7 @@ class Details:
             DataError: the run has no such solution.
         """
         indexed, row = self._find_solution(run, solution_id)
-        posterior, consensus = row["posterior"], consensus_of(row["consensus"])
+        posterior, consensus = row["posterior"], parse_consensus(row["consensus"])
         return {
             "solution_id": solution_id,
             "digest": content_id("same", row["problem"], row["solution"]),
@@ -105,7 +105,9 @@ class Details:
             "decided": indexed["decided"],
             "truth": indexed["truth"],
             "has_truth": indexed["has_truth"],
-            "is_code": is_code(claimed_config(self._index.runs[run].store, MANIFEST) or {}),
+            "is_code": has_program_solutions(
+                claimed_config(self._index.runs[run].store, MANIFEST) or {}
+            ),
             "meta": {name: indexed[name] for name in GROUP_KEYS if indexed[name] is not None},
             "root": row["root"],
             "siblings": row["siblings"],
@@ -198,7 +200,7 @@ class Details:
         texts = {
             (one["prediction"], one["outcome"]): one["text"] for one in reversed(table.to_pylist())
         }
-        problem, prefix = problem_of(row), "".join(s["text"] for s in row["steps"][: step + 1])
+        problem, prefix = parse_problem(row), "".join(s["text"] for s in row["steps"][: step + 1])
         items = [
             GradeItem(problem=problem, completion=prefix + texts[one])
             for one in ranked
@@ -305,7 +307,7 @@ def _steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
     """Return at most MAX_STEPS steps from `offset` on, with their texts and labels."""
     steps, posterior = row["steps"], row["posterior"]
     texts = [Step(text=step["text"], end=step["end"]) for step in steps]
-    places = places_by_step(consensus_of(row["consensus"]), texts)
+    places = places_by_step(parse_consensus(row["consensus"]), texts)
     return [
         {
             "text": cut(steps[number]["text"]),

@@ -49,7 +49,7 @@ from mclabel.rl.training.record import (
 )
 from mclabel.rl.training.rollouts import LiveEngine, StepRollouts, model_weights
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
-from mclabel.run.trainings import CHECKPOINTS, mark_finished, step_of
+from mclabel.run.trainings import CHECKPOINTS, checkpoint_step, mark_finished
 
 MAX_GRAD_NORM = 1.0
 """Maximum norm of the gradient. A gradient with a larger norm is scaled down to this norm."""
@@ -107,7 +107,7 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
     if last is not None:
         check_checkpoint(last)
     with explain_write_errors(training.out / LOG):
-        remove_records_after(training.out, 0 if last is None else step_of(last) or 0)
+        remove_records_after(training.out, 0 if last is None else checkpoint_step(last) or 0)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(training.out / "tensorboard")
     recorder = _Recorder(training, on_progress)
     rollouts = training.rollouts
