@@ -71,8 +71,9 @@ def export_people(
     """
     if format_name not in _FORMS:
         raise ConfigError(
-            f"--to {format_name}: the annotations in {folder} can be written as {', '.join(_FORMS)}. Give "
-            f"one of these. For another format, write {PRM800K} first, and turn it into a run with "
+            f"--to {format_name}: the annotations in {folder} can be written as "
+            f"{', '.join(_FORMS)}. Give one of these. For another format, write {PRM800K} first, "
+            "and turn it into a run with "
             f"`mclabel import --from {PRM800K}`"
         )
     check_no_other_output(out, EXPORT, "-o ")

@@ -80,8 +80,8 @@ def annotate(
     Args:
         run: folder or URL of the run whose solutions are labelled, or a folder that contains it.
         out: folder of the annotations; an existing one is continued.
-        given_settings: fields of `AnnotationSettings` that the user has set. For an existing folder, they must equal
-            its settings.
+        given_settings: fields of `AnnotationSettings` that the user has set. For an existing
+            folder, they must equal its settings.
         gold: gold file, whose solutions with known first errors are hidden among the others.
         select: manifest of `mclabel select` that lists the solutions; None draws them.
         port: port of the page. None takes PORT, or any free port if PORT is in use.

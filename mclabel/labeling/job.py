@@ -54,7 +54,8 @@ def label(
     Args:
         config: configuration of the job.
         on_state: callback that receives the job's state every few seconds or more often.
-        choose_blocks: function that returns the ids of the blocks to label now; None labels all blocks.
+        choose_blocks: function that returns the ids of the blocks to label now; None labels all
+            blocks.
         accept_changes: label problems again that changed since the run started, and drop problems
             that were removed. If False, such changes are an error.
         should_stop: function that is polled during the job. Once it returns True, no further

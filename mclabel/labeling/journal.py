@@ -123,8 +123,9 @@ VERSION = "checker.version"
 
 
 def may_resume_changed(store: Store, changed: Sequence[str]) -> bool:
-    """Return whether a run may be resumed although its configuration changed; see `RunOutput.check_config`.
+    """Return whether a run may be resumed although its configuration changed.
 
+    See `RunOutput.check_config`.
     This is allowed if only the checker's version changed and the run holds no verdicts.
 
     Args:

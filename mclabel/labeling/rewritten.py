@@ -252,7 +252,7 @@ def begin_rewritten_run(
         out: folder or URL of the new run.
         semantic: settings and hashes that determine the labels of the new run.
         action: participle that names the operation in messages, such as `graded again`.
-        may_change: see `RunOutput.check`.
+        may_change: see `RunOutput.check_config`.
 
     Raises:
         ConfigError: `run` and `out` are the same place.

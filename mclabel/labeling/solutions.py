@@ -28,7 +28,8 @@ async def sample_solution(
         sampler: sampler of the problem.
         index: index of the solution among the problem's solutions, from 0.
         splitter: splitter that divides the solution into steps.
-        prompt_opens_thinking: True if the prompt ends with the marker that opens the policy's thinking.
+        prompt_opens_thinking: True if the prompt ends with the marker that opens the policy's
+            thinking.
     """
     problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
     recorded: JournaledSolution | None = None
@@ -83,7 +84,8 @@ async def encode_given_solution(
         given: text of the solution, and the ends of its steps if they are known.
         index: index of the solution among the problem's solutions, from 0.
         splitter: splitter that divides the solution into steps if their ends are not known.
-        prompt_opens_thinking: True if the prompt ends with the marker that opens the policy's thinking.
+        prompt_opens_thinking: True if the prompt ends with the marker that opens the policy's
+            thinking.
 
     Returns:
         The solution; None if the policy's tokenizer does not reproduce the text. The steps would

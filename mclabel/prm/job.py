@@ -261,7 +261,7 @@ def _claimed_blocks(path: Path) -> Blocks:
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        return []  # `RunOutput.look` reports errors of the manifest
+        return []  # `RunOutput.inspect` reports errors of the manifest
 
 
 def model_card(config: TrainConfig, report: TrainReport) -> str:

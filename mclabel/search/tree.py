@@ -156,8 +156,8 @@ class TokenBudget:
             max_tokens: maximum number of tokens of the request, at least 1.
 
         Returns:
-            Number of tokens that the request may use: `max_tokens`, or fewer if the budget will never
-            have `max_tokens` tokens again; 0 if the budget is spent.
+            Number of tokens that the request may use: `max_tokens`, or fewer if the budget will
+            never have `max_tokens` tokens again; 0 if the budget is spent.
         """
         if self.left == inf:
             return max_tokens

@@ -1,7 +1,7 @@
 """Records in `rejects.jsonl` the rows and problems that a job could not process, and the reasons.
 
 Unreadable rows are never assigned to a block. A problem that cannot be processed stays in its
-block, and the block's shard records the reason under `read_set_aside`. Before the shard is committed, a
+block, and the block's shard records the reason under `set_aside`. Before the shard is committed, a
 marker file `rejects/BLOCK.json` is created, by which these shards are found when the job ends. Then
 `rejects.jsonl` is replaced: it lists the unreadable rows and the problems set aside, and stores a
 digest of its lines.

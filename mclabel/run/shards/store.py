@@ -237,8 +237,8 @@ class Store:
             yield
         except (BaseError, OSError) as error:
             raise ShardError(
-                f"{self.location}/{name}: {type(error).__name__}: {store_error_reason(error)}. Committed "
-                "blocks are safe. When the store works again, run the same command"
+                f"{self.location}/{name}: {type(error).__name__}: {store_error_reason(error)}. "
+                "Committed blocks are safe. When the store works again, run the same command"
             ) from error
 
     def _client(self) -> dict[str, Any]:
@@ -399,9 +399,9 @@ def check_bucket_reachable(location: str, client: Mapping[str, Any]) -> None:
     except GenericError as error:
         raise ShardError(
             f"{location}: the store cannot be reached, or accepts no request, at {address} "
-            f"({store_error_reason(error)}). Nothing was written. Check the network, the name of the "
-            f"bucket, the address ({' or '.join(service.endpoint) or 'which is fixed'}) and the "
-            f"credentials ({service.credentials}) in the environment"
+            f"({store_error_reason(error)}). Nothing was written. Check the network, the name of "
+            f"the bucket, the address ({' or '.join(service.endpoint) or 'which is fixed'}) and "
+            f"the credentials ({service.credentials}) in the environment"
         ) from error
     except (BaseError, FileNotFoundError):
         pass  # the bucket has answered, even if the file does not exist or must not be read

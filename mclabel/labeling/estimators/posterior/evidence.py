@@ -275,8 +275,8 @@ def external_likelihoods(posteriors: Sequence[Floats], priors: Sequence[Floats])
     """Return, for each completer, the likelihood of each first error from all other completers.
 
     Args:
-        posteriors: for each completer, the author first, probabilities [chain, R + 1] of each first error
-            given the evidence of this completer alone.
+        posteriors: for each completer, the author first, probabilities [chain, R + 1] of each first
+            error given the evidence of this completer alone.
         priors: for each completer except the author, the same probabilities before any evidence.
 
     Returns:

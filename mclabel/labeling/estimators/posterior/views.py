@@ -67,8 +67,8 @@ class CompleterView:
         Args:
             completer: completer to which the view belongs.
             paths: paths of the problem's solutions.
-            completer_index: index of the completer in `ProblemPaths.completers`; None for an author that
-                samples no rollouts.
+            completer_index: index of the completer in `ProblemPaths.completers`; None for an author
+                that samples no rollouts.
             priors: priors of the completer's chains.
             value_priors: priors for evidence in which every outcome counts once.
             agreement: True if the content of steps is compared.
@@ -121,7 +121,8 @@ class CompleterView:
     def starting_prefix_evidence(self) -> Evidence:
         """Return the evidence of this view's completer so far.
 
-        An outcome counts only at the prefix from which its sample started (`starting_prefix_counts`).
+        An outcome counts only at the prefix from which its sample started
+        (`starting_prefix_counts`).
         """
         return self.table.evidence(
             self.table.starting_prefix_counts(), np.ones_like(self.external_likelihood)
@@ -269,8 +270,8 @@ class CompleterViews:
         """Return a plan of all chains for labelling, from this reading of the evidence alone.
 
         Args:
-            completer_index: index of the completer whose values are estimated. First errors are inferred
-                from the evidence of all completers.
+            completer_index: index of the completer whose values are estimated. First errors are
+                inferred from the evidence of all completers.
         """
         if len(self.views) > 1:
             _share_likelihoods([self.views])

@@ -129,8 +129,8 @@ def steps_to_go_bins(num_steps: Ints, width: int) -> Ints:
 def count_likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
     """Return the Dirichlet-multinomial likelihood of counts, divided by a factor.
 
-    The factor depends only on counts and spread; `log_count_factors` returns its logarithm. The division
-    keeps the likelihood of hundreds of completions within the range of floats.
+    The factor depends only on counts and spread; `log_count_factors` returns its logarithm. The
+    division keeps the likelihood of hundreds of completions within the range of floats.
 
     Args:
         counts: [..., kind], number of observations of each kind.
