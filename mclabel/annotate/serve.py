@@ -96,7 +96,7 @@ def annotate(
         DataError: the run's solutions are not those in the folder.
         ShardError: the run or the folder cannot be read, or the folder contains other data.
     """
-    from mclabel.serving.access import listen_here, page_address, serve_page
+    from mclabel.serving.access import listen_on_loopback, page_address, serve_page
 
     labelled = _find_labelling_run(run)
     lines = [] if gold is None else read_gold(gold)
@@ -104,7 +104,7 @@ def annotate(
     given_settings = _with_digests(given_settings, lines, selected)
     check_output(out, ANNOTATIONS, key="-o ")
     folder = make_output_folder(out, "-o ")
-    listening = listen_here(port, PORT)
+    listening = listen_on_loopback(port, PORT)
     with closing(listening), lock_events_file(folder) as file:
         stored = _open_or_create(labelled, folder, given_settings, lines, selected)
         rows = _rows_of(labelled, stored.items, out)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from mclabel.cli.options import ALLOW, configuration
+from mclabel.cli.options import ALLOW, configuration_arguments
 from mclabel.cli.output import (
     EXIT_BUDGET,
     EXIT_INTERRUPTED,
@@ -22,7 +22,7 @@ from mclabel.cli.output import (
     json_option,
     print_lines,
     print_num_rejected,
-    result,
+    record_result,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ REJECTED = "rows or problems could not be labelled"
 
 
 @click.command()
-@configuration("mclabel.labeling.config:LabelConfig")
+@configuration_arguments("mclabel.labeling.config:LabelConfig")
 @click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
     "--solutions",
@@ -150,7 +150,7 @@ def label(
     _say_limit(checked)
     print_num_rejected(report.num_rejected, REJECTED, checked.out)
     health = _say_health(checked.out)
-    result({"out": checked.out, "job": report, "health": health})
+    record_result({"out": checked.out, "job": report, "health": health})
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
         about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
@@ -265,7 +265,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
         show([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
         show(estimate.lines())
-    result(
+    record_result(
         {
             "out": config.out,
             "inputs": seen.inputs,
@@ -304,7 +304,7 @@ def submit() -> None:
 
 
 @submit.command(name="label")
-@configuration("mclabel.labeling.config:LabelConfig")
+@configuration_arguments("mclabel.labeling.config:LabelConfig")
 @click.option(
     "--address",
     required=True,
@@ -380,6 +380,6 @@ def regrade(
             allow=allow,
             on_progress=stage.update,
         )
-    result({"out": out, **asdict(done)})
+    record_result({"out": out, **asdict(done)})
     print_lines(*done.lines())
     print_lines(f"The labels are in {out}.")

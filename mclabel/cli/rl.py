@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from mclabel.cli.options import configuration, server_options
-from mclabel.cli.output import console, json_option, print_lines, result
+from mclabel.cli.options import configuration_arguments, server_options
+from mclabel.cli.output import console, json_option, print_lines, record_result
 
 
 @click.command()
-@configuration("mclabel.rl.config:RLConfig")
+@configuration_arguments("mclabel.rl.config:RLConfig")
 @click.option(
     "--dry-run", is_flag=True, help="Check everything and print the plan, without training."
 )
@@ -33,7 +33,7 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
     checked = load_config(RLConfig, config, overrides, allow=allow)
     if dry_run:
         planned = plan_rl(checked)
-        result(
+        record_result(
             {
                 "out": checked.out,
                 "policy": checked.policy.model,
@@ -56,7 +56,7 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
         name: {"before": change.before, "after": change.after, "change": change.change}
         for name, change in report.hacked.items()
     }
-    result({"model": str(model), "measured": report.measured, "hacked": hacked})
+    record_result({"model": str(model), "measured": report.measured, "hacked": hacked})
     print_lines(*report.lines())
     print_lines(
         f"Policy: {model}. Sample from it: policy.model={model}",
@@ -64,7 +64,7 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
 
 
 @click.command("serve-rewards")
-@configuration("mclabel.rl.config:ServeRewardsConfig")
+@configuration_arguments("mclabel.rl.config:ServeRewardsConfig")
 @server_options(port=8791)
 def serve_rewards(
     config: str,
@@ -84,8 +84,8 @@ def serve_rewards(
     from mclabel.core.config.load import load_config
     from mclabel.rl.config import ServeRewardsConfig
     from mclabel.rl.serve import serve_rewards as serve
-    from mclabel.serving.requests import Limits
-    from mclabel.serving.run import Place, token_of
+    from mclabel.serving.requests import RequestLimits
+    from mclabel.serving.run import ServerAddress, read_token
 
     checked = load_config(ServeRewardsConfig, config, overrides, allow=allow)
 
@@ -95,7 +95,7 @@ def serve_rewards(
 
     serve(
         checked,
-        place=Place(host=host, port=port, token=token_of(token_env)),
-        limits=Limits(max_waiting=max_waiting),
+        place=ServerAddress(host=host, port=port, token=read_token(token_env)),
+        limits=RequestLimits(max_waiting=max_waiting),
         on_ready=say,
     )

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 LOADING = "loading"
-"""Name of the stage of a start until `note_stage` gives a more precise name."""
+"""Name of the stage of a start until `record_stage` gives a more precise name."""
 
 
 async def load_in_thread(load: Callable[[], T]) -> T:
@@ -56,13 +56,13 @@ class _Start:
 
 
 @contextmanager
-def mark_start(keep: RunFiles | None = None) -> Iterator[None]:
+def mark_start(run_files: RunFiles | None = None) -> Iterator[None]:
     """Mark that an engine, or another component of a task, is being started in this context.
 
     Args:
-        keep: store of the files of the run; None without a run.
+        run_files: store of the files of the run; None without a run.
     """
-    _Start.stage, _Start.since, _Start.keep = LOADING, time.monotonic(), keep
+    _Start.stage, _Start.since, _Start.keep = LOADING, time.monotonic(), run_files
     try:
         yield
     finally:
@@ -74,7 +74,7 @@ def current_run_files() -> RunFiles | None:
     return _Start.keep
 
 
-def note_stage(stage: str) -> None:
+def record_stage(stage: str) -> None:
     """Record the stage that the current start has reached. Do nothing if nothing is being started.
 
     This function may be called from any thread.
@@ -96,7 +96,7 @@ def current_stage() -> str | None:
 # Jobs write their own messages about loading a model, so the messages of libraries are off.
 
 
-def quiet_transformers() -> None:
+def silence_transformers() -> None:
     """Turn off transformers' progress bars and warnings, such as that a new head is untrained."""
     from transformers.utils import logging
 

@@ -3,7 +3,7 @@
 A batch is cheaper than single requests, but may take a day. Requests are collected in a file until
 no new request arrives for a while or the file is full. Then the file is sent as a batch. When the
 batch has ended, its output files hold the response of each request. No request is paid for twice;
-see `Batches`.
+see `BatchClient`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mclabel.core.settings import MAX_SECONDS, OPERATIONAL
 from mclabel.engines import openai_batch_calls as calls
 from mclabel.engines.endpoints import BAD_TRIES, Endpoints, RefusedError, Request
 from mclabel.engines.loading import RunFiles
-from mclabel.engines.openai_answer import json_object
-from mclabel.engines.openai_batch_answers import Answers, Reading
-from mclabel.engines.openai_batch_calls import Gathered, Records, new_name
+from mclabel.engines.openai_answer import parse_json_object
+from mclabel.engines.openai_batch_answers import AnswerFile, BatchReading
+from mclabel.engines.openai_batch_calls import BatchRecords, CollectedRequests, new_batch_name
 from mclabel.engines.settings import BatchSettings
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def request_id(body: Mapping[str, Any], seed: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-class Batches:
+class BatchClient:
     """Sends requests to one server in batches, and records them in the run.
 
     The id of a request is a digest of its content. Equal requests are therefore sent once and share
@@ -97,10 +97,10 @@ class Batches:
                 "policy.engine.batch=true: batches are recorded in the folder of a run, and this "
                 "command has no such folder. Leave out policy.engine.batch"
             )
-        self._endpoints, self._records, self._settings = endpoints, Records(keep), settings
+        self._endpoints, self._records, self._settings = endpoints, BatchRecords(keep), settings
         self._url, self._address = settings.endpoints[0], calls.ADDRESSES[api]
-        self._gathered, self._gathered_at = Gathered(), 0.0
-        self._answers = Answers(endpoints, self._url, settings.retry_s)
+        self._gathered, self._gathered_at = CollectedRequests(), 0.0
+        self._answers = AnswerFile(endpoints, self._url, settings.retry_s)
         self._sent: dict[str, str] = {}
         """Maps the id of a request to the name of its batch, until the batch's result is read."""
         self._waiting: dict[str, asyncio.Future[None]] = {}
@@ -126,7 +126,7 @@ class Batches:
         self._sent |= await self._records.read_added_batches()
         self._run("", self._send_when_quiet())
 
-    async def answer(self, body: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    async def fetch_answer(self, body: Mapping[str, Any], seed: int) -> dict[str, Any]:
         """Return the server's response, which may take a day.
 
         Args:
@@ -151,9 +151,9 @@ class Batches:
                     del self._waiting[key]
                     raise
             await asyncio.shield(waiter)
-        return json_object(self._answers.get(key), self._address)
+        return parse_json_object(self._answers.get(key), self._address)
 
-    def forget(self, body: Mapping[str, Any], seed: int, why: str) -> None:
+    def discard_answer(self, body: Mapping[str, Any], seed: int, why: str) -> None:
         """Drop the answer of a busy server, so that the next `answer` sends the request again.
 
         Args:
@@ -167,7 +167,7 @@ class Batches:
         key = request_id(body, seed)
         if (failure := self._count_unprocessed(key, why)) is not None:
             raise failure
-        self._answers.forget(key)
+        self._answers.discard_answer(key)
 
     def _count_unprocessed(self, key: str, why: str) -> RequestFailed | None:
         """Count that a request was left unprocessed.
@@ -233,8 +233,8 @@ class Batches:
                 self._send_gathered()
 
     def _send_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, Gathered()
-        name = new_name()
+        gathered, self._gathered = self._gathered, CollectedRequests()
+        name = new_batch_name()
         self._sent |= dict.fromkeys(gathered.lines, name)
         self._run(name, self._send(name, gathered))
 
@@ -267,7 +267,7 @@ class Batches:
 
     # Batches
 
-    async def _send(self, name: str, gathered: Gathered) -> None:
+    async def _send(self, name: str, gathered: CollectedRequests) -> None:
         """Send the collected requests as a batch, and wait for the batch.
 
         Requests that other workers have sent already are left out; this worker waits for their
@@ -285,12 +285,14 @@ class Batches:
             gathered.file.close()
             return
         file_id = await self._call_when_free(
-            lambda client: calls.upload(client, name, gathered.file)
+            lambda client: calls.upload_input_file(client, name, gathered.file)
         )
         gathered.file.close()
-        await self._records.note_asked(name, file_id, keys)
-        batch_id = await self._call_when_free(calls.batch_creator(name, file_id, self._address))
-        await self._records.note_batch(name, batch_id)
+        await self._records.record_requests(name, file_id, keys)
+        batch_id = await self._call_when_free(
+            calls.make_batch_creator(name, file_id, self._address)
+        )
+        await self._records.record_batch_id(name, batch_id)
         logger.info("batch %s: sent %d requests (server's id: %s)", name, len(keys), batch_id)
         await self._wait(name, batch_id, keys, is_ours=True)
 
@@ -299,11 +301,13 @@ class Batches:
         file_id, keys = await self._records.read_requests(name)
         batch_id = await self._records.batch_id(name)
         if batch_id is None:
-            batch_id = await self._call_when_free(lambda client: calls.find(client, name, file_id))
+            batch_id = await self._call_when_free(
+                lambda client: calls.find_batch(client, name, file_id)
+            )
             if batch_id is None:
                 self._settle(name, keys, {})
                 return
-            await self._records.note_batch(name, batch_id)
+            await self._records.record_batch_id(name, batch_id)
         await self._wait(name, batch_id, keys, is_ours=False)
 
     async def _wait(self, name: str, batch_id: str, keys: list[str], *, is_ours: bool) -> None:
@@ -316,7 +320,7 @@ class Batches:
             is_ours: True if this process sent the batch.
         """
         settings, begun = self._settings, time.monotonic()
-        while calls.status_of(batch := await self._poll(name, batch_id)) not in calls.ENDED:
+        while calls.batch_status(batch := await self._poll(name, batch_id)) not in calls.ENDED:
             if time.monotonic() - begun >= settings.batch_wait_hours * 3600:
                 raise EngineError(
                     f"policy.engine.batch_wait_hours={settings.batch_wait_hours:g}: the batch "
@@ -337,7 +341,7 @@ class Batches:
         for num_left in reversed(range(LOST_POLLS)):
             try:
                 batch: dict[str, Any] = await self._call_with_retries(
-                    lambda client: calls.retrieve(client, batch_id)
+                    lambda client: calls.retrieve_batch(client, batch_id)
                 )
             except RefusedError as error:
                 status_text = str(error)
@@ -345,7 +349,7 @@ class Batches:
                 raise EngineError(f"policy.engine.batch=true: {shown}: {error}") from error
             else:
                 self.num_signs += 1
-                if calls.status_of(batch):
+                if calls.batch_status(batch):
                     return batch
                 status_text = (
                     f"the server's answer is {self._endpoints.clean_message(json.dumps(batch))}"
@@ -385,7 +389,7 @@ class Batches:
             # an account that lacked credit for an earlier process's batch may have credit now
             if is_ours or isinstance(failure, RequestFailed)
         }
-        status, shown = calls.status_of(batch), f"{batch_id} at {self._url}"
+        status, shown = calls.batch_status(batch), f"{batch_id} at {self._url}"
         if status == "completed":
             for key, why in reading.unprocessed.items():
                 if (failure := self._count_unprocessed(key, why)) is not None:
@@ -434,7 +438,7 @@ class Batches:
 
     async def _read_files(
         self, name: str, batch: Mapping[str, Any], batch_id: str, keys: list[str]
-    ) -> Reading:
+    ) -> BatchReading:
         """Read the output files of an ended batch.
 
         The files may appear some time after the end, so reading is repeated.
@@ -449,7 +453,7 @@ class Batches:
             answered = [key for key in keys if key in self._answers or key in failures]
             missing = wanted.difference(answered, reading.unprocessed)
             lacks_answers = bool(faults) or calls.num_completed(batch) > len(answered)
-            was_cut_off = calls.status_of(batch) in calls.ENDED - {"completed"}
+            was_cut_off = calls.batch_status(batch) in calls.ENDED - {"completed"}
             if not missing or (was_cut_off and not lacks_answers):
                 return reading
             if not (num_left and reading.may_pass):
@@ -459,7 +463,7 @@ class Batches:
         if lacks_answers or not reading.num_rows:
             raise EngineError(
                 f"policy.engine.batch=true: the batch {batch_id} at {self._url} is "
-                f"{calls.status_of(batch)}, but {len(missing):,} of its answers cannot be read: "
+                f"{calls.batch_status(batch)}, but {len(missing):,} of its answers cannot be read: "
                 f"{'; '.join(faults) or 'the output files lack them'}. Run the same command again "
                 "to read them; no request in the batch is sent twice. To send and pay for the "
                 f"requests again, delete batches/{name}.* in the run"
@@ -491,7 +495,7 @@ class Batches:
 
     async def _call_with_retries(self, request: Request) -> Any:
         """Send one call of the Batch API; retry while the server is busy."""
-        return await self._endpoints.ask(request, home=0, retry_s=self._settings.retry_s)
+        return await self._endpoints.send_request(request, home=0, retry_s=self._settings.retry_s)
 
 
 def _retrieve_error(waiter: asyncio.Future[None]) -> None:

@@ -14,18 +14,18 @@ from mclabel.engines import openai_batch_calls as calls
 from mclabel.engines.endpoints import (
     Endpoints,
     RefusedError,
+    error_message,
     error_status,
-    error_words,
     is_temporary,
 )
-from mclabel.engines.openai_answer import error_in
+from mclabel.engines.openai_answer import find_error
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
 @dataclass
-class Reading:
+class BatchReading:
     """Findings in the files of an ended batch, except the answers."""
 
     failures: dict[str, Exception] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Reading:
     """True if another attempt to read the files may succeed."""
 
 
-class Answers:
+class AnswerFile:
     """Answers of one server to requests in batches, by the ids of the requests."""
 
     def __init__(self, endpoints: Endpoints, url: str, retry_s: float) -> None:
@@ -66,7 +66,7 @@ class Answers:
         start, size = self._places[key]
         return os.pread(self._file.fileno(), size, start)
 
-    def forget(self, key: str) -> None:
+    def discard_answer(self, key: str) -> None:
         """Drop the answer of a request, if it is stored."""
         self._places.pop(key, None)
 
@@ -74,14 +74,14 @@ class Answers:
         """Delete the file with all answers."""
         self._file.close()
 
-    async def read(self, batch: Mapping[str, Any], keys: Collection[str]) -> Reading:
+    async def read(self, batch: Mapping[str, Any], keys: Collection[str]) -> BatchReading:
         """Read the output file and the error file of a batch.
 
         Args:
             batch: state of an ended batch, which names the files.
             keys: ids of the requests whose rows are read.
         """
-        reading = Reading()
+        reading = BatchReading()
         for kind in ("output_file_id", "error_file_id"):
             if not (file_id := batch.get(kind)):
                 continue
@@ -90,7 +90,7 @@ class Answers:
                 return await self._copy(client, file_id, keys, reading)
 
             try:
-                fault = await self._endpoints.ask(copy, home=0, retry_s=self._retry_s)
+                fault = await self._endpoints.send_request(copy, home=0, retry_s=self._retry_s)
             except RefusedError as error:
                 fault = str(error)
             except RequestFailed as error:  # all retries failed
@@ -99,7 +99,7 @@ class Answers:
         return reading
 
     async def _copy(
-        self, client: AsyncOpenAI, file_id: str, keys: Collection[str], reading: Reading
+        self, client: AsyncOpenAI, file_id: str, keys: Collection[str], reading: BatchReading
     ) -> str:
         """Copy the answers in one of the server's files to the local file.
 
@@ -107,10 +107,10 @@ class Answers:
         """
         places: dict[str, tuple[int, int]] = {}
         num_rows, fault = 0, ""
-        async for row in calls.rows(client, file_id):
+        async for row in calls.read_output_rows(client, file_id):
             key = None if row is None else row.get("custom_id")
             if row is None or not isinstance(key, str):
-                words = "a line is not a row of a batch" if row is None else error_words(row)
+                words = "a line is not a row of a batch" if row is None else error_message(row)
                 fault = fault or self._endpoints.clean_message(words)
                 continue
             num_rows += 1
@@ -119,7 +119,7 @@ class Answers:
             response = row.get("response")
             response = response if isinstance(response, dict) else {}
             status, body = response.get("status_code"), response.get("body")
-            error = row.get("error") or (error_in(body) if isinstance(body, dict) else None)
+            error = row.get("error") or (find_error(body) if isinstance(body, dict) else None)
             if status == 200 and isinstance(body, dict) and not error:
                 content = json.dumps(body, separators=(",", ":")).encode()
                 places[key] = (self._file.seek(0, os.SEEK_END), self._file.write(content))
@@ -130,7 +130,7 @@ class Answers:
         reading.num_rows += num_rows
         return fault or ("" if num_rows else "the file is empty")
 
-    def _note_error(self, key: str, error: Any, status: Any, reading: Reading) -> None:
+    def _note_error(self, key: str, error: Any, status: Any, reading: BatchReading) -> None:
         """Record the error of a row: the request was not processed, or it has failed for good.
 
         Args:
@@ -141,8 +141,8 @@ class Answers:
         """
         inner = error.get("error", error) if isinstance(error, dict) else error
         status = error_status(inner, status if type(status) is int else 200)
-        words = error_words(inner)
+        words = error_message(inner)
         if is_temporary(status, inner):
             reading.unprocessed[key] = words
         else:
-            reading.failures[key] = self._endpoints.refusal(self._url, status, inner, words)
+            reading.failures[key] = self._endpoints.refusal_error(self._url, status, inner, words)

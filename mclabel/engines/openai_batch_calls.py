@@ -1,8 +1,8 @@
 """Calls of the Batch API of OpenAI-compatible servers: files, batches, and rows of responses.
 
 Names and fields follow openai-python's `types.Batch` and the rows in OpenAI's guide, like `vllm
-run-batch`. Any field of a response may be missing or malformed. `Records` records the sent batches
-in the run.
+run-batch`. Any field of a response may be missing or malformed. `BatchRecords` records the sent
+batches in the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from mclabel.core.errors import BadAnswer, EngineError
 from mclabel.engines.endpoints import BusyError
 from mclabel.engines.loading import RunFiles
-from mclabel.engines.openai_answer import json_object
+from mclabel.engines.openai_answer import parse_json_object
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -50,7 +50,7 @@ def request_row(request_id: str, address: str, body: Mapping[str, Any]) -> bytes
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
-async def upload(client: AsyncOpenAI, name: str, file: IO[bytes]) -> str:
+async def upload_input_file(client: AsyncOpenAI, name: str, file: IO[bytes]) -> str:
     """Upload the input file of a batch and return its id on the server.
 
     Args:
@@ -62,10 +62,12 @@ async def upload(client: AsyncOpenAI, name: str, file: IO[bytes]) -> str:
     raw = await client.files.with_raw_response.create(
         file=(name, file, "application/jsonl"), purpose="batch"
     )
-    return _required_text(json_object(raw.http_response.content, "/files"), "id", "/files")
+    return _required_text(parse_json_object(raw.http_response.content, "/files"), "id", "/files")
 
 
-def batch_creator(name: str, file_id: str, address: str) -> Callable[[AsyncOpenAI], Awaitable[str]]:
+def make_batch_creator(
+    name: str, file_id: str, address: str
+) -> Callable[[AsyncOpenAI], Awaitable[str]]:
     """Return a function that creates a batch from an uploaded file and returns the batch's id.
 
     If the function is called again, because the first answer was lost, it first searches the
@@ -80,7 +82,7 @@ def batch_creator(name: str, file_id: str, address: str) -> Callable[[AsyncOpenA
 
     async def create(client: AsyncOpenAI) -> str:
         nonlocal tried
-        if tried and (made := await find(client, name, file_id)) is not None:
+        if tried and (made := await find_batch(client, name, file_id)) is not None:
             return made
         tried = True
         endpoint: Any = address
@@ -90,15 +92,17 @@ def batch_creator(name: str, file_id: str, address: str) -> Callable[[AsyncOpenA
             completion_window=WINDOW,
             metadata={MARK: name},
         )
-        return _required_text(json_object(raw.http_response.content, "/batches"), "id", "/batches")
+        return _required_text(
+            parse_json_object(raw.http_response.content, "/batches"), "id", "/batches"
+        )
 
     return create
 
 
-async def retrieve(client: AsyncOpenAI, batch_id: str) -> dict[str, Any]:
+async def retrieve_batch(client: AsyncOpenAI, batch_id: str) -> dict[str, Any]:
     """Return the current state of a batch."""
     raw = await client.batches.with_raw_response.retrieve(batch_id)
-    return json_object(raw.http_response.content, "/batches")
+    return parse_json_object(raw.http_response.content, "/batches")
 
 
 async def list_batches(client: AsyncOpenAI, after: str | None, limit: int) -> list[dict[str, Any]]:
@@ -111,7 +115,7 @@ async def list_batches(client: AsyncOpenAI, after: str | None, limit: int) -> li
     """
     page: Any = {} if after is None else {"after": after}
     raw = await client.batches.with_raw_response.list(limit=limit, **page)
-    answer = json_object(raw.http_response.content, "/batches")
+    answer = parse_json_object(raw.http_response.content, "/batches")
     batches = answer.get("data") or []
     if (
         "data" not in answer
@@ -122,7 +126,7 @@ async def list_batches(client: AsyncOpenAI, after: str | None, limit: int) -> li
     return batches
 
 
-async def find(client: AsyncOpenAI, name: str, file_id: str) -> str | None:
+async def find_batch(client: AsyncOpenAI, name: str, file_id: str) -> str | None:
     """Return the server's id of the batch with this name or input file; None if there is none."""
     after = None
     while batches := await list_batches(client, after, _PAGE):
@@ -138,7 +142,9 @@ async def find(client: AsyncOpenAI, name: str, file_id: str) -> str | None:
     return None
 
 
-async def rows(client: AsyncOpenAI, file_id: str) -> AsyncIterator[dict[str, Any] | None]:
+async def read_output_rows(
+    client: AsyncOpenAI, file_id: str
+) -> AsyncIterator[dict[str, Any] | None]:
     """Yield the rows of an output file while it is downloaded; yield None for a damaged line.
 
     Raises:
@@ -157,7 +163,7 @@ async def rows(client: AsyncOpenAI, file_id: str) -> AsyncIterator[dict[str, Any
             yield _parse_row(rest)
 
 
-def status_of(batch: Mapping[str, Any]) -> str:
+def batch_status(batch: Mapping[str, Any]) -> str:
     """Return the status of a batch in lower case; empty if the object is not a batch."""
     status = batch.get("status")
     return status.lower() if isinstance(status, str) else ""
@@ -206,15 +212,15 @@ def _required_text(row: Mapping[str, Any], field: str, path: str) -> str:
 FOLDER = "batches"
 """Folder of a run in which its batches are recorded."""
 ASKED, BATCH = ".asked.json", ".batch.json"
-"""Endings of the two record files of a batch; see `Records`."""
+"""Endings of the two record files of a batch; see `BatchRecords`."""
 
 
-def new_name() -> str:
+def new_batch_name() -> str:
     """Return a name for a batch that sorts after the names of all earlier batches."""
     return f"{time.time_ns():020d}-{secrets.token_hex(6)}"
 
 
-class Gathered:
+class CollectedRequests:
     """Collected requests that are not sent yet, in an unnamed temporary file.
 
     The system deletes the file even if the process is killed.
@@ -239,13 +245,13 @@ class Gathered:
         self.lines[key] = (self.num_bytes, len(line))
         self.num_bytes += len(line)
 
-    def without(self, keys: set[str]) -> Gathered:
+    def without(self, keys: set[str]) -> CollectedRequests:
         """Return a new collection without the given requests, and close this one.
 
         Args:
             keys: ids of the requests to leave out.
         """
-        others = Gathered()
+        others = CollectedRequests()
         self.file.flush()
         for key, (start, size) in self.lines.items():
             if key not in keys:
@@ -254,7 +260,7 @@ class Gathered:
         return others
 
 
-class Records:
+class BatchRecords:
     """Records of a run's batches, written by all its processes.
 
         batches/NAME.asked.json    server's id of the input file, and ids of the requests; written
@@ -303,12 +309,12 @@ class Records:
         server_id = (await self._read(name + BATCH)).get("id")
         return server_id if isinstance(server_id, str) else None
 
-    async def note_asked(self, name: str, file: str, requests: Sequence[str]) -> None:
+    async def record_requests(self, name: str, file: str, requests: Sequence[str]) -> None:
         """Record the input file and the requests of a batch before it is created."""
         self._known.add(name)
         await self._write(name + ASKED, {"file": file, "requests": requests})
 
-    async def note_batch(self, name: str, batch_id: str) -> None:
+    async def record_batch_id(self, name: str, batch_id: str) -> None:
         """Record the server's id of a created batch."""
         await self._write(name + BATCH, {"id": batch_id})
 

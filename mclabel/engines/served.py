@@ -17,10 +17,16 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import Completion
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 from mclabel.engines.base import Engine, EngineStats
-from mclabel.engines.endpoints import BAD_TRIES, BusyError, Endpoints, Slots, missing_key
+from mclabel.engines.endpoints import (
+    BAD_TRIES,
+    BusyError,
+    Endpoints,
+    RequestSlots,
+    describe_missing_api_key,
+)
 from mclabel.engines.loading import current_run_files
-from mclabel.engines.openai_answer import ServerAnswer, post
-from mclabel.engines.openai_batch import BatchApiSettings, Batches
+from mclabel.engines.openai_answer import ServerAnswer, post_completion_request
+from mclabel.engines.openai_batch import BatchApiSettings, BatchClient
 from mclabel.engines.settings import PolicySettings
 
 if TYPE_CHECKING:
@@ -98,9 +104,9 @@ class ServedEngine(Engine):
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
         """Store the policy without connecting; see `Engine`."""
         super().__init__(policy, seed=seed)
-        self._slots = Slots(self.settings.max_live)
+        self._slots = RequestSlots(self.settings.max_live)
         self._endpoints: Endpoints | None = None
-        self._batches: Batches | None = None
+        self._batches: BatchClient | None = None
         self._num_live = self._num_sampled = self._num_prompt = 0
         self._num_cached: int | None = None
         self._gaps: set[str] = set()
@@ -125,7 +131,7 @@ class ServedEngine(Engine):
 
     def check_environment(self) -> None:
         """Check that the environment variable of the API key is set, if a key is needed."""
-        if (fault := missing_key(self.settings.api_key_env)) is not None:
+        if (fault := describe_missing_api_key(self.settings.api_key_env)) is not None:
             raise ConfigError(
                 f"{fault}. Export it on this machine, and on every node that runs an engine"
             )
@@ -142,7 +148,7 @@ class ServedEngine(Engine):
         try:
             await self.check_servers(self._endpoints)
             if settings.batch:
-                self._batches = Batches(
+                self._batches = BatchClient(
                     self._endpoints, current_run_files(), settings, api=self.api
                 )
                 await self._batches.start()
@@ -150,7 +156,7 @@ class ServedEngine(Engine):
             await self.close()
             raise
 
-    async def ask(
+    async def request_completion(
         self,
         body: dict[str, Any],
         read: Callable[[dict[str, Any]], Completion],
@@ -177,25 +183,25 @@ class ServedEngine(Engine):
 
         async def request(client: AsyncOpenAI) -> Completion:
             if batches is None:
-                return read(await post(client, self.api, body))
+                return read(await post_completion_request(client, self.api, body))
             while True:
                 try:
-                    return read(await batches.answer(body, seed))
+                    return read(await batches.fetch_answer(body, seed))
                 except BusyError as error:
-                    batches.forget(body, seed, str(error))
+                    batches.discard_answer(body, seed, str(error))
 
         # An answer in a batch is paid for and does not change, so it is read only once.
         max_tries = BAD_TRIES if batches is None else 1
         async with nullcontext() if batches is not None else self._slots.hold_slot(priority):
             self._num_live += 1
             try:
-                return await self._endpoints.ask(  # type: ignore[no-any-return]
+                return await self._endpoints.send_request(  # type: ignore[no-any-return]
                     request, home=home, retry_s=self.settings.retry_s, max_tries=max_tries
                 )
             finally:
                 self._num_live -= 1
 
-    def note_gaps(self, answer: ServerAnswer) -> None:
+    def warn_of_missing_fields(self, answer: ServerAnswer) -> None:
         """Log a warning if an answer lacks fields; each kind of warning appears once."""
         gaps = []
         if answer.num_sampled is None and answer.ids is None:
@@ -214,7 +220,7 @@ class ServedEngine(Engine):
                 self._gaps.add(gap)
                 logger.warning("policy.engine: %s", gap)
 
-    def count(self, answer: ServerAnswer, num_sampled: int | None) -> None:
+    def add_token_counts(self, answer: ServerAnswer, num_sampled: int | None) -> None:
         """Add the tokens of an answer to the statistics.
 
         Args:

@@ -12,7 +12,7 @@ from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, Chosen, Seed, Settings, at_most
 from mclabel.engines import PolicySettings, runs_model
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.settings import settings_of
+from mclabel.engines.settings import name_section_in_errors
 from mclabel.judge import JUDGES
 from mclabel.judge.base import Judge, JudgeSettings, judge_class, make_judge
 from mclabel.judge.opinions import read_judged_input
@@ -211,7 +211,7 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
     target = judge_class(config.judge)
     policies = {}
     for name, policy in _policies(config).items():
-        with settings_of(f"judge.{name}"):
+        with name_section_in_errors(f"judge.{name}"):
             from mclabel.labeling.policy import prepare_policy  # only judges with a model need it
 
             policies[name] = prepare_policy(policy, continues=False).settings

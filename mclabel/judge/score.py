@@ -31,7 +31,7 @@ from mclabel.core.settings import OPERATIONAL, rule
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.data.readers.judged import JudgedSolution, to_judged_solutions
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.pretrained import code_allowed_by
+from mclabel.engines.pretrained import name_option_in_code_errors
 from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.judge.generative import prm_identity
 from mclabel.judge.job import JudgeConfig, ScoreConfig, judge
@@ -173,7 +173,7 @@ def _run(
         budget=config.budget,
         ray=config.ray,
     )
-    with code_allowed_by("--trust-remote-code"):
+    with name_option_in_code_errors("--trust-remote-code"):
         return judge(judging, on_state, accept_changes=accept_changes)
 
 
@@ -293,7 +293,7 @@ class ScorerJudge(Judge):
 
     def check(self) -> None:
         """Check that the PRM exists."""
-        with code_allowed_by(_ALLOWS_CODE):
+        with name_option_in_code_errors(_ALLOWS_CODE):
             self.settings.check_prm()
 
     def resources(self) -> EngineResources:
@@ -315,7 +315,7 @@ class ScorerJudge(Judge):
 
     def load(self, threads: int) -> Scorer:
         """Load the PRM; on a CPU it runs with this number of threads."""
-        with code_allowed_by(_ALLOWS_CODE):
+        with name_option_in_code_errors(_ALLOWS_CODE):
             return load_scorer(self.settings, threads=threads)
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
@@ -365,7 +365,7 @@ def chosen_threshold(settings: ScorerJudge.Settings) -> float:
     """
     assert settings.held_out is not None
     rows = to_judged_solutions(list(read_labels(Store(settings.held_out))))
-    with code_allowed_by(_ALLOWS_CODE):
+    with name_option_in_code_errors(_ALLOWS_CODE):
         scorer = load_scorer(settings, threads=os.cpu_count())
     encoded = {row.id: _encoded(scorer, row) for row in rows}
     there = {name: item for name, item in encoded.items() if item is not None}

@@ -203,8 +203,8 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     import transformers
     from transformers import AutoModelForCausalLM
 
-    from mclabel.engines.loading import quiet_transformers
-    from mclabel.engines.pretrained import code_allowed_by, load_model, load_tokenizer
+    from mclabel.engines.loading import silence_transformers
+    from mclabel.engines.pretrained import load_model, load_tokenizer, name_option_in_code_errors
     from mclabel.prm.scoring.score import PRM
     from mclabel.rl.training.crediting import CreditAssigner
     from mclabel.rl.training.rollouts import LiveEngine, StepRollouts
@@ -214,7 +214,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     policy = plan.policy.settings
     trust = policy.trust_remote_code
     folder = fetch_model(resolve_model(policy.model), revision=policy.revision, code=trust)
-    quiet_transformers()
+    silence_transformers()
     transformers.set_seed(config.seed)
     on_progress(0, config.steps, "loading")
     load_first: Callable[[], Any] = partial(
@@ -234,7 +234,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
         )
     prm = None
     if config.prm is not None:
-        with code_allowed_by(""):
+        with name_option_in_code_errors(""):
             prm = PRM.load(config.prm, device=config.device, threads=config.threads)
     with LiveEngine(plan.policy.engine_factory(config.seed)(), config) as live:
         torch.set_num_threads(usable_threads(config.threads))  # engines change this number

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from mclabel.core.records import Outcome, Problem, Solution
 from mclabel.core.settings import MAX_TOTAL, Amount, Count, read_record
-from mclabel.core.stats.bootstrap import Estimate, resample_weights, shares, sums_estimate
+from mclabel.core.stats.bootstrap import Estimate, divide_or_nan, resample_weights, sums_estimate
 from mclabel.domains.registry import carries_truth, true_first_error
 from mclabel.rl.groups import Group
 
@@ -303,4 +303,4 @@ def compare_measurements(
 
 
 def _accuracy_change(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    return shares(sums[..., 2], sums[..., 3]) - shares(sums[..., 0], sums[..., 1])
+    return divide_or_nan(sums[..., 2], sums[..., 3]) - divide_or_nan(sums[..., 0], sums[..., 1])

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import ray
 
 from mclabel.core.errors import EngineDied
-from mclabel.core.stop import end_at_once, kill_children, shared_memory
+from mclabel.core.stop import end_at_once, find_shared_memory, kill_children
 from mclabel.engines.loading import current_stage
 from mclabel.run.ray_cluster import Placement
 from mclabel.run.running import FinishedLease, Lease, RunningBlocks
@@ -167,7 +167,7 @@ class WorkerActor:
 
 async def _stop_and_close(worker: Worker) -> None:
     """Stop the blocks and close the engine; kill its child processes that do not end in time."""
-    memory = shared_memory()
+    memory = find_shared_memory()
     try:
         await worker.stop()
         with suppress(TimeoutError):

@@ -235,7 +235,7 @@ class RayFleet:
         if book.closed:
             return
         connect_to_ray(self._ray.address)
-        stop.install()  # ray.init has replaced the handler of SIGTERM
+        stop.reinstall_handlers()  # ray.init has replaced the handler of SIGTERM
         run = RayRun(self, book, on_progress)
         try:
             yield from run.run_until_done()
@@ -284,4 +284,4 @@ class RayFleet:
 
     def _room(self) -> int:
         """Return the number of engines that would fit on the nodes if the nodes were empty."""
-        return self._resources.room(node_resources())
+        return self._resources.num_fitting_engines(node_resources())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mclabel.checkers import make_checker
-from mclabel.core.components import derived_class
+from mclabel.core.components import load_component_class
 from mclabel.core.errors import RejectReason, bound_detail
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import ComponentSettings
@@ -188,7 +188,7 @@ def plan_search(config: SearchConfig) -> SearchPlan:
         EngineError: the policy's model is not available.
     """
     run = RunOutput.inspect(config.out)
-    derived_class(config.search, SearchMethod)
+    load_component_class(config.search, SearchMethod)
     policy = prepare_policy(config.policy)
     config = config.model_copy(update={"policy": policy.settings})
     policy.engine.check_model()

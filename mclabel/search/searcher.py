@@ -29,14 +29,14 @@ from mclabel.search.config import Choice, PolicySearchSettings
 from mclabel.search.problem import SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import make_scorer
 from mclabel.search.task import grade_search_result
-from mclabel.serving.requests import Limits, Refused, RequestQueue, parse_body
+from mclabel.serving.requests import Refused, RequestLimits, RequestQueue, parse_body
 
 
 class Searcher:
     """Runs concurrent searches on one engine and one scorer."""
 
     def __init__(
-        self, policy: Policy, settings: PolicySearchSettings, *, name: str, limits: Limits
+        self, policy: Policy, settings: PolicySearchSettings, *, name: str, limits: RequestLimits
     ) -> None:
         """Prepare to search; `start` loads policy and scorer.
 
@@ -404,7 +404,7 @@ class RequestReader:
             if (given := getattr(request, key)) is not None:
                 changes[key] = given
         try:
-            return settings.changed(**changes)
+            return settings.with_changes(**changes)
         except ValidationError as error:
             _refuse(joined_faults(type(settings), error, "request"))
 

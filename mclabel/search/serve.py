@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mclabel.core.components import derived_class
+from mclabel.core.components import load_component_class
 from mclabel.core.errors import ConfigError
-from mclabel.core.stop import ends_within
+from mclabel.core.stop import end_process_within
 from mclabel.labeling.policy import prepare_policy
 from mclabel.search.base import SearchMethod
 from mclabel.search.config import ServeSearchConfig
@@ -27,23 +27,23 @@ from mclabel.search.scorers import StepScorer, make_scorer
 from mclabel.search.searcher import RequestReader, SearchAnswer, Searcher, SearchRequest
 from mclabel.serving.access import api_app
 from mclabel.serving.requests import (
-    Limits,
     Refused,
+    RequestLimits,
     json_response,
     read_body,
     respond_when_done,
     to_json,
     wait_for_disconnect,
 )
-from mclabel.serving.run import GRACE_S, Place, Ready, listen, run_server
+from mclabel.serving.run import GRACE_S, Ready, ServerAddress, open_listening_socket, run_server
 
 
 def serve_search(
     config: ServeSearchConfig,
     *,
-    place: Place,
+    place: ServerAddress,
     name: str | None = None,
-    limits: Limits,
+    limits: RequestLimits,
     on_ready: Ready,
 ) -> None:
     """Serve searched solutions until interrupted.
@@ -61,13 +61,13 @@ def serve_search(
             scorer needs known truth, which requests do not contain.
         EngineError: the engine cannot be loaded, or died.
     """
-    derived_class(config.search, SearchMethod)
-    if derived_class(config.scorer, StepScorer).is_truth:
+    load_component_class(config.search, SearchMethod)
+    if load_component_class(config.scorer, StepScorer).is_truth:
         raise ConfigError(
             f"scorer.kind={config.scorer.kind}: works only for problems with known truth, "
             "which requests do not contain. Set scorer=prm with scorer.prm=FOLDER"
         )
-    with ends_within(GRACE_S), listen(place) as listening:
+    with end_process_within(GRACE_S), open_listening_socket(place) as listening:
         policy = prepare_policy(config.policy)
         config = config.model_copy(update={"policy": policy.settings})
         policy.engine.check_model()
@@ -92,7 +92,7 @@ async def _run(
     reader: RequestReader,
     make_searcher: Callable[[], Searcher],
     listening: socket.socket,
-    place: Place,
+    place: ServerAddress,
     on_ready: Ready,
 ) -> None:
     """Load the models, and serve until a signal, a call of `stop`, or a crash of the engine."""

@@ -10,8 +10,8 @@ import pytest
 from mclabel.core.errors import EngineError
 from mclabel.engines import openai_batch_calls as calls
 from mclabel.engines.openai_batch import FILE_POLLS, LOST_POLLS
-from mclabel.engines.openai_batch_answers import Answers
-from mclabel.engines.openai_batch_calls import Records
+from mclabel.engines.openai_batch_answers import AnswerFile
+from mclabel.engines.openai_batch_calls import BatchRecords
 from mclabel.judge.opinions import OpinionRun
 from tests.judge.test_critic_hosted import hosted
 from tests.judge.test_judge_job import NUM_ROWS, answered, check, critic, run, write
@@ -258,11 +258,11 @@ def test_stopped_at_any_step_each_request_is_paid_once(
             case "upload" | "polled":
                 stop(calls, {"upload": "upload", "polled": "retrieve"}[place])
             case "asked" | "noted":
-                stop(Records, {"asked": "note_asked", "noted": "note_batch"}[place])
+                stop(BatchRecords, {"asked": "note_asked", "noted": "note_batch"}[place])
             case "created":
                 patch.setattr(calls, "batch_creator", stop_after_creation)
             case "read":
-                stop(Answers, "read")
+                stop(AnswerFile, "read")
         command = critic(server, source, out, *BATCH, *ONE_BLOCK)
         done = run(*command)
         assert done.exit_code == 2 and "stopped here" in done.output

@@ -24,7 +24,7 @@ from mclabel.core.records import (
 )
 from mclabel.core.stats.values import estimate_fixed
 from mclabel.report.page.example import Example, example_data
-from mclabel.report.page.html import environment
+from mclabel.report.page.html import make_environment
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
@@ -173,7 +173,7 @@ def write_run(
 
 def example_markup(example: Example, **more: Any) -> str:
     """Render the part of a report that shows one solution."""
-    macros: Any = environment().get_template("macros.html").module
+    macros: Any = make_environment().get_template("macros.html").module
     return str(macros.example(example_data(example), False, **more))
 
 

@@ -15,7 +15,7 @@ from mclabel.checkers import make_checker
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.engines.hub import resolve_model
-from mclabel.engines.pretrained import code_allowed_by
+from mclabel.engines.pretrained import name_option_in_code_errors
 from mclabel.engines.text import check_model
 from mclabel.evaluate.best_of_n.choosing import ProblemSamples
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
@@ -225,7 +225,7 @@ def _check_config(config: BestOfNConfig) -> None:
         )
     for name in config.scorers:
         chosen = config.scorer(name)
-        with code_allowed_by(f"trust_remote_code=[{name}]"):
+        with name_option_in_code_errors(f"trust_remote_code=[{name}]"):
             chosen.check_prm()
             if chosen.format == OWN_FORMAT:
                 PRM.load(chosen.prm, trust_remote_code=chosen.trust_remote_code)
@@ -335,7 +335,7 @@ def _step_scores(
         is_orm, encoded = prm.manifest.kind == "orm", _encode_rows(rows, prm.encoder)
         scored = cache.scores(prm, model_folder(settings.prm), list(encoded.values()), on_progress)
     else:
-        with code_allowed_by(f"trust_remote_code=[{name}]"):
+        with name_option_in_code_errors(f"trust_remote_code=[{name}]"):
             scorer = load_scorer(settings, threads=config.threads)
         is_orm, encoded = False, {}
         try:

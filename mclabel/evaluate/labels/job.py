@@ -30,7 +30,7 @@ from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_trut
 from mclabel.run.outputs import FIGURES, check_output, make_output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
-from mclabel.show.figures import markdown, save_plot
+from mclabel.show.figures import render_markdown, save_plot
 from mclabel.show.texts import json_text
 
 logger = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, 
 
 def _write_report(report: LabelReport, folder: Path) -> None:
     (folder / "labels.json").write_text(json_text(report), encoding="utf-8")
-    (folder / "labels.md").write_text(markdown(label_grids(report)), encoding="utf-8")
+    (folder / "labels.md").write_text(render_markdown(label_grids(report)), encoding="utf-8")
     everything = report.groups[ALL]
     plots = {"reliability": calibration_plot(everything), "positions": position_plot(everything)}
     for name, plot in plots.items():

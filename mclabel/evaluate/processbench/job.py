@@ -43,7 +43,7 @@ from mclabel.run.outputs import prepare_output_file
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
-from mclabel.show.figures import markdown
+from mclabel.show.figures import render_markdown
 from mclabel.show.texts import json_text
 
 if TYPE_CHECKING:
@@ -368,7 +368,9 @@ def write_figures(
         return
     folder = out_folder(out)
     (folder / "processbench.json").write_text(json_text(result), encoding="utf-8")
-    (folder / "processbench.md").write_text(markdown([processbench_grid(result)]), encoding="utf-8")
+    (folder / "processbench.md").write_text(
+        render_markdown([processbench_grid(result)]), encoding="utf-8"
+    )
     with (folder / LEFT_OUT).open("w", encoding="utf-8") as file:
         for name, rows_out in rejects.items():
             for reject in rows_out:

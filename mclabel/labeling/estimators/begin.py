@@ -85,7 +85,7 @@ class CheckedEstimator:
         self._asked.update(probes)
         for probe in probes:
             if fault := self._probe_fault(probe, num_prefixes):
-                raise self._around.broken("wanted", fault)
+                raise self._around.protocol_error("wanted", fault)
         return probes
 
     def _probe_fault(self, probe: Probe, num_prefixes: int) -> str | None:

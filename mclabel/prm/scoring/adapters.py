@@ -32,7 +32,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2Model, Qwen2PreTrained
 from mclabel.core.errors import DataError
 from mclabel.engines.chat import ControlTokens, render_chat
 from mclabel.engines.devices import AUTO, check_device
-from mclabel.engines.loading import quiet_transformers
+from mclabel.engines.loading import silence_transformers
 from mclabel.engines.pretrained import load_model, load_tokenizer
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
@@ -112,7 +112,7 @@ class AdaptedPRM(ABC):
             EngineError: the checkpoint cannot be loaded.
             DataError: the tokenizer or the network lacks what the layout needs.
         """
-        quiet_transformers()
+        silence_transformers()
         device = check_device(device)
         of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": ""}
         tokenizer = load_tokenizer(str(path), **of)
@@ -371,7 +371,7 @@ class RlhflowPRM(_TokenPRM):
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=tuple(positions))
 
     def _chat(self, turns: list[dict[str, str]], *, ask: bool) -> list[int]:
-        return self._ids(render_chat(self.tokenizer, turns, ask=ask))
+        return self._ids(render_chat(self.tokenizer, turns, add_generation_prompt=ask))
 
     def _strip_step(self, step: str) -> str:
         return step.strip()
@@ -412,7 +412,7 @@ class QwenPRM(_HeadPRM):
             {"role": "user", "content": fence(problem)},
             {"role": "assistant", "content": "".join(f"{fence(step)}{mark}" for step in steps)},
         ]
-        ids = self._ids(render_chat(self.tokenizer, turns, ask=False))
+        ids = self._ids(render_chat(self.tokenizer, turns, add_generation_prompt=False))
         return self._encode_at_marks(ids, self._mark, len(steps))
 
     def _class_indices(self, good: str, bad: str) -> tuple[int, int]:

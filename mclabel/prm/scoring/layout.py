@@ -67,7 +67,7 @@ def complete_layout(form: str, own: LayoutSettings) -> LayoutSettings:
     layout = LAYOUTS[form].changed(**own.model_dump(exclude_none=True))
     if layout.split is not None:
         return layout
-    return layout.changed(split="paragraph" if "\n\n" in (layout.separator or "") else "line")
+    return layout.with_changes(split="paragraph" if "\n\n" in (layout.separator or "") else "line")
 
 
 def split_text(solution: str, how: str) -> list[str]:

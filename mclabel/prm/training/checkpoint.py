@@ -30,7 +30,7 @@ from transformers.trainer_callback import TrainerState
 
 from mclabel.core.errors import MclabelError, TrainingError
 from mclabel.core.plain_files import check_plain_folder
-from mclabel.engines.pretrained import load_state, load_tensors
+from mclabel.engines.pretrained import load_tensors, load_torch_state
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.training.distributed import gather_tensor, is_first, is_sharded
 from mclabel.run.trainings import COMPLETE, checkpoint_step, find_checkpoint_faults, mark_checkpoint
@@ -244,7 +244,7 @@ def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
 def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Load the optimizer state that `save_optimizer` wrote."""
     first = is_first() or not is_sharded(model)
-    state = load_state(path) if first else {}
+    state = load_torch_state(path) if first else {}
     if first and not (isinstance(state, dict) and state.get("state")):
         raise TrainingError(f"{path}: does not hold the state of an optimizer")
     set_optimizer_state_dict(model, optimizer, cast(Any, state), options=_load_options(model))

@@ -15,7 +15,7 @@ from mclabel.report.page.charts import label_plots
 from mclabel.report.page.choices import evaluation_data
 from mclabel.report.page.example import trees_data
 from mclabel.report.page.facts import GatheredRun, agreement
-from mclabel.report.page.html import page
+from mclabel.report.page.html import render_page
 from mclabel.report.page.tables import configurations, label_tables, side_by_side
 from mclabel.report.page.trainings import loss_plot, policy_data, policy_plots, scorer_data
 from mclabel.run.kinds import Run, find_runs
@@ -42,7 +42,7 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
     data = report_data(runs)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(page(data), encoding="utf-8", errors="backslashreplace")
+        partial.write_text(render_page(data), encoding="utf-8", errors="backslashreplace")
         partial.replace(path)
     except OSError as error:
         raise ConfigError(f"-o {out}: cannot be written ({error.strerror})") from error
