@@ -75,7 +75,7 @@ class NotAllowed(ConfigError):
             name: `module:Class`.
             why: clause whose subject is the name.
         """
-        super().__init__(f"{name} {why}. If you trust it, pass {self.option(name)}")
+        super().__init__(f"{name} {why}. If you trust it, pass {self.allow_option(name)}")
         self.name, self.why = name, why
 
     @staticmethod

@@ -35,7 +35,7 @@ def prefix_ids(problem_id: str, ids: Sequence[int], ends: Sequence[int]) -> list
     """
     prefixes, begin, at = [], 0, PrefixHash(problem_id)
     for end in ends:
-        at = at.after(ids[begin:end])
+        at = at.extend(ids[begin:end])
         prefixes.append(at.id)
         begin = end
     return prefixes

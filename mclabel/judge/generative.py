@@ -112,7 +112,7 @@ class GenerativePRM:
         own = settings.generative
         if own.template == "genprm" and own.policy.system is None:
             policy = own.policy.with_changes(system=GENPRM_SYSTEM)
-            own = own.changed(policy=policy)
+            own = own.with_changes(policy=policy)
         engine = own.engine_of(settings.prm, trust_remote_code=settings.trust_remote_code)
         return cls(engine, own, name=settings.prm)
 

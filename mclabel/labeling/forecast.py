@@ -176,21 +176,27 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     rollouts_done = len(done) / len(seen) * sum(block.num_rollouts for block in seen)
     gpus = models.resources(config.ray).total_gpus
     speed = spent.tokens_per_engine_s
-    engine_hours = None if speed is None else tokens_left.times(1 / speed / 3600)
+    engine_hours = None if speed is None else tokens_left.scale_and_shift(1 / speed / 3600)
     engines = max(1, spent.num_engines)
-    tokens = tokens_left.times(1, spent.num_tokens)
-    gpu_hours = engine_hours.times(gpus, spent.gpu_hours) if engine_hours and gpus else None
+    tokens = tokens_left.scale_and_shift(1, spent.num_tokens)
+    gpu_hours = (
+        engine_hours.scale_and_shift(gpus, spent.gpu_hours) if engine_hours and gpus else None
+    )
     return Forecast(
         num_blocks=len(blocks),
         num_blocks_done=len(done),
         num_blocks_seen=len(chosen),
         num_problems=len(inputs.problems),
-        num_rollouts=left([block.num_rollouts for block in chosen]).times(1, rollouts_done),
+        num_rollouts=left([block.num_rollouts for block in chosen]).scale_and_shift(
+            1, rollouts_done
+        ),
         num_tokens=tokens,
         shares=_token_shares([block.tokens_by_role for block in seen])
         if inputs.samples_all_rollouts
         else {},
-        hours=None if engine_hours is None else engine_hours.times(1 / engines, spent.hours),
+        hours=None
+        if engine_hours is None
+        else engine_hours.scale_and_shift(1 / engines, spent.hours),
         num_engines=engines,
         tokens_per_engine_s=speed,
         gpu_hours=gpu_hours,
@@ -271,9 +277,9 @@ def _forecast_price(
     prices = config.budget
     by_tokens = by_hours = None
     if prices.price_per_million_tokens is not None:
-        by_tokens = tokens.times(prices.price_per_million_tokens / 1e6)
+        by_tokens = tokens.scale_and_shift(prices.price_per_million_tokens / 1e6)
     if prices.price_per_gpu_hour is not None and gpu_hours is not None:
-        by_hours = gpu_hours.times(prices.price_per_gpu_hour)
+        by_hours = gpu_hours.scale_and_shift(prices.price_per_gpu_hour)
     if by_tokens is None or by_hours is None:
         return by_tokens or by_hours
     return Interval(

@@ -85,7 +85,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
     config = load_config(LabelConfig, bundled_config(f"label/{PYARITH}"), ["out=unused"])
     posterior = config.estimator
     assert isinstance(posterior, PosteriorEstimator.Settings)
-    posterior = posterior.changed(rollouts=min(rollouts, posterior.rollouts))
+    posterior = posterior.with_changes(rollouts=min(rollouts, posterior.rollouts))
     learned = fit_posterior_priors(validation, agreement=posterior.agreement, cap=min(rollouts, 16))
     bisect = BisectEstimator.Settings(rollouts=min(rollouts, 16), batch=4)
     points = [

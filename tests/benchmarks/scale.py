@@ -94,7 +94,7 @@ def _book(num_problems: int) -> tuple[float, float]:
         client = rng.randrange(NUM_CLIENTS)
         for block_id in held[client]:
             if rng.random() < LOST:
-                book.release(client, block_id, "simulated", counts=False)
+                book.release(client, block_id, "simulated", may_be_cause=False)
             else:
                 book.mark_done(client, block_id)
         leases = book.lease_blocks(client, busy, num_workers=NUM_CLIENTS)

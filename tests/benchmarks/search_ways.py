@@ -83,7 +83,9 @@ async def _levels(searches: Sequence[ProblemSearch]) -> list[SearchResult]:
         for one in search.method.wanted()
         for number in range(one.count)
     ]:
-        pieces = await asyncio.gather(*(s.sampled(node, i, steps) for s, node, i, steps in asked))
+        pieces = await asyncio.gather(
+            *(s.sample_continuation(node, i, steps) for s, node, i, steps in asked)
+        )
         arrived = []
         for (search, node, _, _), piece in zip(asked, pieces, strict=True):
             assert piece is not None  # the search has no token limit
@@ -93,7 +95,7 @@ async def _levels(searches: Sequence[ProblemSearch]) -> list[SearchResult]:
         nodes = dict(
             zip(
                 fresh,
-                await asyncio.gather(*(s.scored(p, name) for s, p, name in fresh)),
+                await asyncio.gather(*(s.score_node(p, name) for s, p, name in fresh)),
                 strict=True,
             )
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.annotate.folder import AnnotationFolder, human_truth
-from mclabel.annotate.items import text_digest
+from mclabel.annotate.items import solution_digest
 from mclabel.annotate.storage import is_annotation_folder
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
@@ -170,7 +170,9 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     """
     annotated = AnnotationFolder.read(folder)
     digests = {item.id: item.digest for item in annotated.items}
-    changed = [r for r in rows if text_digest(r) != digests.get(r.solution.id, text_digest(r))]
+    changed = [
+        r for r in rows if solution_digest(r) != digests.get(r.solution.id, solution_digest(r))
+    ]
     if changed:
         raise DataError(
             f"--truth {folder}: the texts of {len(changed):,} solutions of the run differ from "

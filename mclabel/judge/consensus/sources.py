@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.annotate.folder import Annotated
+from mclabel.annotate.folder import AnnotationFolder
 from mclabel.annotate.gold import is_run_solution
 from mclabel.annotate.items import OVERSEER
 from mclabel.core.errors import ConfigError, DataError
@@ -196,7 +196,7 @@ def people_sources(folder: str) -> list[Source]:
     Raises:
         DataError: nobody has submitted a solution, or a file is damaged.
     """
-    annotated = Annotated.read(folder)
+    annotated = AnnotationFolder.read(folder)
     items = {item.id: item for item in annotated.items if is_run_solution(item)}
     sources = []
     for person in (*annotated.settings.people, OVERSEER):
@@ -281,7 +281,7 @@ class RunEvidence:
         for rollout in rollouts:
             if rollout.prefix_id in numbers:
                 received = table.to_recorded(numbers[rollout.prefix_id], rollout)
-                estimator.record(replace(received, asked=False))
+                estimator.record(replace(received, is_requested=False))
         names = tuple(row.solution.id for row in rows)
         evidence = estimator.evidence()
         self._problems.append(_Problem(answer_class=kind, solutions=names, evidence=evidence))
@@ -336,7 +336,7 @@ def _chances_by_reading(
 ) -> list[Floats]:
     own, bare = [], []
     if len(reading) == 1:
-        by_luck = priors.by_luck(answer_class, rare=rare_luck)
+        by_luck = priors.luck_variants(answer_class, rare=rare_luck)
         return _chances_by_step(
             reading[AUTHOR], first_error_posterior_by_luck(reading[AUTHOR], by_luck)
         )
