@@ -134,7 +134,7 @@ class EndedRollout:
     """
     prefix: Prefix
     content: Tensor
-    """Keys and values of the other tokens, by chunk, as `KeyValuePools.read_chunks` returns them."""
+    """Keys and values of the other tokens, by chunk, as from `KeyValuePools.read_chunks`."""
 
     @property
     def num_chunks(self) -> int:

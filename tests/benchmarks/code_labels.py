@@ -99,7 +99,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
             Point(
                 name=f"posterior, all decided, gain {gain:g}",
                 label="",
-                settings=posterior.changed(min_belief=0.0, min_gain=gain),
+                settings=posterior.with_changes(min_belief=0.0, min_gain=gain),
                 knowledge=learned,
             )
             for gain in GAINS

@@ -35,7 +35,10 @@ def label(folder: Path, *more: str, out: str = "run", blocks: int | None = None)
     source = write_problems(folder, 12)
     changes = scripted_overrides(source, folder / out, "ray.address=none", *more)
     return run_label_job(
-        changes, choose=None if blocks is None else lambda job: [n for n, _ in job.sizes()][:blocks]
+        changes,
+        choose_blocks=None
+        if blocks is None
+        else lambda job: [n for n, _ in job.item_counts()][:blocks],
     )
 
 

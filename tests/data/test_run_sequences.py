@@ -167,7 +167,7 @@ class Run:
                         *("block_problems=2", f"problems.source={source}", "estimator.rollouts=3"),
                         f"solutions.per_problem={PER_PROBLEM}",
                     ],
-                    choose=choose,
+                    choose_blocks=choose,
                     accept_changes=True,
                 )
             except ShardError:

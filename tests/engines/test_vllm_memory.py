@@ -31,7 +31,7 @@ ENGINE = f"""
 import subprocess, sys, time
 from mclabel.engines.vllm_memory import EngineMemory
 memory = EngineMemory()
-with memory.noting_segments():
+with memory.record_segments_during():
     child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], stdout=subprocess.PIPE, text=True)
     name = child.stdout.readline().strip()
     (memory.folder / "weights").write_bytes(bytes(1000))

@@ -58,7 +58,7 @@ def test_what_is_known_of_unchanged_chains_is_kept_exactly() -> None:
         game = Game(estimator, case)
         while game.move():
             [view] = estimator._outcomes.views
-            request = view.request()
+            request = view.plan_request()
             afresh = replace(request, previous=None, changed=range(len(request.num_steps)))
             assert len(request.changed) <= len(afresh.changed)
             kept, new = make_plans([request, afresh])
@@ -74,7 +74,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         rollouts=1,
     )
     [view] = estimator._outcomes.views
-    request = view.request()
+    request = view.plan_request()
     [plan] = make_plans([request])
     right, wrong, same, others = request.counts
     evidence = Evidence(

@@ -251,7 +251,7 @@ def test_stopped_at_any_step_each_request_is_paid_once(
 
         return stopping
 
-    creating = calls.batch_creator
+    creating = calls.make_batch_creator
     out, server = tmp_path / "out", batch_server()
     with server, monkeypatch.context() as patch:
         match place:
@@ -260,7 +260,7 @@ def test_stopped_at_any_step_each_request_is_paid_once(
             case "asked" | "noted":
                 stop(BatchRecords, {"asked": "note_asked", "noted": "note_batch"}[place])
             case "created":
-                patch.setattr(calls, "batch_creator", stop_after_creation)
+                patch.setattr(calls, "make_batch_creator", stop_after_creation)
             case "read":
                 stop(AnswerFile, "read")
         command = critic(server, source, out, *BATCH, *ONE_BLOCK)

@@ -78,7 +78,7 @@ def test_only_the_draws_that_are_made_anyway_are_free_observations() -> None:
     sampled, _ = draw("WWWWRRRR", count=4, balance=2, max_samples=8)
     assert sampled.first_batch_counts == Counts(num_wrong=4, num_tokens=8)
     plain, _ = draw("WRWW", count=4)
-    assert plain.first == Counts(num_right=1, num_wrong=3, num_tokens=8)
+    assert plain.first_batch_counts == Counts(num_right=1, num_wrong=3, num_tokens=8)
 
 
 def test_outcomes_of_chosen_solutions_are_no_evidence() -> None:

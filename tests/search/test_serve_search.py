@@ -245,14 +245,14 @@ def test_a_wrong_token_is_refused() -> None:
 def test_too_many_are_turned_away() -> None:
     with serving(policy=HANGING, limits=RequestLimits(max_live=1, max_waiting=1)) as server:
         held = [server.hanging(), server.hanging()]
-        until(lambda: len(server.parts[0].asked) == 2)
+        until(lambda: len(server.parts[0].requests) == 2)
         with pytest.raises(openai.RateLimitError, match="Try again in 5 seconds") as refused:
             server.ask()
         assert refused.value.response.headers["retry-after"] == "5"
         with pytest.raises(openai.RateLimitError):
             list(server.ask(stream=True))
         held[0].close()
-        until(lambda: len(server.parts[0].asked) == 1)
+        until(lambda: len(server.parts[0].requests) == 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])

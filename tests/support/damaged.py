@@ -47,7 +47,7 @@ def _labels(folder: Path, seed: int, num_blocks: int | None = None) -> Path:
         source.write_text("\n".join(map(json.dumps, rows[:count])) + "\nno JSON\n")
         more = ["ray.address=none", "estimator.kind=posterior", f"seed={seed}"]
         first = lambda blocks: [name for name, _ in blocks.item_counts()][:num_blocks]  # noqa: E731
-        run_label_job(scripted_overrides(source, out, *more), choose=first)
+        run_label_job(scripted_overrides(source, out, *more), choose_blocks=first)
     return out
 
 

@@ -203,7 +203,7 @@ def people_sources(folder: str) -> list[Source]:
         events = {
             name: event
             for name in items
-            if (event := annotated.latest.get((person, name))) is not None
+            if (event := annotated.last_events.get((person, name))) is not None
         }
         if not events:
             continue

@@ -330,7 +330,7 @@ class ShepherdPRM(_TokenPRM):
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode one text; each score is read at the tag after its step."""
-        fence, tag = self._control.fence, cast(str, self.layout.separator)
+        fence, tag = self._control.fence_control_tokens, cast(str, self.layout.separator)
         lines = "\n".join(f"{fence(step)} {tag}" for step in steps)
         ids = self._control.encode_prompt(f"{fence(problem)} {lines}")
         return self._encode_at_marks(ids, self._mark, len(steps))
@@ -352,7 +352,10 @@ class RlhflowPRM(_TokenPRM):
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode a chat. The score of a step is read where the assistant's reply to it begins."""
-        fence, good = self._control.fence, cast(tuple[str, str], self.layout.classes)[0]
+        fence, good = (
+            self._control.fence_control_tokens,
+            cast(tuple[str, str], self.layout.classes)[0],
+        )
         turns: list[dict[str, str]] = []
         positions = []
         for number, step in enumerate(map(fence, steps)):
@@ -406,7 +409,7 @@ class QwenPRM(_HeadPRM):
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode a chat with one reply; each score is read at the mark after its step."""
-        fence, mark = self._control.fence, cast(str, self.layout.separator)
+        fence, mark = self._control.fence_control_tokens, cast(str, self.layout.separator)
         turns = [
             {"role": "system", "content": QWEN_SYSTEM},
             {"role": "user", "content": fence(problem)},

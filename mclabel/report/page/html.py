@@ -106,7 +106,7 @@ def limit_content(content: object) -> object:
 
 
 def omission_note(whole: str) -> str:
-    """Return a remark on the number of characters that `limit_content` leaves out; empty for none."""
+    """Return a remark on the characters that `limit_content` leaves out; empty for none."""
     return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
 
 
