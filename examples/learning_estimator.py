@@ -115,7 +115,7 @@ class Rationed(FixedEstimator):
     ) -> Rationed:
         """Begin with a problem, using the knowledge from earlier problems."""
         if knowledge is not None:
-            settings = settings.changed(rollouts=knowledge.rollouts)
+            settings = settings.with_changes(rollouts=knowledge.rollouts)
         return cls(settings, problem)
 
     @classmethod

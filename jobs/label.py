@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from mclabel import jobs
-from mclabel.cli.output import EXIT_BUDGET, clear_exits
+from mclabel.cli.output import EXIT_BUDGET, exit_with_messages
 from mclabel.core.config.load import load_config
 from mclabel.evaluate.health import ENOUGH_FILES, run_health
 from mclabel.labeling.config import LabelConfig
@@ -43,5 +43,5 @@ if __name__ == "__main__":
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--allow", action="append", default=[], metavar="MODULE")
     arguments = parser.parse_intermixed_args()
-    with clear_exits():
+    with exit_with_messages():
         main(arguments.config, *arguments.overrides, allow=arguments.allow)

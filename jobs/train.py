@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from mclabel import jobs
-from mclabel.cli.output import clear_exits
+from mclabel.cli.output import exit_with_messages
 from mclabel.core.config.load import load_config
 from mclabel.prm.config import TrainConfig
 from mclabel.show.progress import StageProgress
@@ -36,5 +36,5 @@ if __name__ == "__main__":
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--allow", action="append", default=[], metavar="MODULE")
     arguments = parser.parse_intermixed_args()
-    with clear_exits():
+    with exit_with_messages():
         main(arguments.config, *arguments.overrides, allow=arguments.allow)

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from mclabel.core.stop import Stopped, stop_signals
+from mclabel.core.stop import Stopped, handle_stop_signals
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Python's own handler would print a traceback for a Ctrl-C while the interpreter exits.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with stop_signals():
+    with handle_stop_signals():
         try:
             from mclabel.cli import main as command
 

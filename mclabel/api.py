@@ -221,7 +221,7 @@ def search_answers(
     with explain_missing_package():
         from mclabel.core.config.load import check_config
         from mclabel.search.config import SearchConfig
-        from mclabel.search.job import chosen_answers, search
+        from mclabel.search.job import read_chosen_answers, search
 
     with tempfile.TemporaryDirectory(prefix="mclabel-") as inputs:
         content = {
@@ -235,7 +235,7 @@ def search_answers(
         }
         config = check_config(SearchConfig, content)
         _outside_loop(lambda: search(config))
-    return chosen_answers(config.out)
+    return read_chosen_answers(config.out)
 
 
 def select_solutions(

@@ -15,10 +15,10 @@ from mclabel.judge.combine import combine
 from mclabel.judge.job import judge
 from mclabel.labeling.forecast import forecast, run_pilot
 from mclabel.labeling.job import label
-from mclabel.labeling.preview import plan, preview
+from mclabel.labeling.preview import plan_labelling, preview
 from mclabel.labeling.regrade import regrade
 from mclabel.prm.job import train
-from mclabel.search.job import plan_search, search, search_report
+from mclabel.search.job import plan_search, search, write_search_report
 from mclabel.select.job import select
 
 __all__ = [
@@ -32,13 +32,13 @@ __all__ = [
     "import_file",
     "judge",
     "label",
-    "plan",
+    "plan_labelling",
     "plan_search",
     "preview",
     "regrade",
     "run_pilot",
     "search",
-    "search_report",
     "select",
     "train",
+    "write_search_report",
 ]

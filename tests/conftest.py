@@ -97,9 +97,9 @@ def no_cluster_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def shared_cluster() -> str:
     """Return the address of this process's cluster, for tasks and for jobs in other processes."""
-    from mclabel.run.ray_cluster import connect
+    from mclabel.run.ray_cluster import connect_to_ray
 
-    connect("local")
+    connect_to_ray("local")
     import ray
 
     return str(ray.get_runtime_context().gcs_address)

@@ -24,8 +24,8 @@ from mclabel.rl.credits import CheckedCredit
 from mclabel.rl.serve import serve_rewards
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
-from mclabel.serving.requests import Limits
-from mclabel.serving.run import Place
+from mclabel.serving.requests import RequestLimits
+from mclabel.serving.run import ServerAddress
 from tests.support.commands import run_verb
 from tests.support.labelled import arith_rows, write_run
 from tests.support.searches import check_trees
@@ -113,7 +113,9 @@ def test_the_credit_and_the_client_of_rewards() -> None:
 
         threading.Thread(target=run, daemon=True).start()
 
-    serve_rewards(ServeRewardsConfig(), place=Place(port=0), limits=Limits(), on_ready=ask)
+    serve_rewards(
+        ServeRewardsConfig(), place=ServerAddress(port=0), limits=RequestLimits(), on_ready=ask
+    )
     assert [one.credits for one in scored] == [(0.5,), (-0.5,)]
 
 

@@ -181,8 +181,8 @@ def test_faults_of_fields_and_of_rules_are_named_at_once() -> None:
 
 
 def test_settings_made_in_python_are_checked_alike() -> None:
-    assert Whole(name="a", low=1).changed(high=2).high == 2
+    assert Whole(name="a", low=1).with_changes(high=2).high == 2
     with pytest.raises(ValidationError, match=r"(?s)2 validation errors.*above high.*is taken"):
         Whole(name="x", low=2)
     with pytest.raises(ValidationError, match="must be even"):
-        Whole(name="a").changed(other=5)
+        Whole(name="a").with_changes(other=5)

@@ -207,7 +207,7 @@ def test_chats_are_rendered_as_transformers_renders_them(hostile: Hostile) -> No
         tokenizer.chat_template = template
         for ask in (True, False):
             own = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask)
-            assert chat.render_chat(tokenizer, messages, ask=ask) == own
+            assert chat.render_chat(tokenizer, messages, add_generation_prompt=ask) == own
 
 
 @pytest.mark.slow
@@ -218,9 +218,9 @@ def test_no_template_takes_long_or_costs_a_later_one(hostile: Hostile) -> None:
     for template in BOMBS.values():
         tokenizer.chat_template = template
         with pytest.raises(chat.ChatTemplateError):
-            chat.render_chat(tokenizer, messages, ask=True)
+            chat.render_chat(tokenizer, messages, add_generation_prompt=True)
         tokenizer.chat_template = sound
-        assert "x" in chat.render_chat(tokenizer, messages, ask=True)
+        assert "x" in chat.render_chat(tokenizer, messages, add_generation_prompt=True)
 
 
 def test_a_configuration_is_read_without_its_weights(hostile: Hostile) -> None:

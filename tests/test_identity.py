@@ -13,7 +13,7 @@ from mclabel.core.settings import OPERATIONAL, Settings
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.job import semantic_config
-from mclabel.run.shards.manifest import differences
+from mclabel.run.shards.manifest import describe_differences
 
 GOLDEN = {
     "estimator={kind: fixed, rollouts: 8}": "4192363d8cb4fb91",
@@ -53,10 +53,10 @@ def test_what_one_record_lacks_is_a_difference_of_variables_and_engines(
     override: str, shown: str
 ) -> None:
     plain, other = semantic_config(config()).config, semantic_config(config(override)).config
-    assert differences(plain, plain) == []
-    (line,) = differences(plain, other)
+    assert describe_differences(plain, plain) == []
+    (line,) = describe_differences(plain, other)
     assert line.startswith(shown)
-    assert differences(other, plain)
+    assert describe_differences(other, plain)
 
 
 def test_an_identity_stays_when_a_settings_class_grows() -> None:

@@ -10,11 +10,11 @@ from mclabel.core.stats.intervals import (
     Boundary,
     _calibrated_error,
     clopper_pearson,
-    first_success,
     repeated_interval,
+    stop_at_first_success,
 )
 from mclabel.core.stats.pool import pool_mean
-from mclabel.select.pool import choose
+from mclabel.select.pool import choose_solutions
 
 
 def test_repeated_interval_is_clopper_pearson_at_horizon_one_and_wider_after() -> None:
@@ -50,7 +50,7 @@ def test_a_long_horizon_widens_intervals_a_little() -> None:
 
 
 def test_first_success_by_hand() -> None:
-    rule = first_success(batch=2, cap=4)
+    rule = stop_at_first_success(batch=2, cap=4)
     assert rule == Boundary(looks=(2, 4), low=(-1, -1), high=(1, 1))
     assert [rule.stops(k, n) for k, n in ((1, 2), (0, 2), (0, 4))] == [True, False, True]
     assert not rule.ends_at(0, 2) and not rule.ends_at(3, 4)
@@ -70,8 +70,8 @@ def test_path_counting_by_hand() -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        first_success(batch=1, cap=16),
-        first_success(batch=4, cap=64),
+        stop_at_first_success(batch=1, cap=16),
+        stop_at_first_success(batch=4, cap=64),
         Boundary(looks=(4, 8, 16, 32), low=(0, 0, 2, 32), high=(5, 7, 12, 33)),
     ],
     ids=["first success", "in batches", "two-sided"],
@@ -161,7 +161,7 @@ def covered(values: np.ndarray, seeds: range) -> tuple[float, float]:
     keys = values + np.random.default_rng(0).normal(0, values.std(), SIZE)  # a PRM, roughly
     hits, errors, widths = 0, 0.0, 0.0
     for seed in seeds:
-        one = choose(
+        one = choose_solutions(
             ids,
             np.zeros(SIZE, dtype=np.int64),
             keys,

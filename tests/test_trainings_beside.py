@@ -15,7 +15,7 @@ import pytest
 
 from mclabel.core.errors import ShardError, TrainingError
 from mclabel.prm.config import TrainConfig
-from mclabel.quickstart.toy import train_beside
+from mclabel.quickstart.toy import train_concurrently
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 
@@ -41,7 +41,7 @@ def test_the_first_that_fails_ends_the_others(tmp_path: Path, given: dict[str, A
         "bad": config(tmp_path / "bad", given, labels=[str(tmp_path / "nowhere")]),
     }
     with pytest.raises(ShardError, match="nowhere: no such folder"):
-        train_beside(configs, lambda name, step, total: None)
+        train_concurrently(configs, lambda name, step, total: None)
     assert multiprocessing.active_children() == []
     assert not (tmp_path / "long" / "model").exists()
 
@@ -59,10 +59,10 @@ def test_one_that_is_killed_is_named_and_all_are_trained_then(
             os.kill(child.pid, signal.SIGKILL)
 
     with pytest.raises(TrainingError, match="training a: its process was ended by signal 9"):
-        train_beside({"a": long}, kill)
+        train_concurrently({"a": long}, kill)
     configs = {"a": long, "b": config(tmp_path / "b", given, max_steps=3, seed=1)}
     seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
-    train_beside(configs, lambda name, step, total: seen[name].append((step, total)))
+    train_concurrently(configs, lambda name, step, total: seen[name].append((step, total)))
     assert seen["a"][0][0] > 1  # the resumed training starts after step 1
     assert {name: steps[-1] for name, steps in seen.items()} == {"a": (15, 15), "b": (3, 3)}
     for name in configs:

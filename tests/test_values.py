@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from mclabel.core.records import Counts
-from mclabel.core.stats.intervals import first_success
+from mclabel.core.stats.intervals import stop_at_first_success
 from mclabel.core.stats.values import (
     advantages,
     clopper_pearson,
@@ -101,7 +101,7 @@ def test_estimates_by_rule() -> None:
     assert fixed.value == pytest.approx(0.8)
     assert (fixed.low, fixed.high) == pytest.approx((0.443905, 0.974789), abs=1e-6)
     assert estimate_fixed(Counts(num_ungraded=3)).low is None
-    rule = first_success(batch=1, cap=4)
+    rule = stop_at_first_success(batch=1, cap=4)
     stopped = estimate_stopped(Counts(num_right=1, num_wrong=1), rule)
     assert stopped.value == 0.0  # the first draw, because only it is unbiased
     # Two or more draws were needed: 1 - p >= .025. At most two: 1 - (1 - p) ** 2 >= .025.

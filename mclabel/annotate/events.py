@@ -94,13 +94,13 @@ def parse_event(content: Any) -> Event:
     return event
 
 
-def event_fault(event: Event, item: Item, before: Event | None) -> str | None:
+def find_event_fault(event: Event, item: Item, previous: Event | None) -> str | None:
     """Return how an event contradicts its item or an earlier opinion; None if it does not.
 
     Args:
         event: event whose fields are valid by themselves (see `parse_event`).
         item: item of the event's solution.
-        before: last opinion of the same person on the same solution; None if there is none, or to
+        previous: last opinion of the same person on the same solution; None if there is none, or to
             skip this check.
     """
     if event.digest != item.digest:
@@ -115,9 +115,9 @@ def event_fault(event: Event, item: Item, before: Event | None) -> str | None:
         )
     if event.person not in (*item.people, OVERSEER):
         return f"person={event.person[:80]!r}: is not assigned to solution {item.id}"
-    if before is not None and event.revision <= before.revision:
+    if previous is not None and event.revision <= previous.revision:
         return (
-            f"revision={event.revision}: must be above {before.revision}, the last revision that "
+            f"revision={event.revision}: must be above {previous.revision}, the last revision that "
             f"{event.person[:80]} has submitted for solution {item.id}"
         )
     return None

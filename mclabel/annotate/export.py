@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mclabel.annotate.events import WITH_REASON, Event
-from mclabel.annotate.folder import Annotated
+from mclabel.annotate.folder import AnnotationFolder
 from mclabel.annotate.items import Item
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.data.exchange import PARQUET, PRM800K
 from mclabel.data.exchange.job import CARD, ExportReport, push_folder
-from mclabel.run.outputs import EXPORT, check_free, output_folder
+from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
 
 SCHEMA = pa.schema(
     [
@@ -54,13 +54,13 @@ class _Form:
 
 
 def export_people(
-    folder: str, to: str, out: str, *, push_to_hub: str | None = None
+    folder: str, format_name: str, out: str, *, push_to_hub: str | None = None
 ) -> ExportReport:
     """Write each person's last opinion on each solution, and a data set card.
 
     Args:
         folder: folder of `mclabel annotate`.
-        to: name of the format: `prm800k` or `parquet`.
+        format_name: name of the format: `prm800k` or `parquet`.
         out: output folder, created if it does not exist. Files of an earlier export are replaced.
         push_to_hub: data set on the Hugging Face Hub to which the folder is uploaded; None uploads
             nothing.
@@ -69,14 +69,15 @@ def export_people(
         ConfigError: the format is unknown, or the upload was refused.
         DataError: the folder contains no opinions.
     """
-    if to not in _FORMS:
+    if format_name not in _FORMS:
         raise ConfigError(
-            f"--to {to}: the annotations in {folder} can be written as {', '.join(_FORMS)}. Give "
-            f"one of these. For another format, write {PRM800K} first, and turn it into a run with "
+            f"--to {format_name}: the annotations in {folder} can be written as "
+            f"{', '.join(_FORMS)}. Give one of these. For another format, write {PRM800K} first, "
+            "and turn it into a run with "
             f"`mclabel import --from {PRM800K}`"
         )
-    check_free(out, EXPORT, "-o ")
-    annotated, form = Annotated.read(folder), _FORMS[to]
+    check_no_other_output(out, EXPORT, "-o ")
+    annotated, form = AnnotationFolder.read(folder), _FORMS[format_name]
     opinions = [
         (item, event) for item in annotated.items for event in annotated.last_opinions_on(item)
     ]
@@ -85,17 +86,17 @@ def export_people(
             f"{folder}: nobody has submitted a solution yet, so there are no rows. Label some on "
             "the page of `mclabel annotate` first"
         )
-    place = output_folder(out, "-o ")
+    place = make_output_folder(out, "-o ")
     rows = [form.row(item, event) for item, event in opinions]
     partial = place / f"{form.file}.partial"
     form.write(partial, rows)
     partial.rename(place / form.file)
     num_people = len({event.person for _, event in opinions})
-    card = _card(form, to, len(opinions), num_people)
+    card = _card(form, format_name, len(opinions), num_people)
     (place / CARD).write_text(card, encoding="utf-8")
     url = None if push_to_hub is None else push_folder(place, push_to_hub, [form.file, CARD])
     return ExportReport(
-        to=to,
+        to=format_name,
         losses=form.losses,
         path=str(place / form.file),
         num_rows=len(rows),

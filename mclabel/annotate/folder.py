@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from mclabel.annotate.events import WITH_REASON, Event, first_opinions, last_opinions
-from mclabel.annotate.gold import Rate, gold_rate
-from mclabel.annotate.items import OVERSEER, Item, Settings
+from mclabel.annotate.gold import GoldAccuracy, gold_accuracy
+from mclabel.annotate.items import OVERSEER, AnnotationSettings, Item
 from mclabel.annotate.storage import read_folder
 from mclabel.core.stats.bootstrap import (
     FEW_PROBLEMS,
@@ -26,16 +26,16 @@ from mclabel.data.readers.judged import JudgedSolution
 
 
 @dataclass(frozen=True, kw_only=True)
-class Annotated:
+class AnnotationFolder:
     """The content of a folder of annotations: its settings, items and opinions."""
 
-    settings: Settings
+    settings: AnnotationSettings
     items: Sequence[Item]
     events: Sequence[Event]
     """All opinions, in the order in which they were recorded."""
 
     @classmethod
-    def read(cls, folder: str) -> Annotated:
+    def read(cls, folder: str) -> AnnotationFolder:
         """Read a folder of annotations.
 
         Raises:
@@ -49,12 +49,12 @@ class Annotated:
         )
 
     @cached_property
-    def latest(self) -> Mapping[tuple[str, str], Event]:
+    def last_events(self) -> Mapping[tuple[str, str], Event]:
         """Last opinion of each person on each item, by (person, solution id)."""
         return last_opinions(self.events)
 
     @cached_property
-    def firsts(self) -> Mapping[tuple[str, str], Event]:
+    def first_events(self) -> Mapping[tuple[str, str], Event]:
         """First opinion of each person on each item, by (person, solution id).
 
         Only first opinions count for a person's rate on gold.
@@ -64,9 +64,11 @@ class Annotated:
     def last_opinions_on(self, item: Item) -> list[Event]:
         """Return the last opinion of each person on an item, with the overseer's at the end."""
         people = [*item.people, OVERSEER]
-        return [e for person in people if (e := self.latest.get((person, item.id))) is not None]
+        return [
+            e for person in people if (e := self.last_events.get((person, item.id))) is not None
+        ]
 
-    def counting_opinions(self, item: Item) -> list[Event]:
+    def decisive_opinions(self, item: Item) -> list[Event]:
         """Return the opinions that determine the truth of an item.
 
         If the overseer has an opinion, it alone is returned; otherwise the last opinion of each
@@ -84,13 +86,13 @@ class Annotated:
         disagreements = []
         for item in self.items:
             events = self.last_opinions_on(item)
-            answers = {answer_of(event) for event in events if event.person != OVERSEER}
+            answers = {describe_opinion(event) for event in events if event.person != OVERSEER}
             if item.gold is None and len(answers) > 1:
                 disagreements.append((item, events))
         return sorted(disagreements, key=lambda pair: pair[1][-1].person == OVERSEER)
 
 
-def answer_of(event: Event) -> str:
+def describe_opinion(event: Event) -> str:
     """Return the result of an opinion in words, such as `no error`, `step 3` or `give up`."""
     if not event.is_sure:
         return event.finish.replace("_", " ") if event.finish in WITH_REASON else "unsure"
@@ -111,7 +113,7 @@ class PersonSummary:
     gave up, or marked the problem as bad."""
     median_s: float | None
     """Median seconds for which a solution was visible; None if none is labelled."""
-    hidden: Rate
+    hidden: GoldAccuracy
     """Rate of right first opinions on hidden gold."""
 
     def lines(self) -> Iterator[str]:
@@ -122,7 +124,7 @@ class PersonSummary:
             f"{self.num_unsure} without a verdict (unsure, given up or bad problem)"
         )
         if self.hidden.num:
-            yield f"  hidden gold: {self.hidden.shown}"
+            yield f"  hidden gold: {self.hidden.text}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +157,11 @@ class Summary:
         yield f"  Krippendorff's alpha: {_estimate_text(self.alpha)}"
 
 
-def summarise(annotated: Annotated) -> Summary:
+def summarise(annotated: AnnotationFolder) -> Summary:
     """Summarise the work and the agreement; agreement leaves out gold and the overseer."""
     by_solution: dict[str, list[Hashable]] = defaultdict(list)
     gold = {item.id for item in annotated.items if item.gold is not None}
-    for (person, solution), event in sorted(annotated.latest.items()):
+    for (person, solution), event in sorted(annotated.last_events.items()):
         if event.is_sure and person != OVERSEER and solution not in gold:
             by_solution[solution].append(event.first_error)
     twice = [ratings for ratings in by_solution.values() if len(ratings) > 1]
@@ -169,22 +171,22 @@ def summarise(annotated: Annotated) -> Summary:
     return Summary(
         people=tuple(_person(name, annotated) for name in annotated.settings.people),
         num_items=len(annotated.items),
-        num_done=len({solution for _, solution in annotated.latest}),
+        num_done=len({solution for _, solution in annotated.last_events}),
         num_twice=len(twice),
         agreement=ratio_estimate(same, np.ones(len(twice)), weights),
         alpha=sums_estimate(table, weights, statistic),
     )
 
 
-def _person(name: str, annotated: Annotated) -> PersonSummary:
-    own = [event for (person, _), event in annotated.latest.items() if person == name]
+def _person(name: str, annotated: AnnotationFolder) -> PersonSummary:
+    own = [event for (person, _), event in annotated.last_events.items() if person == name]
     return PersonSummary(
         name=name,
         num_done=len(own),
         num_items=sum(name in item.people for item in annotated.items),
         num_unsure=sum(not event.is_sure for event in own),
         median_s=statistics.median(event.ms for event in own) / 1000 if own else None,
-        hidden=gold_rate(annotated.items, annotated.firsts, name),
+        hidden=gold_accuracy(annotated.items, annotated.first_events, name),
     )
 
 
@@ -195,7 +197,7 @@ def _estimate_text(estimate: Estimate) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeoplesTruth:
+class HumanTruth:
     """First errors from annotations, to be used as the truth of drawn solutions."""
 
     judged: tuple[JudgedSolution, ...]
@@ -209,14 +211,14 @@ class PeoplesTruth:
     """Number of drawn solutions that nobody has submitted yet."""
 
 
-def peoples_truth(annotated: Annotated) -> PeoplesTruth:
+def human_truth(annotated: AnnotationFolder) -> HumanTruth:
     """Return the first errors of the drawn solutions, from the last opinions in a folder."""
     judged, num_drawn, num_open = [], 0, 0
     for item in annotated.items:
         if item.probability is None:
             continue
         num_drawn += 1
-        events = annotated.counting_opinions(item)
+        events = annotated.decisive_opinions(item)
         num_open += item.gold is None and not events
         errors = [event.first_error for event in events if event.is_sure]
         if item.gold is not None:
@@ -232,7 +234,7 @@ def peoples_truth(annotated: Annotated) -> PeoplesTruth:
                     weight=1 / item.probability,
                 )
             )
-    return PeoplesTruth(
+    return HumanTruth(
         judged=tuple(judged),
         num_unsure=num_drawn - num_open - len(judged),
         num_open=num_open,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mclabel.annotate.events import Event
-from mclabel.annotate.items import GOLD, Item, Settings, item_of
+from mclabel.annotate.items import GOLD, AnnotationSettings, Item, make_item
 from mclabel.core.errors import DataError
 from mclabel.core.records import Index, LabeledSolution, TupleOf
 from mclabel.core.seeds import content_id
@@ -83,7 +83,7 @@ def add_gold_items(
     items: Sequence[Item],
     lines: Sequence[GoldLine],
     rows: Callable[[], Iterable[LabeledSolution]],
-    settings: Settings,
+    settings: AnnotationSettings,
 ) -> list[Item]:
     """Add gold to the drawn items, and assign it to people.
 
@@ -145,10 +145,10 @@ def _gold_item(
             f"--gold: solution_id={line.solution_id[:80]!r} is not a solution with steps in the "
             "run. Give the id of a solution with steps, or give problem, answer and steps"
         )
-    return item_of(row, GOLD, None, ())
+    return make_item(row, GOLD, None, ())
 
 
-def is_of_run(item: Item) -> bool:
+def is_run_solution(item: Item) -> bool:
     """Return whether an item is a solution of the run; else its texts come from the gold file."""
     return item.id != _gold_id(item.digest)
 
@@ -157,11 +157,11 @@ def _gold_id(digest: str) -> str:
     return content_id("gold", digest)
 
 
-def _rank_gold(gold: Iterable[str], person: str, settings: Settings) -> list[str]:
+def _rank_gold(gold: Iterable[str], person: str, settings: AnnotationSettings) -> list[str]:
     return sorted(gold, key=lambda gold_id: content_id("gold", settings.seed, person, gold_id))
 
 
-def queues(items: Sequence[Item], settings: Settings) -> dict[str, tuple[str, ...]]:
+def build_queues(items: Sequence[Item], settings: AnnotationSettings) -> dict[str, tuple[str, ...]]:
     """Return the solution ids in each person's queue, by the person's name, in order."""
     own: dict[str, list[str]] = {person: [] for person in settings.people}
     gold: dict[str, list[str]] = {person: [] for person in settings.people}
@@ -172,7 +172,7 @@ def queues(items: Sequence[Item], settings: Settings) -> dict[str, tuple[str, ..
 
 
 def _mix_in_gold(
-    own: list[str], gold: list[str], person: str, settings: Settings
+    own: list[str], gold: list[str], person: str, settings: AnnotationSettings
 ) -> tuple[str, ...]:
     total = len(own) + len(gold)
     chance = random.Random(content_id("mixed", settings.seed, person))
@@ -182,7 +182,7 @@ def _mix_in_gold(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate:
+class GoldAccuracy:
     """Share of right opinions among a person's first opinions on gold.
 
     The share has a Clopper-Pearson interval.
@@ -197,7 +197,7 @@ class Rate:
     """Upper end of the 95% interval; None if `num` is 0."""
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """The counts and the rate with its interval, as text for a terminal."""
         share = self.num_right / self.num
         return (
@@ -205,21 +205,23 @@ class Rate:
         )
 
 
-def gold_rate(items: Iterable[Item], firsts: Mapping[tuple[str, str], Event], person: str) -> Rate:
+def gold_accuracy(
+    items: Iterable[Item], first_events: Mapping[tuple[str, str], Event], person: str
+) -> GoldAccuracy:
     """Return the rate of a person's right first opinions on gold.
 
     Args:
         items: items of the folder.
-        firsts: first opinions, by (person, solution id).
+        first_events: first opinions, by (person, solution id).
         person: name of the person.
     """
     answers = [
         (event, item.gold)
         for item in items
-        if item.gold is not None and (event := firsts.get((person, item.id))) is not None
+        if item.gold is not None and (event := first_events.get((person, item.id))) is not None
     ]
     if not answers:
-        return Rate(num=0, num_right=0)
+        return GoldAccuracy(num=0, num_right=0)
     num_right = sum(event.is_sure and event.first_error in gold for event, gold in answers)
     low, high = clopper_pearson(num_right, len(answers))
-    return Rate(num=len(answers), num_right=num_right, low=low, high=high)
+    return GoldAccuracy(num=len(answers), num_right=num_right, low=low, high=high)

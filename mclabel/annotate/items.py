@@ -60,7 +60,7 @@ class Item:
         """The first field that breaks a rule, its value and the rule; None if there is none."""
         if not self.id or not self.steps:
             return f"id={self.id[:80]!r}: an item must have an id and at least one step"
-        if self.digest != (wanted := texts_digest(self.problem, self.steps)):
+        if self.digest != (wanted := digest_texts(self.problem, self.steps)):
             return f"digest={self.digest[:80]!r}: must be {wanted!r}, the digest of its texts"
         chance = self.probability
         if chance is not None and not MIN_PROBABILITY <= chance <= 1:
@@ -74,7 +74,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class AnnotationSettings:
     """Settings with which a folder of annotations was created; they cannot change later."""
 
     id: str
@@ -118,19 +118,19 @@ _RANGES = (
 """Name, smallest value and largest value of each numeric setting."""
 
 
-def text_digest(row: LabeledSolution) -> str:
+def solution_digest(row: LabeledSolution) -> str:
     """Return the digest of a solution's texts that people see."""
-    return texts_digest(row.problem.text, [step.text for step in row.solution.steps])
+    return digest_texts(row.problem.text, [step.text for step in row.solution.steps])
 
 
-def texts_digest(problem: str, steps: Sequence[str]) -> str:
+def digest_texts(problem: str, steps: Sequence[str]) -> str:
     """Return the digest of a problem's text and the texts of a solution's steps."""
     return content_id("annotated", problem, list(steps))
 
 
 def draw_items(
     rows: Callable[[], Iterable[LabeledSolution]],
-    settings: Settings,
+    settings: AnnotationSettings,
     selected: Selected | None = None,
 ) -> list[Item]:
     """Draw the solutions to label, and return them in the order of the page.
@@ -150,7 +150,7 @@ def draw_items(
     order = sorted(drawn, key=lambda item_id: content_id("order", settings.seed, item_id))
     people = dict(zip(order, _assign_people(len(order), settings), strict=True))
     items = {
-        row.solution.id: item_of(row, *drawn[row.solution.id], people[row.solution.id])
+        row.solution.id: make_item(row, *drawn[row.solution.id], people[row.solution.id])
         for row in rows()
         if row.solution.id in drawn
     }
@@ -158,7 +158,7 @@ def draw_items(
 
 
 def _draw_solutions(
-    rows: Iterable[LabeledSolution], settings: Settings
+    rows: Iterable[LabeledSolution], settings: AnnotationSettings
 ) -> dict[str, tuple[str, float]]:
     """Draw solutions; return the stratum and the sampling probability of each, by its id."""
     strata: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -190,7 +190,9 @@ def _selected_solutions(
     return {item_id: (SELECTED, chance) for item_id, chance in selected.probabilities.items()}
 
 
-def check_same(wanted: Mapping[str, Any], recorded: Settings, folder: str) -> None:
+def check_same_settings(
+    wanted: Mapping[str, Any], recorded: AnnotationSettings, folder: str
+) -> None:
     """Check that a folder is continued with the settings with which it was created.
 
     Raises:
@@ -242,7 +244,7 @@ def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[s
     return counts
 
 
-def _assign_people(num_items: int, settings: Settings) -> list[tuple[str, ...]]:
+def _assign_people(num_items: int, settings: AnnotationSettings) -> list[tuple[str, ...]]:
     """Assign people to each item. Items with two people are spread evenly over the order."""
     people, num = settings.people, len(settings.people)
     share = settings.overlap if num > 1 else 0.0
@@ -257,7 +259,7 @@ def _assign_people(num_items: int, settings: Settings) -> list[tuple[str, ...]]:
     return by_item
 
 
-def item_of(
+def make_item(
     row: LabeledSolution, stratum: str, probability: float | None, people: tuple[str, ...]
 ) -> Item:
     """Make the item of a solution of the run."""
@@ -267,7 +269,7 @@ def item_of(
         answer=row.problem.answer,
         steps=tuple(step.text for step in row.solution.steps),
         prediction=row.solution.prediction,
-        digest=text_digest(row),
+        digest=solution_digest(row),
         stratum=stratum,
         probability=probability,
         people=people,

@@ -23,29 +23,29 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from mclabel.annotate.events import event_fault, parse_event
-from mclabel.annotate.folder import Annotated, Summary, answer_of, summarise
+from mclabel.annotate.events import find_event_fault, parse_event
+from mclabel.annotate.folder import AnnotationFolder, Summary, describe_opinion, summarise
 from mclabel.annotate.gold import (
     GoldLine,
     add_gold_items,
+    build_queues,
     gold_digest,
-    is_of_run,
-    queues,
+    is_run_solution,
     read_gold,
 )
 from mclabel.annotate.items import (
     OVERSEER,
+    AnnotationSettings,
     Item,
-    Settings,
-    check_same,
+    check_same_settings,
     draw_items,
-    text_digest,
+    solution_digest,
 )
 from mclabel.annotate.storage import (
     EventLog,
     StoredFolder,
-    is_annotations,
-    locked_events,
+    is_annotation_folder,
+    lock_events_file,
     read_folder,
     write_folder,
 )
@@ -54,7 +54,7 @@ from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.solutions import Selected, read_selected
 from mclabel.run.kinds import Run, find_runs, run_identity
-from mclabel.run.outputs import ANNOTATIONS, check_places, output_folder
+from mclabel.run.outputs import ANNOTATIONS, check_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.serving.access import PageFence
 from mclabel.serving.requests import Refused, json_response, parse_body, read_body
@@ -68,7 +68,7 @@ PORT = 8790
 def annotate(
     run: str,
     out: str,
-    given: Mapping[str, Any],
+    given_settings: Mapping[str, Any],
     *,
     gold: str | None = None,
     select: str | None = None,
@@ -80,8 +80,8 @@ def annotate(
     Args:
         run: folder or URL of the run whose solutions are labelled, or a folder that contains it.
         out: folder of the annotations; an existing one is continued.
-        given: fields of `Settings` that the user has set. For an existing folder, they must equal
-            its settings.
+        given_settings: fields of `AnnotationSettings` that the user has set. For an existing
+            folder, they must equal its settings.
         gold: gold file, whose solutions with known first errors are hidden among the others.
         select: manifest of `mclabel select` that lists the solutions; None draws them.
         port: port of the page. None takes PORT, or any free port if PORT is in use.
@@ -96,17 +96,17 @@ def annotate(
         DataError: the run's solutions are not those in the folder.
         ShardError: the run or the folder cannot be read, or the folder contains other data.
     """
-    from mclabel.serving.access import listen_here, page_address, serve_page
+    from mclabel.serving.access import listen_on_loopback, page_address, serve_page
 
     labelled = _find_labelling_run(run)
     lines = [] if gold is None else read_gold(gold)
     selected = None if select is None else read_selected(select, "--select ")
-    given = _with_digests(given, lines, selected)
-    check_places(out, ANNOTATIONS, key="-o ")
-    folder = output_folder(out, "-o ")
-    listening = listen_here(port, PORT)
-    with closing(listening), locked_events(folder) as file:
-        stored = _open_or_create(labelled, folder, given, lines, selected)
+    given_settings = _with_digests(given_settings, lines, selected)
+    check_output(out, ANNOTATIONS, key="-o ")
+    folder = make_output_folder(out, "-o ")
+    listening = listen_on_loopback(port, PORT)
+    with closing(listening), lock_events_file(folder) as file:
+        stored = _open_or_create(labelled, folder, given_settings, lines, selected)
         rows = _rows_of(labelled, stored.items, out)
         annotations = Annotations(stored, rows, EventLog(folder, file, stored))
         names = (*stored.settings.people, OVERSEER)
@@ -171,11 +171,11 @@ def _open_or_create(
     """Return the content of a folder of annotations, after creating it if it is empty."""
     identity = run_identity(run)
     wanted = {**given, "run_id": identity}
-    if is_annotations(folder):
+    if is_annotation_folder(folder):
         stored = read_folder(folder)
-        check_same(wanted, stored.settings, str(folder))
+        check_same_settings(wanted, stored.settings, str(folder))
         return stored
-    settings = Settings(id=secrets.token_hex(8), run=run.location, **wanted)
+    settings = AnnotationSettings(id=secrets.token_hex(8), run=run.location, **wanted)
     if settings.fault is not None:
         raise ConfigError(f"{settings.fault}. Give another value")
     items = draw_items(lambda: read_labels(run.store), settings, selected)
@@ -190,12 +190,12 @@ def _rows_of(run: Run, items: Sequence[Item], out: str) -> dict[str, LabeledSolu
     Raises:
         DataError: the run lacks a solution, or the solution has other texts than the item.
     """
-    digests = {item.id: item.digest for item in items if is_of_run(item)}
+    digests = {item.id: item.digest for item in items if is_run_solution(item)}
     rows = {row.solution.id: row for row in read_labels(run.store) if row.solution.id in digests}
     changed = [
         solution_id
         for solution_id in digests
-        if solution_id not in rows or text_digest(rows[solution_id]) != digests[solution_id]
+        if solution_id not in rows or solution_digest(rows[solution_id]) != digests[solution_id]
     ]
     if changed:
         raise DataError(
@@ -230,11 +230,11 @@ class Annotations:
         self.settings, self._items, self._rows, self._log = settings, items, rows, log
         self._by_id = {item.id: item for item in items}
         self._has_gold = any(item.gold is not None for item in items)
-        self._queues = queues(items, settings)
+        self._queues = build_queues(items, settings)
 
-    def annotated(self) -> Annotated:
+    def snapshot(self) -> AnnotationFolder:
         """Return the items with all opinions recorded so far."""
-        return Annotated(
+        return AnnotationFolder(
             settings=self.settings,
             items=self._items,
             events=self._log.events(),
@@ -242,7 +242,7 @@ class Annotations:
 
     def summary(self) -> Summary:
         """Return the summary of people's work and agreement so far."""
-        return summarise(self.annotated())
+        return summarise(self.snapshot())
 
     def visible_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
         """Return the summary as JSON. Only the overseer gets rates on gold, which reveal gold."""
@@ -254,8 +254,8 @@ class Annotations:
 
     def overview(self, person: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the content of the overseer's page: the summary and the disagreements."""
-        require_person(person, OVERSEER)
-        annotated = self.annotated()
+        refuse_other_people(person, OVERSEER)
+        annotated = self.snapshot()
         differ = annotated.disagreements
         return {
             "summary": asdict(summarise(annotated)),
@@ -268,7 +268,7 @@ class Annotations:
                     "answer": item.answer,
                     "steps": item.steps,
                     "labels": [
-                        {"person": e.person, "answer": answer_of(e), "ratings": e.ratings,
+                        {"person": e.person, "answer": describe_opinion(e), "ratings": e.ratings,
                          "note": e.note}
                         for e in events
                     ],
@@ -286,7 +286,7 @@ class Annotations:
             for (who, solution), e in self._log.last().items() if who == person
         }  # fmt: skip
         if person == OVERSEER:
-            items = [item.id for item, _ in self.annotated().disagreements]
+            items = [item.id for item, _ in self.snapshot().disagreements]
         else:
             items = list(self._queues[person])
         return {
@@ -334,7 +334,7 @@ class Annotations:
                 f"address of {event.person[:80]} again",
             )
         item = self._assigned_item(person, event.solution)
-        if (fault := event_fault(event, item, before=None)) is not None:
+        if (fault := find_event_fault(event, item, previous=None)) is not None:
             raise Refused(409, f"{fault}. Reload the page, and label the solution again")
         try:
             return {"new": self._log.add(event)}
@@ -351,7 +351,7 @@ class Annotations:
         return item
 
 
-def require_person(person: str, wanted: str) -> None:
+def refuse_other_people(person: str, wanted: str) -> None:
     """Check that a request comes from one particular person.
 
     Raises:
@@ -395,7 +395,7 @@ async def _page(request: Request) -> Response:
 
 
 async def _overview(request: Request) -> Response:
-    require_person(request.state.person, OVERSEER)
+    refuse_other_people(request.state.person, OVERSEER)
     return FileResponse(STATIC / "annotate" / "overview.html")
 
 

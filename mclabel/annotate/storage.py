@@ -28,17 +28,17 @@ from typing import Any
 
 from mclabel.annotate.events import (
     Event,
-    event_fault,
+    find_event_fault,
     first_opinions,
     last_opinions,
     parse_event,
 )
-from mclabel.annotate.items import Item, Settings
+from mclabel.annotate.items import AnnotationSettings, Item
 from mclabel.core.errors import ConfigError, DamagedFile, DataError, ShardError
 from mclabel.core.plain_files import write_atomically
 from mclabel.core.settings import read_record
 from mclabel.run.outputs import ANNOTATIONS
-from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.durable import sync_folder, write_synced
 from mclabel.run.verify.single_files import Verification
 
@@ -69,7 +69,7 @@ class LineEnd:
 class Manifest:
     """The content of `annotations.json`."""
 
-    settings: Settings
+    settings: AnnotationSettings
     items: LineEnd
     """End of `items.jsonl`, which never grows."""
     events: LineEnd
@@ -91,12 +91,12 @@ class StoredFolder:
     """Bytes of these complete lines."""
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> AnnotationSettings:
         """Settings with which the folder was created."""
         return self.manifest.settings
 
 
-def is_annotations(folder: str | Path) -> bool:
+def is_annotation_folder(folder: str | Path) -> bool:
     """Return whether a folder was written by `mclabel annotate`, even if it is damaged now."""
     root = Path(folder)
     if os.path.lexists(root / MANIFEST):
@@ -128,11 +128,11 @@ def verify_annotations(folder: str) -> Verification:
     verification = Verification(run=folder, holds="annotations", notes=reading.notes)
     verification.num_solutions, verification.num_opinions = reading.num_items, reading.num_events
     for fault in reading.faults:
-        verification.add(fault)
+        verification.add_error(fault)
     return verification
 
 
-def write_folder(folder: Path, settings: Settings, items: Sequence[Item]) -> StoredFolder:
+def write_folder(folder: Path, settings: AnnotationSettings, items: Sequence[Item]) -> StoredFolder:
     """Write a new folder. The manifest comes last: it shows that the other files are complete."""
     (folder / EVENTS).touch()
     items_content, items_end = _chain_records(map(asdict, items), LineEnd())
@@ -150,7 +150,7 @@ def write_folder(folder: Path, settings: Settings, items: Sequence[Item]) -> Sto
 
 
 @contextmanager
-def locked_events(folder: Path) -> Iterator[int]:
+def lock_events_file(folder: Path) -> Iterator[int]:
     """Open and lock the file of events, so that no other process can add to it.
 
     In a new folder, the file is created.
@@ -183,7 +183,7 @@ class EventLog:
 
         Args:
             folder: folder of the annotations.
-            file: descriptor of the file of events, open and locked (`locked_events`).
+            file: descriptor of the file of events, open and locked (`lock_events_file`).
             stored: content of the folder.
         """
         self._folder, self._file, self._manifest = folder, file, stored.manifest
@@ -327,7 +327,7 @@ class _Reading:
         if (raw := self._content(MANIFEST)) is None:
             return None
         try:
-            content, check = read_object(raw)
+            content, check = parse_checked_object(raw)
             manifest = read_record(Manifest, content)
             fault = manifest.settings.fault
         except ValueError as error:
@@ -385,7 +385,7 @@ class _Reading:
                     "and is left out. The server was killed before it acknowledged the event"
                 )
 
-    def _items(self, settings: Settings, lines: _Lines) -> dict[str, Item]:
+    def _items(self, settings: AnnotationSettings, lines: _Lines) -> dict[str, Item]:
         items: dict[str, Item] = {}
         for number, item in lines.records:
             if item.id in items:
@@ -409,7 +409,7 @@ class _Reading:
             elif item is None:
                 fault = f"solution={event.solution[:80]!r}: is not in {ITEMS}"
             else:
-                fault = event_fault(event, item, last.get(key))
+                fault = find_event_fault(event, item, last.get(key))
             if fault is not None:
                 self._add_fault(EVENTS, number, fault)
             events[event.id] = last[key] = event
@@ -455,5 +455,5 @@ def _line_digest(before: str, body: bytes) -> str:
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    content = json.dumps(with_digest(asdict(manifest)), ensure_ascii=True, indent=1) + "\n"
+    content = json.dumps(add_digest(asdict(manifest)), ensure_ascii=True, indent=1) + "\n"
     write_atomically(folder / MANIFEST, content.encode())

@@ -57,7 +57,7 @@ def make_checker(settings: CheckerSettings) -> GuardedChecker:
     for name in ("name", "version"):
         value = getattr(checker, name, None)
         if not isinstance(value, str) or not value:
-            raise around.broken(
+            raise around.protocol_error(
                 "__init__", f"leaves self.{name} at {describe_value(value)}, must set a text"
             )
     return GuardedChecker(checker, around)
@@ -137,7 +137,7 @@ class GuardedChecker(Checker):
         """Return an `Aside` that fails if a function of the checker does not return in time."""
 
         def watched(work: Callable[[], T], /) -> Awaitable[T]:
-            return aside(lambda: self._around.watched(method, work))
+            return aside(lambda: self._around.call_watched(method, work))
 
         return aside if self._around.is_built_in else watched
 
@@ -155,7 +155,9 @@ class GuardedChecker(Checker):
             while not (await asyncio.wait({task}, timeout=limit))[0]:
                 silent_s = time.monotonic() - max(started, self._last_return)
                 if silent_s >= limit:
-                    raise self._around.broken(method, f"has not returned for {silent_s:.0f} s")
+                    raise self._around.protocol_error(
+                        method, f"has not returned for {silent_s:.0f} s"
+                    )
             self._last_return = time.monotonic()
             return task.result()
         finally:

@@ -10,8 +10,14 @@ from click.shell_completion import get_completion_class
 from mclabel.cli import check, judge, label, look, rewards, search, train
 from mclabel.cli.doctor import doctor
 from mclabel.cli.evaluate import evaluate
-from mclabel.cli.options import settings
-from mclabel.cli.output import clear_exits, console, json_option, result, show_tracebacks
+from mclabel.cli.options import settings_arguments
+from mclabel.cli.output import (
+    console,
+    exit_with_messages,
+    json_option,
+    record_result,
+    show_tracebacks,
+)
 from mclabel.cli.select import select
 
 TRACEBACK = "--traceback"
@@ -28,11 +34,11 @@ class _Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with clear_exits():
+        with exit_with_messages():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with clear_exits():
+        with exit_with_messages():
             return super().invoke(ctx)
 
 
@@ -56,7 +62,7 @@ def main() -> None:
 
 
 @main.command()
-@settings("mclabel.quickstart.toy:QuickstartConfig")
+@settings_arguments("mclabel.quickstart.toy:QuickstartConfig")
 @click.option(
     "--model",
     type=click.Choice(["arith:policy", "smollm2:135m"]),
@@ -79,7 +85,7 @@ def quickstart(
     from mclabel.core.config.load import load_config
     from mclabel.quickstart.real import run_real_quickstart
     from mclabel.quickstart.toy import QuickstartConfig, run_quickstart
-    from mclabel.run.outputs import output_folder
+    from mclabel.run.outputs import make_output_folder
 
     for key, value in (("model", model), ("size", size)):
         if value is not None:
@@ -87,8 +93,8 @@ def quickstart(
     config = load_config(QuickstartConfig, None, overrides)
     place = config.out if out is None else out
     run = run_quickstart if config.model == "arith:policy" else run_real_quickstart
-    summary = run(config.size, output_folder(place, "out="), console)
-    result({"out": place, **summary})
+    summary = run(config.size, make_output_folder(place, "out="), console)
+    record_result({"out": place, **summary})
 
 
 @main.command()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from mclabel.cli.output import EXIT_BAD_LINES, errors, json_option, refuse_json, result
+from mclabel.cli.output import EXIT_BAD_LINES, errors, json_option, record_result, refuse_json
 from mclabel.core.errors import DataError
 
 
@@ -69,7 +69,7 @@ def check(
         assert answer is not None
         best = best_grade([grade(answer, gold_text) for gold_text in golds])
     graded = {"answer": answer, **asdict(best)}
-    if not result(graded):
+    if not record_result(graded):
         click.echo(json.dumps(graded, ensure_ascii=False))
 
 
@@ -82,7 +82,9 @@ def _check_file(pairs: str, out: str | None) -> None:
     report = check_file(pairs, out, on_bad_line=complain)
     rate = report.num_pairs / report.seconds if report.seconds else 0.0
     verdicts = {verdict: report.verdicts[verdict] for verdict in ("right", "wrong", "unknown")}
-    result({"out": out, "num_pairs": report.num_pairs, **asdict(report), "verdicts": verdicts})
+    record_result(
+        {"out": out, "num_pairs": report.num_pairs, **asdict(report), "verdicts": verdicts}
+    )
     counts = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.items())
     click.echo(
         f"{report.num_pairs:,} pairs: {counts}; {rate:,.0f} pairs/s; "

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from mclabel.cli.output import json_option, result
+from mclabel.cli.output import json_option, record_result
 from mclabel.core.cores import num_cores
 from mclabel.core.errors import CheckerError
 from mclabel.core.extras import EXTRAS, is_installed
@@ -32,7 +32,7 @@ _GIB = 2**30
 def doctor() -> None:
     """Show versions, devices, disks and extras that are not installed."""
     facts = examine()
-    if not result(facts):
+    if not record_result(facts):
         click.echo("\n".join(_lines(facts)))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from mclabel.cli.options import SEED, Share, configuration
+from mclabel.cli.options import SEED, Share, configuration_arguments
 from mclabel.cli.output import (
     EXIT_NOTHING,
     console,
@@ -18,7 +18,7 @@ from mclabel.cli.output import (
     json_option,
     print_lines,
     print_num_rejected,
-    result,
+    record_result,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def evaluate() -> None:
 
 
 @evaluate.command(name="best-of-n")
-@configuration("mclabel.evaluate.best_of_n.config:BestOfNConfig")
+@configuration_arguments("mclabel.evaluate.best_of_n.config:BestOfNConfig")
 @_FORMAT
 @json_option
 def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str) -> None:
@@ -255,7 +255,7 @@ def processbench_golds(
     from mclabel.evaluate.processbench.job import join_golds
 
     report = join_golds(files, golds, out, strict=strict)
-    result({"out": out, **asdict(report)})
+    record_result({"out": out, **asdict(report)})
     for reject in report.rejects:
         errors.print(
             f"{row_place(str(reject.source), reject.row or 0)}, left out: {reject.detail}",
@@ -279,13 +279,13 @@ def _fail_if_nothing(why: str | None) -> None:
 
 
 def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
-    from mclabel.show.figures import MAX_WIDTH, markdown, rich_table
+    from mclabel.show.figures import MAX_WIDTH, render_markdown, render_rich_table
 
-    if result(figures):
+    if record_result(figures):
         return
     if shape == "table":
         screen = console if console.is_terminal else Console(emoji=False, width=MAX_WIDTH)
         for grid in grids:
-            screen.print(rich_table(grid), "")
+            screen.print(render_rich_table(grid), "")
     else:
-        click.echo(markdown(grids), nl=False)
+        click.echo(render_markdown(grids), nl=False)

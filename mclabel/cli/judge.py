@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.options import ALLOW, Share, settings
+from mclabel.cli.options import ALLOW, Share, settings_arguments
 from mclabel.cli.output import (
     EXIT_NOTHING,
     console,
@@ -16,14 +16,14 @@ from mclabel.cli.output import (
     json_option,
     print_lines,
     print_num_rejected,
-    result,
+    record_result,
 )
 from mclabel.judge.consensus.rules import POSTERIOR, RULES
 
 
 @click.command()
 @click.argument("solutions")
-@settings("mclabel.judge.job:JudgeConfig")
+@settings_arguments("mclabel.judge.job:JudgeConfig")
 @click.option("-o", "--out", required=True, help="Folder or URL for the opinions.")
 @click.option(
     "--config",
@@ -93,7 +93,7 @@ def judge(
         report = run_judge(checked, progress, accept_changes=accept_changes)
     print_num_rejected(report.num_rejected, "rows could not be judged", out)
     counts = None if report.stopped_by is not None else opinion_counts(out)
-    result({"out": out, "job": report, "opinions": counts})
+    record_result({"out": out, "job": report, "opinions": counts})
     fail_if_stopped(report)
     assert counts is not None  # because the job was not stopped
     print_lines(*counts.lines())
@@ -143,6 +143,6 @@ def combine(
         done = run_combine(
             run, opinions, out, rule=rule, least_belief=least_belief, on_progress=stage.update
         )
-    result({"out": out, **asdict(done)})
+    record_result({"out": out, **asdict(done)})
     print_lines(*done.lines())
     print_lines(f"Show the solutions with each source's opinion: mclabel show {out}")

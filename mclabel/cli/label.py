@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from mclabel.cli.options import ALLOW, configuration
+from mclabel.cli.options import ALLOW, configuration_arguments
 from mclabel.cli.output import (
     EXIT_BUDGET,
     EXIT_INTERRUPTED,
@@ -22,7 +22,7 @@ from mclabel.cli.output import (
     json_option,
     print_lines,
     print_num_rejected,
-    result,
+    record_result,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ REJECTED = "rows or problems could not be labelled"
 
 
 @click.command()
-@configuration("mclabel.labeling.config:LabelConfig")
+@configuration_arguments("mclabel.labeling.config:LabelConfig")
 @click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
     "--solutions",
@@ -150,7 +150,7 @@ def label(
     _say_limit(checked)
     print_num_rejected(report.num_rejected, REJECTED, checked.out)
     health = _say_health(checked.out)
-    result({"out": checked.out, "job": report, "health": health})
+    record_result({"out": checked.out, "job": report, "health": health})
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
         about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
@@ -239,14 +239,14 @@ def _selection_overrides(manifest: str, overrides: Sequence[str]) -> list[str]:
 
 def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
     from mclabel.labeling.forecast import forecast, run_pilot
-    from mclabel.labeling.preview import plan, preview
+    from mclabel.labeling.preview import plan_labelling, preview
     from mclabel.show.progress import job_progress
 
     def show(lines: Iterable[tuple[str, str]]) -> None:
         for name, text in lines:
             print_lines(f"{name}: {text}")
 
-    planned = plan(config)
+    planned = plan_labelling(config)
     show(planned.lines())
     seen = preview(config)  # raises an error if the job lacks something
     show(seen.lines())
@@ -265,7 +265,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
         show([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
         show(estimate.lines())
-    result(
+    record_result(
         {
             "out": config.out,
             "inputs": seen.inputs,
@@ -304,7 +304,7 @@ def submit() -> None:
 
 
 @submit.command(name="label")
-@configuration("mclabel.labeling.config:LabelConfig")
+@configuration_arguments("mclabel.labeling.config:LabelConfig")
 @click.option(
     "--address",
     required=True,
@@ -322,13 +322,13 @@ def submit_label(
 
     The exit code is the exit code of the job.
     """
-    from mclabel.labeling.submit import follow
+    from mclabel.labeling.submit import follow_job
     from mclabel.labeling.submit import submit_label as start
 
     job = start(config, overrides, allow=allow, address=address, runtime_env=runtime_env)
     console.print(f"Submitted as {job.id}.", highlight=False)
     try:
-        code = follow(job, lambda piece: click.echo(piece, nl=False))
+        code = follow_job(job, lambda piece: click.echo(piece, nl=False))
     except KeyboardInterrupt:
         stop = f"ray job stop --address {address} {job.id}"
         fail(f"the job keeps running on the cluster. To stop it: {stop}", EXIT_INTERRUPTED)
@@ -380,6 +380,6 @@ def regrade(
             allow=allow,
             on_progress=stage.update,
         )
-    result({"out": out, **asdict(done)})
+    record_result({"out": out, **asdict(done)})
     print_lines(*done.lines())
     print_lines(f"The labels are in {out}.")

@@ -14,7 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from mclabel.cli.options import SEED, Defaulted, Share
-from mclabel.cli.output import EXIT_DAMAGED, console, errors, json_option, print_lines, result
+from mclabel.cli.output import (
+    EXIT_DAMAGED,
+    console,
+    errors,
+    json_option,
+    print_lines,
+    record_result,
+)
 
 if TYPE_CHECKING:
     from mclabel.core.records import LabeledSolution
@@ -58,7 +65,9 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     )
     rows = list(islice(chosen, limit))
     truths = [exact_first_error(row) if has_exact_truth([row]) else "" for row in rows]
-    if result({"solutions": [_with_truth(*pair) for pair in zip(rows, truths, strict=True)]}):
+    if record_result(
+        {"solutions": [_with_truth(*pair) for pair in zip(rows, truths, strict=True)]}
+    ):
         return
     for row, truth in zip(rows, truths, strict=True):
         show_solution(console, row, truth)
@@ -89,7 +98,7 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
         and not (wrong and solution.opinion.first_error is None)
     )
     shown_solutions = list(islice(chosen, limit))
-    if result({"solutions": shown_solutions}):
+    if record_result({"solutions": shown_solutions}):
         return
     for solution in shown_solutions:
         show_judged(console, solution)
@@ -116,17 +125,17 @@ def labels(shards: str) -> None:
     )
     from mclabel.evaluate.labels.show import counts_table, num_kept, quality_grid
     from mclabel.report.page.health import finding_lines, health_grid
-    from mclabel.run.shards.finished import undone_blocks
+    from mclabel.run.shards.finished import find_unfinished_blocks
     from mclabel.run.shards.labels import committed_blocks, read_labels
     from mclabel.run.shards.store import Store
-    from mclabel.show.figures import rich_table
+    from mclabel.show.figures import render_rich_table
     from mclabel.show.texts import DESCRIBED
 
     store = Store(shards)
     rows = list(read_labels(store))
     cost = label_cost(rows)
     health = run_health(store)
-    parts, undone = undone_blocks(store, done := committed_blocks(store))
+    parts, undone = find_unfinished_blocks(store, done := committed_blocks(store))
     groups = {}
     if has_exact_truth(rows):
         groups = {"all": label_quality(rows)}
@@ -141,7 +150,7 @@ def labels(shards: str) -> None:
         "health": None if health is None else health_json(health),
         "quality": groups,
     }
-    if result(content):
+    if record_result(content):
         return
     if undone:
         click.echo(
@@ -151,11 +160,11 @@ def labels(shards: str) -> None:
         )
     console.print(counts_table(rows, cost))
     if groups:
-        console.print(rich_table(quality_grid(groups)))
+        console.print(render_rich_table(quality_grid(groups)))
     if (scope := described_population(rows)) is not None and groups:
         console.print(DESCRIBED[scope])
     if health is not None:
-        console.print(rich_table(health_grid(health)))
+        console.print(render_rich_table(health_grid(health)))
         for line in finding_lines(health):
             console.print(line, highlight=False, soft_wrap=True)
 
@@ -174,7 +183,7 @@ def report(runs: tuple[str, ...], out: str) -> None:
     from mclabel.report.page.report import write_report
 
     report = write_report(runs, out)
-    result(report)
+    record_result(report)
     console.print(f"Report: {report['path']}", soft_wrap=True, highlight=False)
 
 
@@ -291,7 +300,7 @@ def annotate(
 
     chosen = {name: value for name, value in given.items() if value is not None}
     summary = serve(run, out, chosen, gold=gold, select=select, port=port, on_ready=say)
-    result({"out": out, **asdict(summary)})
+    record_result({"out": out, **asdict(summary)})
     print_lines(*summary.lines())
 
 
@@ -319,18 +328,18 @@ def verify(run: str) -> None:
     has all files. It prints each damage and the repair. The exit code is 0 if the run is sound, 1
     if it is damaged, and 2 if there is no run.
     """
-    from mclabel.annotate.storage import is_annotations, verify_annotations
+    from mclabel.annotate.storage import is_annotation_folder, verify_annotations
     from mclabel.run.shards.store import Store
     from mclabel.run.verify.run import verify as check
     from mclabel.show.progress import StageProgress
     from mclabel.show.solutions import printable_text
 
-    if is_annotations(run):
+    if is_annotation_folder(run):
         verification = verify_annotations(run)
     else:
         with StageProgress(errors, "verify", "shards") as stage:
             verification = check(Store(run), on_progress=stage.update)
-    if not result({**asdict(verification), "is_sound": verification.is_sound}):
+    if not record_result({**asdict(verification), "is_sound": verification.is_sound}):
         console.print(_counts(verification))
         for note in verification.notes:
             print_lines(f"note: {note}")

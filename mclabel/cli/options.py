@@ -42,7 +42,7 @@ ALLOW = click.option(
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def configuration(name: str) -> Callable[[F], F]:
+def configuration_arguments(name: str) -> Callable[[F], F]:
     """Return a decorator that adds the arguments CONFIG and KEY=VALUE, `--allow` and `--keys`.
 
     Args:
@@ -53,12 +53,14 @@ def configuration(name: str) -> Callable[[F], F]:
         return [CompletionItem("", type="file")]
 
     def add(command: F) -> F:
-        return click.argument("config", shell_complete=files)(settings(name)(ALLOW(command)))
+        return click.argument("config", shell_complete=files)(
+            settings_arguments(name)(ALLOW(command))
+        )
 
     return add
 
 
-def settings(name: str) -> Callable[[F], F]:
+def settings_arguments(name: str) -> Callable[[F], F]:
     """Return a decorator that adds the argument KEY=VALUE and the option `--keys`.
 
     Args:
@@ -123,7 +125,7 @@ def server_options(port: int) -> Callable[[F], F]:
     return decorate
 
 
-def _keys_option(configuration: str) -> Callable[[F], F]:
+def _keys_option(config_name: str) -> Callable[[F], F]:
     """Return the option `--keys [WORD]`, which prints the reference of keys and exits."""
 
     def show(ctx: click.Context, _: click.Parameter, word: str | None) -> None:
@@ -131,7 +133,7 @@ def _keys_option(configuration: str) -> Callable[[F], F]:
             return
         from mclabel.core.config.keys import find_keys
 
-        keys = find_keys(_keys(configuration, more=[word] if ":" in word else []), word)
+        keys = find_keys(_keys(config_name, more=[word] if ":" in word else []), word)
         click.echo("\n\n".join(key.text() for key in keys))
         ctx.exit()
 
@@ -148,10 +150,10 @@ def _keys_option(configuration: str) -> Callable[[F], F]:
     )
 
 
-def _keys(configuration: str, more: Sequence[str] = ()) -> list[Key]:
+def _keys(config_name: str, more: Sequence[str] = ()) -> list[Key]:
     from mclabel.core.config.keys import configuration_keys
 
-    module, _, name = configuration.partition(":")
+    module, _, name = config_name.partition(":")
     return configuration_keys(getattr(import_module(module), name), more=more)
 
 

@@ -22,7 +22,7 @@ from mclabel.core.boundary import has_hung_call, on_hang
 from mclabel.core.components import used_third_party_components
 from mclabel.core.errors import ComponentError, MclabelError
 from mclabel.core.extras import install_advice
-from mclabel.core.stop import Stopped, end_at_once, end_soon, requested_stop, stop_signals
+from mclabel.core.stop import Stopped, end_at_once, end_soon, handle_stop_signals, requested_stop
 
 if TYPE_CHECKING:
     from mclabel.run.tally import JobReport
@@ -44,7 +44,10 @@ def print_lines(*lines: str) -> None:
 
 
 def json_option(verb: F) -> F:
-    """Add the option `--json` to a verb. Standard output then contains only the verb's `result`."""
+    """Add the option `--json` to a verb.
+
+    Standard output then contains only the verb's result (`record_result`).
+    """
 
     @wraps(verb)
     def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
@@ -63,7 +66,7 @@ def json_option(verb: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help=text)(cast("F", run))
 
 
-def result(content: Any) -> bool:
+def record_result(content: Any) -> bool:
     """Record the result of a verb, which `--json` prints.
 
     Args:
@@ -182,7 +185,7 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 @contextmanager
-def clear_exits() -> Iterator[None]:
+def exit_with_messages() -> Iterator[None]:
     """End the command with a message, without a traceback, on user errors and on signals.
 
     An `OSError` (a full disk, a file without permission, a lost connection) also ends with a
@@ -190,7 +193,7 @@ def clear_exits() -> Iterator[None]:
     or of a third-party component. It keeps its traceback, with a request to report it, unless a
     signal has caused it.
     """
-    with on_hang(_end_hung), stop_signals():
+    with on_hang(_end_hung), handle_stop_signals():
         try:
             yield
         except ComponentError as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from mclabel.cli.options import configuration, server_options
+from mclabel.cli.options import configuration_arguments, server_options
 from mclabel.cli.output import print_lines
 
 
 @click.command("serve-rewards")
-@configuration("mclabel.rl.config:ServeRewardsConfig")
+@configuration_arguments("mclabel.rl.config:ServeRewardsConfig")
 @server_options(port=8791)
 def serve_rewards(
     config: str,
@@ -29,8 +29,8 @@ def serve_rewards(
     from mclabel.core.config.load import load_config
     from mclabel.rl.config import ServeRewardsConfig
     from mclabel.rl.serve import serve_rewards as serve
-    from mclabel.serving.requests import Limits
-    from mclabel.serving.run import Place, token_of
+    from mclabel.serving.requests import RequestLimits
+    from mclabel.serving.run import ServerAddress, read_token
 
     checked = load_config(ServeRewardsConfig, config, overrides, allow=allow)
 
@@ -40,7 +40,7 @@ def serve_rewards(
 
     serve(
         checked,
-        place=Place(host=host, port=port, token=token_of(token_env)),
-        limits=Limits(max_waiting=max_waiting),
+        place=ServerAddress(host=host, port=port, token=read_token(token_env)),
+        limits=RequestLimits(max_waiting=max_waiting),
         on_ready=say,
     )

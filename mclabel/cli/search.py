@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.options import configuration, server_options
+from mclabel.cli.options import configuration_arguments, server_options
 from mclabel.cli.output import (
     EXIT_NOTHING,
     console,
@@ -15,12 +15,12 @@ from mclabel.cli.output import (
     json_option,
     print_lines,
     print_num_rejected,
-    result,
+    record_result,
 )
 
 
 @click.command()
-@configuration("mclabel.search.config:SearchConfig")
+@configuration_arguments("mclabel.search.config:SearchConfig")
 @click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
     "--strict",
@@ -61,7 +61,7 @@ def search(
     """
     from mclabel.core.config.load import load_config
     from mclabel.search.config import SearchConfig
-    from mclabel.search.job import ANSWERS, plan_search, search_report
+    from mclabel.search.job import ANSWERS, plan_search, write_search_report
     from mclabel.search.job import search as run_search
     from mclabel.show.progress import job_progress
 
@@ -70,14 +70,14 @@ def search(
     checked = load_config(SearchConfig, config, [*named, *overrides], allow=allow)
     if dry_run:
         seen = plan_search(checked).preview(accept_changes=accept_changes)
-        result(seen)
+        record_result(seen)
         print_lines(*seen.lines())
         return
     with job_progress(console, "search", "problems") as progress:
         report = run_search(checked, progress, accept_changes=accept_changes)
     print_num_rejected(report.num_rejected, "problems were left out", checked.out)
-    outcome = search_report(checked.out)
-    result({"out": checked.out, "job": report, **asdict(outcome)})
+    outcome = write_search_report(checked.out)
+    record_result({"out": checked.out, "job": report, **asdict(outcome)})
     fail_if_stopped(report)
     if outcome.figures is None:
         fail(
@@ -90,7 +90,7 @@ def search(
 
 
 @click.command("serve-search")
-@configuration("mclabel.search.config:ServeSearchConfig")
+@configuration_arguments("mclabel.search.config:ServeSearchConfig")
 @server_options(port=8790)
 @click.option("--name", help="Name of the model that clients ask for; by default policy.model.")
 @click.option(
@@ -122,8 +122,8 @@ def serve_search(
     from mclabel.core.config.load import load_config
     from mclabel.search.config import ServeSearchConfig
     from mclabel.search.serve import serve_search as serve
-    from mclabel.serving.requests import Limits
-    from mclabel.serving.run import Place, token_of
+    from mclabel.serving.requests import RequestLimits
+    from mclabel.serving.run import ServerAddress, read_token
 
     checked = load_config(ServeSearchConfig, config, overrides, allow=allow)
 
@@ -133,8 +133,8 @@ def serve_search(
 
     serve(
         checked,
-        place=Place(host=host, port=port, token=token_of(token_env)),
+        place=ServerAddress(host=host, port=port, token=read_token(token_env)),
         name=name,
-        limits=Limits(max_live=max_live, max_waiting=max_waiting),
+        limits=RequestLimits(max_live=max_live, max_waiting=max_waiting),
         on_ready=say,
     )

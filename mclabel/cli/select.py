@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 import click
 
-from mclabel.cli.options import SEED, Defaulted, Share, settings
-from mclabel.cli.output import console, fail_if_stopped, json_option, print_lines, result
+from mclabel.cli.options import SEED, Defaulted, Share, settings_arguments
+from mclabel.cli.output import console, fail_if_stopped, json_option, print_lines, record_result
 
 
 @click.command()
 @click.argument("solutions", metavar="POOL")
-@settings("mclabel.select.job:SelectConfig")
+@settings_arguments("mclabel.select.job:SelectConfig")
 @click.option("--prm", help="PRM that scores the pool; the scores are saved in OUT.scores.jsonl.")
 @click.option("--scores", help="File of the pool's scores that `mclabel score` has written.")
 @click.option(
@@ -95,7 +95,7 @@ def select(
     else:
         with job_progress(console, "score", "solutions") as progress:
             report = run_select(config, progress)
-    result({"out": out, **asdict(report)})
+    record_result({"out": out, **asdict(report)})
     if report.stopped is not None:
         fail_if_stopped(report.stopped)
     print_lines(*report.lines(out))

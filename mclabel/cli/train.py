@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mclabel.cli.options import SEED, Defaulted, configuration, settings
+from mclabel.cli.options import SEED, Defaulted, configuration_arguments, settings_arguments
 from mclabel.cli.output import (
     console,
     errors,
     fail_if_stopped,
     json_option,
     print_num_rejected,
+    record_result,
     refuse_json,
-    result,
 )
 from mclabel.core.errors import ConfigError
 from mclabel.data.exchange import FORMATS, PARQUET, VERIFIER_CHAINS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@configuration("mclabel.prm.config:TrainConfig")
+@configuration_arguments("mclabel.prm.config:TrainConfig")
 @click.option(
     "--preflight",
     "look",
@@ -61,7 +61,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     checked = load_config(TrainConfig, config, overrides, allow=allow)
     if look:
         preflight_report = preflight(checked)
-        if not result(preflight_report):
+        if not record_result(preflight_report):
             click.echo("\n".join(preflight_report.lines(examples=True)))
         preflight_report.check_differ()
         return
@@ -72,7 +72,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
             lambda step, total, loss: progress.update(step, total, detail=loss),
             lambda preflight_report: click.echo("\n".join(preflight_report.lines(examples=False))),
         )
-    result(report)
+    record_result(report)
     console.print(
         f"Trained on {report.num_solutions} solutions, {report.num_validation} kept for "
         "validation.",
@@ -177,7 +177,7 @@ def export_labels(
     become training data for a verifier.
     """
     from mclabel.annotate.export import export_people
-    from mclabel.annotate.storage import is_annotations
+    from mclabel.annotate.storage import is_annotation_folder
     from mclabel.data.exchange.job import ExportReport, TablesReport, export_run, export_tables
     from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
 
@@ -195,14 +195,14 @@ def export_labels(
         raise ConfigError(
             f"{options}: works only with --to {VERIFIER_CHAINS}, not with {to}. Remove {options}"
         )
-    elif is_annotations(run):
+    elif is_annotation_folder(run):
         report = export_people(run, to, out, push_to_hub=push_to_hub)
     elif to == PARQUET:
         report = export_tables(run, out, push_to_hub=push_to_hub)
     else:
         _check_format(to)
         report = export_run(run, to, out, push_to_hub=push_to_hub, strict=strict)
-    if not result(report):
+    if not record_result(report):
         click.echo("\n".join(report.lines()))
 
 
@@ -247,7 +247,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     from mclabel.data.exchange.job import import_file
 
     report = import_file(file, source, out, strict=strict)
-    result({"out": out, **asdict(report)})
+    record_result({"out": out, **asdict(report)})
     click.echo(
         f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "
         f"problems. Train on them: mclabel train CONFIG labels=[{out}] …"
@@ -258,7 +258,7 @@ def import_labels(file: str, source: str, out: str, strict: bool) -> None:
 @click.command()
 @click.argument("prm")
 @click.argument("solutions")
-@settings("mclabel.judge.job:ScoreConfig")
+@settings_arguments("mclabel.judge.job:ScoreConfig")
 @click.option(
     "-o",
     "--out",
@@ -363,7 +363,7 @@ def score(
         return
     job = report.job
     figures = {"num_scored": report.num_scored, "num_unknown": report.num_unknown}
-    result({"out": out, "job": job, **figures})
+    record_result({"out": out, "job": job, **figures})
     fail_if_stopped(job)
     click.echo(f"{report.num_scored} solutions scored, written to {out}")
     if report.num_unknown:

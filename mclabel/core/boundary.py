@@ -29,7 +29,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from mclabel.core.components import PAGES, component_name, component_names, derived_class
+from mclabel.core.components import PAGES, component_name, component_names, load_component_class
 from mclabel.core.errors import ComponentError, MclabelError
 
 T = TypeVar("T")
@@ -114,12 +114,12 @@ class Boundary:
             if inspect.iscoroutine(result):
                 result.close()
             fault = f"gave a {type(result).__name__}, must be a plain function or method (def)"
-            raise self.broken(method, fault)
+            raise self.protocol_error(method, fault)
         if result_type is not Any or rule is not None:
             self._check_result(method, result, result_type, rule, *arguments, **keyword_arguments)
         return result
 
-    async def acall(
+    async def call_async(
         self,
         method: str,
         work: Callable[..., Awaitable[T]],
@@ -136,7 +136,7 @@ class Boundary:
         )
         if not inspect.isawaitable(awaitable):
             must = f"must be a coroutine (async def {method})"
-            raise self.broken(method, f"gave {describe_value(awaitable)} at once, {must}")
+            raise self.protocol_error(method, f"gave {describe_value(awaitable)} at once, {must}")
         if self.is_built_in:
             result = await awaitable
         else:
@@ -144,13 +144,13 @@ class Boundary:
             try:
                 result = await self._await_watched(method, awaitable, slow)
             except (Exception, SystemExit) as error:
-                raise self.raised(method, error) from error
+                raise self.error_to_raise(method, error) from error
             finally:
                 _awaited.pop(call, None)
         self._check_result(method, result, result_type, rule, *arguments, **keyword_arguments)
         return result
 
-    def each(
+    def iterate(
         self,
         method: str,
         work: Callable[..., Any],
@@ -167,7 +167,9 @@ class Boundary:
         """
         items, previous, place = self.call(method, work, *arguments, slow=slow), None, method
         if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
-            raise self.broken(method, f"gave {describe_value(items)}, must yield items one by one")
+            raise self.protocol_error(
+                method, f"gave {describe_value(items)}, must yield items one by one"
+            )
         iterator = self.call(method, iter, items, slow=slow)
         for number in count(1):
             item: Any = self.call(place, next, iterator, _END, slow=slow)
@@ -177,7 +179,7 @@ class Boundary:
             yield item
             previous, place = item, f"{method}, after {number} items,"
 
-    def watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
+    def call_watched(self, method: str, work: Callable[[], T], *, slow: bool = False) -> T:
         """Call a function of the component under watch for hanging; its errors pass unchanged."""
         if self.is_built_in:
             return work()
@@ -190,9 +192,9 @@ class Boundary:
 
     def _call_and_wrap_errors(self, method: str, work: Callable[[], T], *, slow: bool) -> T:
         try:
-            return self.watched(method, work, slow=slow)
+            return self.call_watched(method, work, slow=slow)
         except (Exception, SystemExit) as error:
-            raise self.raised(method, error) from error
+            raise self.error_to_raise(method, error) from error
 
     @types.coroutine
     def _await_watched(
@@ -205,7 +207,7 @@ class Boundary:
         step: Callable[[], Any] = partial(coroutine.send, None)
         while True:
             try:
-                awaited = self.watched(method, step, slow=slow)
+                awaited = self.call_watched(method, step, slow=slow)
             except StopIteration as end:
                 result: T = end.value
                 return result
@@ -229,25 +231,25 @@ class Boundary:
         **keyword_arguments: Any,
     ) -> None:
         if result_type is not Any and (misfit_text := find_misfit(result, result_type)) is not None:
-            raise self.broken(method, f"gave {misfit_text}")
+            raise self.protocol_error(method, f"gave {misfit_text}")
         if (
             rule is not None
             and (fault := rule(result, *arguments, **keyword_arguments)) is not None
         ):
-            raise self.broken(method, fault)
+            raise self.protocol_error(method, fault)
 
-    def raised(self, method: str, error: BaseException) -> BaseException:
+    def error_to_raise(self, method: str, error: BaseException) -> BaseException:
         """Return the error to raise for an exception of a method."""
         if self.is_built_in or isinstance(error, MclabelError):  # its message is for the user
             return error
         detail = f": {text}" if (text := clip_text(str(error))) else ""
-        failure = self.broken(
+        failure = self.protocol_error(
             method, f"raised {type(error).__name__}{detail}{_place_of_error(error)}"
         )
         failure.trace = "".join(traceback.format_exception(error))
         return failure
 
-    def broken(self, method: str, fault: str) -> ComponentError:
+    def protocol_error(self, method: str, fault: str) -> ComponentError:
         """Return the error of a method that breaks its protocol.
 
         Args:
@@ -286,7 +288,7 @@ def make_guarded(
         ConfigError: the settings name no component of this kind.
         ComponentError: the component cannot be made.
     """
-    target = derived_class(settings, base)
+    target = load_component_class(settings, base)
     boundary = Boundary(settings.component_kind, target)
     component = boundary.call(
         "__init__", target, settings, *arguments, slow=slow, **keyword_arguments
@@ -326,13 +328,13 @@ class Guard:
         if not inspect.isfunction(declared):
             return getattr(self.component, name)
         if (work := getattr(self.component, name, None)) is None:
-            raise self.boundary.broken(name, f"is missing, must be a method ({name})")
+            raise self.boundary.protocol_error(name, f"is missing, must be a method ({name})")
         result_type: Any = declared_return_type(declared)
         call: Callable[..., Any] = self.boundary.call
         if get_origin(result_type) in (Iterable, Iterator):
-            result_type, call = get_args(result_type)[0], self.boundary.each
+            result_type, call = get_args(result_type)[0], self.boundary.iterate
         elif inspect.iscoroutinefunction(declared):
-            call = self.boundary.acall
+            call = self.boundary.call_async
         rule = self._rules.get(name)
         method = partial(call, name, work, result_type=result_type, rule=rule, slow=name in SLOW)
         self.__dict__[name] = method
@@ -449,7 +451,7 @@ def _report_hung_calls() -> None:
                 message = "%s: %s %s. The job keeps waiting for it; Ctrl-C ends the job"
                 logger.warning(message, call.boundary.name, call.method, fault)
             else:
-                _on_hang(call.boundary.broken(call.method, fault))
+                _on_hang(call.boundary.protocol_error(call.method, fault))
 
 
 def _hung_calls() -> list[_Call]:
@@ -480,7 +482,7 @@ def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
         otherwise: error to report if no such method is awaited.
     """
     call = next((awaited for awaited in list(_awaited) if awaited.boundary.kind == kind), None)
-    _on_hang(call.boundary.broken(call.method, fault) if call else otherwise)
+    _on_hang(call.boundary.protocol_error(call.method, fault) if call else otherwise)
 
 
 @contextmanager

@@ -75,11 +75,11 @@ class NotAllowed(ConfigError):
             name: `module:Class`.
             why: clause whose subject is the name.
         """
-        super().__init__(f"{name} {why}. If you trust it, pass {self.option(name)}")
+        super().__init__(f"{name} {why}. If you trust it, pass {self.allow_option(name)}")
         self.name, self.why = name, why
 
     @staticmethod
-    def option(name: str) -> str:
+    def allow_option(name: str) -> str:
         """Return the command line option that allows the code of a name."""
         return f"--allow {name.partition(':')[0]}"
 
@@ -179,7 +179,7 @@ def find_target(kind: str, name: str) -> Any:
     return target
 
 
-def derived_class(settings: Any, base: type) -> Any:
+def load_component_class(settings: Any, base: type) -> Any:
     """Return the component class of settings, which must derive from the base class of its kind.
 
     Raises:

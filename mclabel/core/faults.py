@@ -74,10 +74,10 @@ def fault_text(error: Mapping[str, Any]) -> str:
         return "required"
     if kind not in RULE_BY_ERROR_TYPE:
         return str(error["msg"])
-    return must_text([error])
+    return rule_text([error])
 
 
-def must_text(errors: Sequence[Mapping[str, Any]]) -> str:
+def rule_text(errors: Sequence[Mapping[str, Any]]) -> str:
     """Describe the rule for a value that fits none of its allowed types.
 
     Args:

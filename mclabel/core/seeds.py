@@ -22,7 +22,7 @@ def canonical_json(content: object) -> bytes:
 
 def prefix_id(problem_id: str, ids: Sequence[int]) -> str:
     """Return the id of a prefix, from the problem's id and the prefix's token ids."""
-    return PrefixHash(problem_id).after(ids).id
+    return PrefixHash(problem_id).extend(ids).id
 
 
 def text_prefix_ids(problem_id: str, texts: Sequence[str]) -> list[str]:
@@ -53,7 +53,7 @@ class PrefixHash:
         whole.update(b"]]")
         return whole.hexdigest()[:ID_LENGTH]
 
-    def after(self, ids: Sequence[int]) -> PrefixHash:
+    def extend(self, ids: Sequence[int]) -> PrefixHash:
         """Return the hash of this prefix extended by token ids."""
         other = copy(self)
         other._running = self._running.copy()

@@ -52,7 +52,7 @@ class _State:
     """State of signal handling, which is global because a process has one set of handlers."""
 
     active = False
-    """True if `stop_signals` handles the signals."""
+    """True if `handle_stop_signals` handles the signals."""
     number: int | None = None
     """Number of the first signal; None before a signal arrives."""
     ask: Callable[[], None] | None = None
@@ -66,7 +66,7 @@ class _State:
 
 
 @contextmanager
-def stop_signals() -> Iterator[None]:
+def handle_stop_signals() -> Iterator[None]:
     """Handle the signals in this context. In other threads than the main one, do nothing."""
     if _State.active or threading.current_thread() is not threading.main_thread():
         yield
@@ -80,7 +80,7 @@ def stop_signals() -> Iterator[None]:
     ).start()
     _State.active, _State.number, _State.ask = True, None, None
     hook, sys.unraisablehook = sys.unraisablehook, _raise_dropped_stop
-    install()
+    reinstall_handlers()
     try:
         yield
     finally:
@@ -100,7 +100,7 @@ def requested_stop() -> Stopped | None:
     return Stopped(_State.number) if _State.active and _State.number is not None else None
 
 
-def install() -> None:
+def reinstall_handlers() -> None:
     """Set the handlers again after a library (`ray.init`) has replaced them by its own."""
     if _State.active and threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
@@ -108,19 +108,19 @@ def install() -> None:
 
 
 @contextmanager
-def defer_stop(ask: Callable[[], None]) -> Iterator[None]:
+def defer_stop(request_stop: Callable[[], None]) -> Iterator[None]:
     """Let the first signal call a function instead of raising `Stopped`, which follows at the end.
 
     Args:
-        ask: function that requests the end of the work, called in the main thread.
+        request_stop: function that requests the end of the work, called in the main thread.
 
     Raises:
         Stopped: a signal arrived in or before this context, and no other error was raised.
     """
-    _State.ask = ask
+    _State.ask = request_stop
     try:
         if requested_stop() is not None:  # a library has caught the exception of an earlier signal
-            ask()
+            request_stop()
         yield
     finally:
         _State.ask = None
@@ -129,7 +129,7 @@ def defer_stop(ask: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def ends_within(seconds: float) -> Iterator[None]:
+def end_process_within(seconds: float) -> Iterator[None]:
     """End the process at most `seconds` after a signal.
 
     The limit also holds if a library handles the signal and its event loop hangs. Native code that
@@ -236,9 +236,10 @@ def kill_children(memory: Iterable[Path] = ()) -> None:
     """Kill all descendants of this process, and free their shared memory.
 
     Args:
-        memory: files from an earlier call of `shared_memory`, whose processes may have ended since.
+        memory: files from an earlier call of `find_shared_memory`, whose processes may have ended
+            since.
     """
-    memory = {*memory, *shared_memory()}
+    memory = {*memory, *find_shared_memory()}
     for pid in _descendants(os.getpid()):
         with contextlib.suppress(OSError):
             if _TRACKER not in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -247,7 +248,7 @@ def kill_children(memory: Iterable[Path] = ()) -> None:
         path.unlink(missing_ok=True)
 
 
-def shared_memory() -> set[Path]:
+def find_shared_memory() -> set[Path]:
     """Return the files of multiprocessing's shared memory that descendants of this process map.
 
     The owner of shared memory removes it, unless the owner is killed. If a Ray worker ends, Ray
@@ -272,9 +273,9 @@ def find_mapping_processes(memory: Iterable[Path]) -> list[int]:
     return sorted(pids)
 
 
-def free_orphaned(memory: Iterable[Path]) -> None:
+def delete_orphaned_shared_memory(memory: Iterable[Path]) -> None:
     """Remove the files of shared memory that no descendant of this process maps any more."""
-    for path in set(memory) - shared_memory():
+    for path in set(memory) - find_shared_memory():
         path.unlink(missing_ok=True)
 
 

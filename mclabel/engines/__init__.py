@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from mclabel.core.boundary import Boundary
-from mclabel.core.components import derived_class
+from mclabel.core.components import load_component_class
 from mclabel.core.errors import ConfigError
 from mclabel.engines.base import CheckedEngine, Engine, EngineStats, Policy, PolicyPreview
 from mclabel.engines.devices import EngineResources
@@ -55,7 +55,7 @@ def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True
             prefixes although the job needs it.
         ComponentError: the constructor of a user's engine failed.
     """
-    target: type[Engine] = derived_class(policy.engine, Engine)
+    target: type[Engine] = load_component_class(policy.engine, Engine)
     if continues and not target.continues:
         raise ConfigError(
             f"policy.engine={policy.engine.kind}: this engine only answers whole prompts, which "

@@ -350,7 +350,7 @@ class CheckedEngine(Guard):
         sample, rule = self.component.sample, self._fault
         self._num_live += 1
         try:
-            completion: Completion = await self.boundary.acall(
+            completion: Completion = await self.boundary.call_async(
                 "sample", sample, prompt, prefix, result_type=Completion, rule=rule, **how
             )
         finally:

@@ -3,8 +3,8 @@
 A *lane* is the computation of one token sequence. The keys and values of a shared prefix are stored
 once, in a *block*. All lanes of the block read them in one matrix product (cascade attention with
 one level, arXiv 2501.01005). The keys and values of a lane's further tokens are stored in small
-*chunks* (paged attention, arXiv 2309.06180). The model's layers pass a `Batch` or a `Prefill` on
-to `_attention`.
+*chunks* (paged attention, arXiv 2309.06180). The model's layers pass a `DecodeBatch` or a `Prefill`
+on to `_attention`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK_TOKENS = 16
 
 
 @dataclass(eq=False)
-class Row:
+class LiveRollout:
     """One rollout being sampled."""
 
     context: tuple[int, ...]
@@ -57,7 +57,7 @@ class Row:
     rollout."""
 
     @property
-    def fresh(self) -> list[int]:
+    def new_ids(self) -> list[int]:
         """Token ids that were sampled for this rollout, without the given prefix."""
         return self.sampled[self.num_given :]
 
@@ -69,7 +69,7 @@ class Lane:
     They are computed as one sequence.
     """
 
-    rows: list[Row]
+    rows: list[LiveRollout]
     slot: int = -1
     """0-based place of the lane among all blocks: block number times `LANES_PER_BLOCK`, plus the
     place in the block. -1 means that the lane has no place yet."""
@@ -93,7 +93,7 @@ class Lane:
         return row.sampled[-1] if row.sampled else row.context[-1]
 
 
-class Pools:
+class KeyValuePools:
     """Memory for the keys and values of blocks and chunks, for all layers. It grows on demand."""
 
     def __init__(
@@ -109,15 +109,15 @@ class Pools:
         self.layers, self.kv_heads, self.head_size = layers, kv_heads, head_size
         self.queries_per_head = queries_per_head
         self.dtype, self.device = dtype, device
-        self.blocks = self.empty(0, 64)
+        self.blocks = self.make_zeros(0, 64)
         """[layers, 2, blocks, kv heads, tokens, head size]"""
         # Tokens last: on a CPU the products with a single query are five times as fast.
-        self.chunks = self.empty(0, CHUNK_TOKENS).transpose(-1, -2).contiguous()
+        self.chunks = self.make_zeros(0, CHUNK_TOKENS).transpose(-1, -2).contiguous()
         """[layers, 2, chunks, kv heads, head size, CHUNK_TOKENS]"""
         # A heap of free chunks: taking the lowest number first keeps the used chunks dense.
         self._free: list[int] = []
 
-    def empty(self, num: int, tokens: int) -> Tensor:
+    def make_zeros(self, num: int, tokens: int) -> Tensor:
         """Return zeros of shape [layers, 2, num, kv heads, tokens, head size]."""
         shape = (self.layers, 2, num, self.kv_heads, tokens, self.head_size)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
@@ -133,19 +133,19 @@ class Pools:
         held, room = self.blocks.shape[2], self.blocks.shape[4]
         if block >= held or tokens > room:
             more = max(held, 2 * block + 8) if block >= held else held
-            larger = self.empty(more, max(tokens, 2 * room) if tokens > room else room)
+            larger = self.make_zeros(more, max(tokens, 2 * room) if tokens > room else room)
             larger[:, :, :held, :, :room] = self.blocks
             self.blocks = larger
         self.blocks[:, :, block, :, :tokens] = kv
 
-    def take_chunk(self, at_least: int) -> int:
+    def allocate_chunk(self, at_least: int) -> int:
         """Return the number of a free chunk.
 
         If no chunk is free, the pool doubles, but grows by at least `at_least` chunks.
         """
         if not self._free:
             held = self.chunks.shape[2]
-            extra = self.empty(max(held, at_least), CHUNK_TOKENS).transpose(-1, -2)
+            extra = self.make_zeros(max(held, at_least), CHUNK_TOKENS).transpose(-1, -2)
             self.chunks = torch.cat([self.chunks, extra], 2)
             self._free = list(range(held, self.chunks.shape[2]))
         return heapq.heappop(self._free)
@@ -191,14 +191,14 @@ class Prefill:
         return out.transpose(1, 2)
 
 
-class Batch:
+class DecodeBatch:
     """Attention of one new token per lane, over the lane's block and its own tokens.
 
     Shapes: N lanes, S slots (number of blocks times `LANES_PER_BLOCK`), C chunks (the highest used
     chunk number plus 1), P tokens of the longest block, W chunks of the longest lane.
     """
 
-    def __init__(self, pools: Pools, lanes: Sequence[Lane]) -> None:
+    def __init__(self, pools: KeyValuePools, lanes: Sequence[Lane]) -> None:
         self._pools = pools
         device = pools.device
         own = torch.tensor([lane.num_own for lane in lanes], device=device)
@@ -313,7 +313,7 @@ def _attention(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float,
-    rollouts: Batch | Prefill | None = None,
+    rollouts: DecodeBatch | Prefill | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Compute attention as a function of transformers' attention interface.

@@ -83,7 +83,7 @@ def render_chat(
     tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Mapping[str, str]],
     *,
-    ask: bool,
+    add_generation_prompt: bool,
     variables: Mapping[str, Variable] = MappingProxyType({}),
 ) -> str:
     """Return the text of a chat in the format of the tokenizer's chat template.
@@ -91,7 +91,7 @@ def render_chat(
     Args:
         tokenizer: tokenizer with a chat template.
         messages: messages with the keys `role` and `content`.
-        ask: True to append the beginning of the model's next message.
+        add_generation_prompt: True to append the beginning of the model's next message.
         variables: values of variables that the template may read, such as `enable_thinking`.
 
     Raises:
@@ -101,13 +101,17 @@ def render_chat(
 
     if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:
         # The tokenizer's class renders chats by its own code, which is transformers' or trusted.
-        own: dict[str, Any] = {**variables, "tokenize": False, "add_generation_prompt": ask}
+        own: dict[str, Any] = {
+            **variables,
+            "tokenize": False,
+            "add_generation_prompt": add_generation_prompt,
+        }
         rendered = tokenizer.apply_chat_template([dict(message) for message in messages], **own)
         return cast(str, rendered)
     answer = _HOST.render(
         template=tokenizer.get_chat_template(),
         messages=[dict(message) for message in messages],
-        ask=ask,
+        ask=add_generation_prompt,
         date=TEMPLATE_DATE,
         variables={
             **{name: _token_texts(token) for name, token in tokenizer.special_tokens_map.items()},
@@ -222,7 +226,7 @@ class ControlTokens:
         """Store the tokenizer. Its special tokens are read on first use."""
         self._tokenizer = tokenizer
 
-    def fence(self, text: str) -> str:
+    def fence_control_tokens(self, text: str) -> str:
         """Fence the control tokens in a text, so that `encode` tokenises them as plain text."""
         # `re` caches compiled patterns.
         return (

@@ -19,8 +19,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mclabel.core.errors import EngineError
-from mclabel.engines.cascade import CHUNK_TOKENS, LANES_PER_BLOCK, Batch, Lane, Pools, Row
-from mclabel.engines.prefixes import Held, HeldRollouts, Prefix, PrefixCache
+from mclabel.engines.cascade import (
+    CHUNK_TOKENS,
+    LANES_PER_BLOCK,
+    DecodeBatch,
+    KeyValuePools,
+    Lane,
+    LiveRollout,
+)
+from mclabel.engines.prefixes import EndedRollout, EndedRolloutCache, Prefix, PrefixCache
 
 STEP_GROWTH = 512
 """Number of sampled tokens after which the maximum number of lanes per step grows by one. It has no
@@ -66,8 +73,8 @@ class SharedPrefixDecoder:
             top_k: number of most likely tokens to sample from; 0 for all tokens.
             max_live: maximum number of concurrent rollouts.
             first_step: maximum number of lanes in the first decoding step; lanes of the lowest
-                `Row.rank` come first. The maximum grows by 1 per `STEP_GROWTH` sampled tokens.
-                None computes all lanes in every step.
+                `LiveRollout.rank` come first. The maximum grows by 1 per `STEP_GROWTH` sampled
+                tokens. None computes all lanes in every step.
             max_context: maximum number of tokens of context and new tokens together; None uses the
                 model's own limit, which also applies if it is smaller.
             stop: texts that end every rollout.
@@ -88,7 +95,7 @@ class SharedPrefixDecoder:
         self.max_context: float = min(config.max_position_embeddings, max_context or inf)
         self._stop, self._ends_with = tuple(stop), ends_with
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self._pools = Pools(
+        self._pools = KeyValuePools(
             layers=config.num_hidden_layers,
             kv_heads=kv_heads,
             queries_per_head=heads // kv_heads,
@@ -99,10 +106,12 @@ class SharedPrefixDecoder:
         # Twice as many lanes as max_live needs, because blocks are seldom full.
         self._max_blocks = max(1, 2 * -(-max_live // LANES_PER_BLOCK))
         self._prefixes = PrefixCache(model, self._pools, max_bytes=prefix_cache_bytes)
-        self._held = HeldRollouts(self._pools, max_bytes=HELD_SHARE * prefix_cache_bytes)
+        self._held = EndedRolloutCache(self._pools, max_bytes=HELD_SHARE * prefix_cache_bytes)
         self._block_prefix: list[Prefix | None] = []
         self._lanes: list[Lane | None] = []  # index: block * LANES_PER_BLOCK + place in the block
-        self._fresh: dict[tuple[tuple[int, ...], int, tuple[str, ...]], tuple[Lane, Held | None]]
+        self._fresh: dict[
+            tuple[tuple[int, ...], int, tuple[str, ...]], tuple[Lane, EndedRollout | None]
+        ]
         self._fresh = {}
         """Maps context, token budget and stop texts to the lane that has not sampled yet, and to
         the ended rollout that the lane continues (None if it continues none)."""
@@ -130,7 +139,7 @@ class SharedPrefixDecoder:
         return self._first_step + self.num_sampled_tokens // STEP_GROWTH
 
     @torch.inference_mode()
-    def admit(self, row: Row, waiting: Iterable[tuple[int, ...]] = ()) -> bool:
+    def admit(self, row: LiveRollout, waiting: Iterable[tuple[int, ...]] = ()) -> bool:
         """Admit a rollout to the next step. Return False if there is no room for it now.
 
         Args:
@@ -165,7 +174,7 @@ class SharedPrefixDecoder:
         return True
 
     @torch.inference_mode()
-    def step(self) -> list[Row]:
+    def step(self) -> list[LiveRollout]:
         """Sample one token for the live rollouts. Remove and return the rollouts that ended."""
         self._parked = [(lane, on) for lane, on in self._parked if not self._place_lane(lane, on)]
         lanes = self.lanes
@@ -184,11 +193,11 @@ class SharedPrefixDecoder:
             top_p=self._top_p,
             top_k=self._top_k,
         )
-        ended: list[Row] = []
-        parting: list[tuple[Lane, list[Row]]] = []
+        ended: list[LiveRollout] = []
+        parting: list[tuple[Lane, list[LiveRollout]]] = []
         for lane, chosen in zip(lanes, tokens, strict=True):
             self.num_sampled_tokens += len(chosen)
-            going_on: dict[int, list[Row]] = {}
+            going_on: dict[int, list[LiveRollout]] = {}
             num_before = len(ended)
             for row, token in zip(lane.rows, chosen, strict=True):
                 row.sampled.append(token)
@@ -213,7 +222,7 @@ class SharedPrefixDecoder:
         self.num_live -= len(ended)
         return ended
 
-    def _split_lanes(self, parting: Sequence[tuple[Lane, list[Row]]]) -> None:
+    def _split_lanes(self, parting: Sequence[tuple[Lane, list[LiveRollout]]]) -> None:
         """Move rollouts whose last token differs from their lane's to new lanes.
 
         Args:
@@ -229,19 +238,19 @@ class SharedPrefixDecoder:
         if copies:
             self._pools.copy_chunks(*zip(*copies, strict=True))
 
-    def ended_by_token(self, row: Row) -> bool:
+    def ended_by_token(self, row: LiveRollout) -> bool:
         """Return whether a rollout ended by an end token rather than by its budget."""
         return bool(row.sampled) and row.sampled[-1] in self._end_ids
 
-    def ended_by_text(self, row: Row) -> bool:
+    def ended_by_text(self, row: LiveRollout) -> bool:
         """Return whether a rollout's last token completed a text that ends all rollouts."""
         return bool(self._stop and row.sampled) and self._ends_with(row.sampled, self._stop)
 
-    def is_at_stop(self, row: Row) -> bool:
+    def is_at_stop(self, row: LiveRollout) -> bool:
         """Return whether a rollout's last token completed one of its own stop texts."""
-        return bool(row.stop and row.fresh) and self._ends_with(row.sampled, row.stop)
+        return bool(row.stop and row.new_ids) and self._ends_with(row.sampled, row.stop)
 
-    def _max_new_tokens(self, row: Row) -> float:
+    def _max_new_tokens(self, row: LiveRollout) -> float:
         return min(row.max_tokens + row.num_given, self.max_context - len(row.context))
 
     def _prefix_of(self, lane: Lane) -> Prefix:
@@ -257,13 +266,13 @@ class SharedPrefixDecoder:
     # The forward pass
 
     def _take_chunk(self) -> int:
-        return self._pools.take_chunk(at_least=256)
+        return self._pools.allocate_chunk(at_least=256)
 
     def _forward(self, lanes: Sequence[Lane]) -> Tensor:
         for lane in lanes:
             if lane.num_own >= len(lane.chunks) * CHUNK_TOKENS:
                 lane.chunks.append(self._take_chunk())
-        batch = Batch(self._pools, lanes)
+        batch = DecodeBatch(self._pools, lanes)
         output = self._model(
             input_ids=torch.tensor([[lane.last for lane in lanes]], device=self.device),
             position_ids=batch.positions[None],
@@ -341,7 +350,7 @@ def _check_supported(model: PreTrainedModel, config: Any) -> None:
 
 def draw_tokens(
     logits: Tensor,
-    lanes: Sequence[Sequence[Row]],
+    lanes: Sequence[Sequence[LiveRollout]],
     *,
     temperature: float,
     top_p: float,
@@ -403,7 +412,7 @@ def _warp_logits(logits: Tensor, temperature: float, top_k: int, top_p: float) -
     return warpers(None, logits / temperature)  # type: ignore[no-any-return]
 
 
-def uniform_numbers(rows: Sequence[Row]) -> NDArray[np.float64]:
+def uniform_numbers(rows: Sequence[LiveRollout]) -> NDArray[np.float64]:
     """Draw one number in [0, 1) per rollout from its seed and position alone (SplitMix64)."""
     seeds = np.array([row.seed for row in rows], dtype=np.uint64)
     positions = np.array([len(row.sampled) - row.num_given + 1 for row in rows], dtype=np.uint64)

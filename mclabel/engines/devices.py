@@ -112,7 +112,7 @@ class EngineResources:
             return replace(changed, bundles=(first, *self.bundles[1:]))
         return changed if num_gpus is None else replace(changed, num_gpus=num_gpus)
 
-    def room(self, nodes: Iterable[Mapping[str, float]]) -> int:
+    def num_fitting_engines(self, nodes: Iterable[Mapping[str, float]]) -> int:
         """Return about how many engines would fit on the nodes if the nodes were empty.
 
         Args:

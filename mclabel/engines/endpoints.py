@@ -63,10 +63,10 @@ class ErrorAnswer(Exception):
             error: the object or text of the error in the answer.
         """
         self.status_code, self.body = error_status(error, 200), error
-        super().__init__(error_words(error))
+        super().__init__(error_message(error))
 
 
-def error_words(error: Any) -> str:
+def error_message(error: Any) -> str:
     """Return the message in a server's error; without a message, return the error as JSON."""
     if isinstance(error, dict) and "error" in error:
         error = error["error"]
@@ -94,12 +94,12 @@ def error_status(error: Any, status: int) -> int:
     return code if type(code) is int and 400 <= code < 600 else status
 
 
-def pause_s(num_failures: int) -> float:
+def backoff_s(num_failures: int) -> float:
     """Return how many seconds to pause an endpoint after `num_failures` consecutive failures."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(num_failures - 1, 20))
 
 
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
+def parse_retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the seconds in the header `Retry-After`; None without the header or for a date."""
     try:
         asked = float(headers.get("retry-after", ""))
@@ -123,7 +123,7 @@ def _lacks_credit(status: int, error: Any) -> bool:
     return status == 402 or bool(_NO_CREDIT & {code for code in codes if isinstance(code, str)})
 
 
-def missing_key(api_key_env: str | None) -> str | None:
+def describe_missing_api_key(api_key_env: str | None) -> str | None:
     """Return an error message if the environment variable of the API key is not set, else None.
 
     Args:
@@ -142,7 +142,7 @@ class _Endpoint:
         self.answered_at = 0.0
         self.failure: Exception | None = None  # the most recent failure
 
-    def set_aside(self, requested_pause_s: float | None, failure: Exception) -> None:
+    def pause(self, requested_pause_s: float | None, failure: Exception) -> None:
         now = time.monotonic()
         self.failure = failure
         if now < self.closed_until:
@@ -150,7 +150,7 @@ class _Endpoint:
         self.num_failures += 1
         logger.info("%s is paused after failure %d in a row", self.url, self.num_failures)
         self.closed_until = now + (
-            pause_s(self.num_failures) if requested_pause_s is None else requested_pause_s
+            backoff_s(self.num_failures) if requested_pause_s is None else requested_pause_s
         )
 
 
@@ -174,7 +174,7 @@ class Endpoints:
         """
         from openai import AsyncOpenAI
 
-        if (fault := missing_key(api_key_env)) is not None:
+        if (fault := describe_missing_api_key(api_key_env)) is not None:
             raise EngineError(
                 f"{fault} where the engine runs. Export it on every node that runs an engine"
             )
@@ -192,7 +192,7 @@ class Endpoints:
             for url in urls
         ]
 
-    async def ask(self, request: Request, *, home: int, retry_s: float) -> Any:
+    async def send_request(self, request: Request, *, home: int, retry_s: float) -> Any:
         """Send a request and return the response; retry while servers are busy or unreachable.
 
         Args:
@@ -213,7 +213,7 @@ class Endpoints:
                 if not num_left:
                     raise self._bad_answer_error(error) from error
                 home += 1  # try the next server, if there are several
-                await asyncio.sleep(pause_s(1))
+                await asyncio.sleep(backoff_s(1))
             else:
                 self._num_bad = 0
                 return answer
@@ -249,7 +249,9 @@ class Endpoints:
                     ) from closed.failure
                 # Requests wait for random times, so that a server that comes back is not
                 # overloaded at once.
-                pause = closed.closed_until - now + random.uniform(0, pause_s(closed.num_failures))
+                pause = (
+                    closed.closed_until - now + random.uniform(0, backoff_s(closed.num_failures))
+                )
                 await asyncio.sleep(max(0.0, min(pause, left_s)))
                 continue
             try:
@@ -257,14 +259,14 @@ class Endpoints:
             except (APIConnectionError, APIStatusError, BusyError, ErrorAnswer) as error:
                 asked = None
                 if isinstance(error, APIStatusError):
-                    asked = retry_after_s(error.response.headers)
+                    asked = parse_retry_after_s(error.response.headers)
                 if isinstance(error, APIStatusError | ErrorAnswer):
                     status, body = error.status_code, error.body
                     if not is_temporary(status, body):
                         words = error.response.text if isinstance(error, APIStatusError) else None
                         words = words or str(error)
-                        raise self.refusal(endpoint.url, status, body, words) from error
-                endpoint.set_aside(asked, error)
+                        raise self.refusal_error(endpoint.url, status, body, words) from error
+                endpoint.pause(asked, error)
                 failing_since = failing_since or time.monotonic()
                 # A server that limits the rate but answers other requests will also answer this
                 # request in the end.
@@ -277,7 +279,7 @@ class Endpoints:
                 endpoint.num_failures, endpoint.answered_at = 0, time.monotonic()
                 return answer
 
-    async def ask_each(self, request: Request, *, retry_s: float) -> dict[str, Any]:
+    async def send_to_each(self, request: Request, *, retry_s: float) -> dict[str, Any]:
         """Send a request to every endpoint; return the responses of the reachable ones by URL.
 
         Args:
@@ -316,7 +318,7 @@ class Endpoints:
         words = "".join(c if c.isprintable() else " " for c in words)
         return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "…"
 
-    def refusal(self, url: str, status: int, error: Any, words: str) -> EngineError:
+    def refusal_error(self, url: str, status: int, error: Any, words: str) -> EngineError:
         """Return the error for a permanent refusal.
 
         It is a `RefusedError` if only this request would be refused again. It is a plain
@@ -390,7 +392,7 @@ def _first_unpaused(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint | No
     return next((endpoint for endpoint in ordered if endpoint.closed_until <= now), None)
 
 
-class Slots:
+class RequestSlots:
     """Limit on concurrent requests. Waiting requests get a slot in the order of priority."""
 
     def __init__(self, count: int) -> None:

@@ -20,14 +20,14 @@ from mclabel.core.errors import EngineDied, EngineError
 from mclabel.core.records import Completion
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.loading import load_in_thread, quiet_transformers
+from mclabel.engines.loading import load_in_thread, silence_transformers
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_finite, load_model
 from mclabel.engines.settings import DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts
 
 if TYPE_CHECKING:
-    from mclabel.engines.cascade import Row
+    from mclabel.engines.cascade import LiveRollout
     from mclabel.engines.decoder import SharedPrefixDecoder
 
 LOOKAHEAD = 512
@@ -53,7 +53,7 @@ class HfEngine(ModelEngine):
         self._max_context: float = inf
         self._last_stats = EngineStats()
         """Statistics that `stats` returns before the start and after the engine is closed."""
-        self._queue: list[tuple[int, int, Row]] = []
+        self._queue: list[tuple[int, int, LiveRollout]] = []
         self._order = itertools.count()
         self._wake = threading.Condition()
         self._closing = False
@@ -96,7 +96,7 @@ class HfEngine(ModelEngine):
         folder = self.fetch()
         text = self.load_text(folder)
         torch.set_num_threads(usable_threads(settings.threads))
-        quiet_transformers()
+        silence_transformers()
         dtype = settings.weights_dtype
         model = load_model(
             AutoModelForCausalLM,
@@ -148,13 +148,13 @@ class HfEngine(ModelEngine):
         stop: Sequence[str] = (),
     ) -> Completion:
         """Sample one completion of a prompt and the solution's first ids; see `Policy`."""
-        from mclabel.engines.cascade import Row
+        from mclabel.engines.cascade import LiveRollout
 
         context = (*prompt, *prefix)
         budget = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if budget < 1:
             return NO_ROOM
-        row = Row(context=context, max_tokens=budget, seed=seed, stop=tuple(stop))
+        row = LiveRollout(context=context, max_tokens=budget, seed=seed, stop=tuple(stop))
         return await self._sample_row(row, priority)
 
     async def logprobs(
@@ -164,13 +164,13 @@ class HfEngine(ModelEngine):
 
         One token is sampled to compute them, and dropped.
         """
-        from mclabel.engines.cascade import Row
+        from mclabel.engines.cascade import LiveRollout
 
-        row = Row(context=(*prompt, *prefix), max_tokens=1, seed=0, wanted=tuple(tokens))
+        row = LiveRollout(context=(*prompt, *prefix), max_tokens=1, seed=0, wanted=tuple(tokens))
         await self._sample_row(row, 0)
         return row.logprobs
 
-    async def _sample_row(self, row: Row, priority: int) -> Completion:
+    async def _sample_row(self, row: LiveRollout, priority: int) -> Completion:
         """Queue a rollout for the engine's thread, and wait for its completion."""
         if self._decoder is None or self._failure is not None:
             raise self._engine_died_error()
@@ -258,10 +258,10 @@ class HfEngine(ModelEngine):
                     heapq.heappush(self._queue, item)
                 return True
 
-    def _completion(self, row: Row) -> Completion:
+    def _completion(self, row: LiveRollout) -> Completion:
         assert self._decoder is not None
         ended = self._decoder.ended_by_token(row)
-        ids = tuple(row.fresh[:-1] if ended else row.fresh)
+        ids = tuple(row.new_ids[:-1] if ended else row.new_ids)
         stopped = ended or self._decoder.ended_by_text(row)
         at_stop = not stopped and self._decoder.is_at_stop(row)
         return Completion(

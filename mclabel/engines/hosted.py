@@ -20,7 +20,7 @@ from mclabel.core.records import Completion, FinishReason
 from mclabel.core.settings import ONE_VALUE, OPERATIONAL, rule
 from mclabel.engines.chat import chat_messages
 from mclabel.engines.endpoints import Endpoints, RefusedError
-from mclabel.engines.openai_answer import ServerAnswer, post, read_answer
+from mclabel.engines.openai_answer import ServerAnswer, post_completion_request, read_answer
 from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.engines.text import PROBE
@@ -116,13 +116,15 @@ class HostedEngine(ServedEngine):
         body = self._body(PROBE, room, self.seed)
 
         async def request(client: AsyncOpenAI) -> Completion:
-            server_answer = self._read_server_answer(await post(client, self.api, body))
+            server_answer = self._read_server_answer(
+                await post_completion_request(client, self.api, body)
+            )
             if _is_misplaced(server_answer, room) and not self.settings.read_reasoning:
                 raise EngineError(f"policy.engine=hosted: {_misplaced_answer_fault(server_answer)}")
             return self._completion(server_answer, room)
 
         try:
-            await endpoints.ask_each(request, retry_s=self.start_s)
+            await endpoints.send_to_each(request, retry_s=self.start_s)
         except RefusedError as error:
             remedy = self._refusal_remedy(error.__cause__)
             raise EngineError(f"{error}. {remedy}" if remedy else str(error)) from error
@@ -168,7 +170,7 @@ class HostedEngine(ServedEngine):
         room = self.policy.room(0, 0, inf, max_tokens)
         body = self._body(self.decode(prompt), room, seed)
         home = hash(tuple(prompt))
-        return await self.ask(
+        return await self.request_completion(
             body,
             lambda answer: self._completion(self._read_server_answer(answer), room),
             home=home,
@@ -193,7 +195,7 @@ class HostedEngine(ServedEngine):
 
     def _read_server_answer(self, answer: dict[str, Any]) -> ServerAnswer:
         server_answer = read_answer(answer, self.api, may_lack_text=True)
-        self.note_gaps(server_answer)
+        self.warn_of_missing_fields(server_answer)
         return server_answer
 
     def _completion(self, answer: ServerAnswer, room: int) -> Completion:
@@ -202,12 +204,12 @@ class HostedEngine(ServedEngine):
         If the service withholds the answer, the completion has the finish reason `failed`, and its
         text is the reason.
         """
-        finish_reason, text = answer.end(room), answer.text
+        finish_reason, text = answer.normalised_finish_reason(room), answer.text
         why = _withheld_reason(answer, finish_reason)
         if _is_misplaced(answer, room):
             text = answer.reasoning
             why = "" if self.settings.read_reasoning else _misplaced_answer_fault(answer)
-        self.count(answer, answer.num_sampled)
+        self.add_token_counts(answer, answer.num_sampled)
         assert self._endpoints is not None
         ids = self.encode(self._endpoints.clean_message(why) if why else text)
         return Completion(
@@ -239,7 +241,7 @@ class HostedEngine(ServedEngine):
 
 def _is_misplaced(answer: ServerAnswer, room: int) -> bool:
     """Return whether a complete answer has its text only in the field for the model's reasoning."""
-    is_whole = answer.end(room) == "stop" and not answer.refusal
+    is_whole = answer.normalised_finish_reason(room) == "stop" and not answer.refusal
     return is_whole and not answer.text.strip() and bool(answer.reasoning.strip())
 
 

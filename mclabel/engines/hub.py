@@ -10,7 +10,7 @@ from pathlib import Path
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.plain_files import check_plain_folder
 from mclabel.domains.words.smollm2 import SMOLLM2, SMOLLM2_WORDS, smollm2_folder
-from mclabel.engines.loading import quiet_transformers
+from mclabel.engines.loading import silence_transformers
 
 ENDS = 2**20
 """Number of bytes that are hashed at each end of a large file."""
@@ -41,7 +41,7 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
     if model.startswith("smollm2:"):
         if model not in (SMOLLM2, SMOLLM2_WORDS):
             raise ConfigError(f"{key}={model!r}: must be {SMOLLM2} or {SMOLLM2_WORDS}")
-        quiet_transformers()
+        silence_transformers()
         return str(smollm2_folder(model))
     if ":" not in model:  # not a bundled model, so no domain needs to be imported
         return model

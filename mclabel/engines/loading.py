@@ -16,7 +16,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LOADING = "loading"
-"""Name of the stage of a start until `note_stage` gives a more precise name."""
+"""Name of the stage of a start until `record_stage` gives a more precise name."""
 
 
 async def load_in_thread(load: Callable[[], T]) -> T:
@@ -47,7 +47,7 @@ def mark_start() -> Iterator[None]:
         _Start.stage = None
 
 
-def note_stage(stage: str) -> None:
+def record_stage(stage: str) -> None:
     """Record the stage that the current start has reached. Do nothing if nothing is being started.
 
     This function may be called from any thread.
@@ -69,7 +69,7 @@ def current_stage() -> str | None:
 # Jobs write their own messages about loading a model, so the messages of libraries are off.
 
 
-def quiet_transformers() -> None:
+def silence_transformers() -> None:
     """Turn off transformers' progress bars and warnings, such as that a new head is untrained."""
     from transformers.utils import logging
 

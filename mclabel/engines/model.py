@@ -14,8 +14,8 @@ from mclabel.engines.hub import (
     resolve_model,
     weights_fingerprint,
 )
-from mclabel.engines.loading import quiet_transformers
-from mclabel.engines.pretrained import check_weights, configured_parameters
+from mclabel.engines.loading import silence_transformers
+from mclabel.engines.pretrained import check_weights, count_configured_parameters
 from mclabel.engines.text import PolicyText, check_model, model_end_ids, model_max_context
 
 
@@ -60,7 +60,7 @@ class ModelEngine(Engine):
             return sum(check_weights(self.model))
         if self.policy.trust_remote_code:
             return None
-        return configured_parameters(self.model, revision=self.policy.revision)
+        return count_configured_parameters(self.model, revision=self.policy.revision)
 
     def check_model(self) -> None:
         """Check that the model can be loaded, including the weight files of a local folder."""
@@ -82,13 +82,13 @@ class ModelEngine(Engine):
         folder = self.fetch(weights=False)
         if self.reads_weights and Path(self.model).is_dir():
             check_weights(folder)
-        quiet_transformers()
+        silence_transformers()
         text = self.load_text(folder)
         ends = model_end_ids(text, folder, trust_remote_code=trust)
         own = model_max_context(folder, trust_remote_code=trust)
         return PolicyPreview(
             tokenizer=text.name,
-            prompt=text.form,
+            prompt=text.prompt_form,
             ends=[text.decode([token_id]) for token_id in sorted(ends)],
             max_context=min(own, self.policy.max_model_len or own),
             max_token_chars=text.max_token_chars,

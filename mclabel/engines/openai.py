@@ -19,7 +19,12 @@ from mclabel.core.settings import OPERATIONAL
 from mclabel.engines.base import NO_ROOM
 from mclabel.engines.endpoints import Endpoints, RefusedError
 from mclabel.engines.model import ModelEngine
-from mclabel.engines.openai_answer import bad_answer_error, post, read_answer, served_models
+from mclabel.engines.openai_answer import (
+    bad_answer_error,
+    list_served_models,
+    post_completion_request,
+    read_answer,
+)
 from mclabel.engines.served import ServedEngine, ServerSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.engines.text import PROBE, model_end_ids, model_max_context, trim_to_end
@@ -94,7 +99,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
 
     async def check_servers(self, endpoints: Endpoints) -> None:
         """Check that all servers serve the model, and that one continues a prefix exactly."""
-        served = await endpoints.ask_each(served_models, retry_s=self.start_s)
+        served = await endpoints.send_to_each(list_served_models, retry_s=self.start_s)
         limits = [
             self._served_max_context(endpoints, url, models) for url, models in served.items()
         ]
@@ -135,7 +140,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         )
         body["stop"] += stop
         context = (*prompt, *prefix)
-        return await self.ask(
+        return await self.request_completion(
             body,
             lambda answer: self._completion(answer, context, room, stop),
             home=hash(tuple(prompt)),
@@ -202,8 +207,8 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         """
         server_answer = read_answer(answer, self.settings.api)
         self._check_prompt_tokens(server_answer.num_read, server_answer.prompt_ids, context)
-        self.note_gaps(server_answer)
-        finish_reason = server_answer.end(room)
+        self.warn_of_missing_fields(server_answer)
+        finish_reason = server_answer.normalised_finish_reason(room)
         if finish_reason == "failed":
             raise BadAnswer(
                 "policy.engine=openai: the server aborted a completion: "
@@ -226,7 +231,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
             ids = self._tokenise_exactly(server_answer.text)
         elif finish_reason == "stop":
             ids, at_stop = trim_to_end(ids, self._end_ids, self.policy.stop, stop, self.decode)
-        self.count(server_answer, len(ids))
+        self.add_token_counts(server_answer, len(ids))
         return Completion(
             ids=tuple(ids),
             text=self.decode(ids),
@@ -295,11 +300,11 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         seen: list[dict[str, Any]] = []
 
         async def request(client: AsyncOpenAI) -> Completion:
-            seen.append(await post(client, self.settings.api, body))
+            seen.append(await post_completion_request(client, self.settings.api, body))
             return self._completion(seen[-1], (*prompt, *prefix), 1)
 
         try:
-            await endpoints.ask(request, home=0, retry_s=self.start_s)
+            await endpoints.send_request(request, home=0, retry_s=self.start_s)
         except RefusedError as error:
             fault = (
                 "token ids as a prompt and all sampling parameters"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mclabel.core.errors import BadAnswer, EngineError
 from mclabel.core.records import FinishReason
 from mclabel.core.settings import MAX_TOKENS
-from mclabel.engines.endpoints import BusyError, ErrorAnswer, error_words
+from mclabel.engines.endpoints import BusyError, ErrorAnswer, error_message
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -56,7 +56,7 @@ class ServerAnswer:
     prompt_ids: tuple[int, ...] | None
     """Token ids of the prompt; None if the server does not return them."""
 
-    def end(self, room: int) -> FinishReason:
+    def normalised_finish_reason(self, room: int) -> FinishReason:
         """Return the finish reason in mclabel's terms: `stop`, `length`, or `failed`.
 
         `failed` means that the server aborted the answer. An unknown or missing word counts as
@@ -86,7 +86,7 @@ class ServerAnswer:
         return word in _STOPS | _CUTS | _FAILURES | _BUSY_ENDS
 
 
-def json_object(content: bytes, path: str) -> dict[str, Any]:
+def parse_json_object(content: bytes, path: str) -> dict[str, Any]:
     """Return the JSON object in the body of an answer.
 
     Args:
@@ -107,12 +107,12 @@ def json_object(content: bytes, path: str) -> dict[str, Any]:
         ) from error
     if not isinstance(answer, dict):
         raise bad_answer_error("is not a JSON object")
-    if (server_error := error_in(answer)) is not None:
+    if (server_error := find_error(answer)) is not None:
         raise ErrorAnswer(server_error)
     return answer
 
 
-def error_in(answer: dict[str, Any]) -> Any:
+def find_error(answer: dict[str, Any]) -> Any:
     """Return the error that a server sent instead of an answer; None if there is no error."""
     if answer.get("choices"):
         return None
@@ -158,7 +158,7 @@ def read_answer(answer: dict[str, Any], api: str, *, may_lack_text: bool = False
         ids=ids,
         reasoning=next((text for text in thoughts if isinstance(text, str) and text), ""),
         finish_reason=reason if isinstance(reason, str) and reason else None,
-        error=error_words(error) if error else "",
+        error=error_message(error) if error else "",
         num_read=num_read,
         num_cached=None if cached is None or num_read is None else min(cached, num_read),
         num_sampled=_token_count(usage.get("completion_tokens")),
@@ -195,14 +195,14 @@ def bad_answer_error(fault: str) -> BadAnswer:
     )
 
 
-async def served_models(client: AsyncOpenAI) -> list[dict[str, Any]]:
+async def list_served_models(client: AsyncOpenAI) -> list[dict[str, Any]]:
     """Return the models that a server lists.
 
     Raises:
         EngineError: the answer is not a list of models.
     """
     raw = await client.models.with_raw_response.list()
-    answer = json_object(raw.http_response.content, "/models")
+    answer = parse_json_object(raw.http_response.content, "/models")
     models = answer.get("data")
     if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
         raise EngineError(
@@ -212,7 +212,9 @@ async def served_models(client: AsyncOpenAI) -> list[dict[str, Any]]:
     return models
 
 
-async def post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str, Any]:
+async def post_completion_request(
+    client: AsyncOpenAI, api: str, body: dict[str, Any]
+) -> dict[str, Any]:
     """Send a request for a completion and return the response.
 
     Args:
@@ -236,4 +238,4 @@ async def post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str,
             model=model, messages=[], extra_body=body
         )
     path = "/completions" if api == "completions" else "/chat/completions"
-    return json_object(raw.http_response.content, path)
+    return parse_json_object(raw.http_response.content, path)

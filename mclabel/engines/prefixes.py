@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mclabel.engines.cascade import Pools, Prefill, Row
+from mclabel.engines.cascade import KeyValuePools, LiveRollout, Prefill
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class Prefix:
 class PrefixCache:
     """Cache of prefixes. The least recently used prefix is dropped first."""
 
-    def __init__(self, model: PreTrainedModel, pools: Pools, *, max_bytes: int) -> None:
+    def __init__(self, model: PreTrainedModel, pools: KeyValuePools, *, max_bytes: int) -> None:
         """Create an empty cache.
 
         Args:
@@ -83,7 +83,7 @@ class PrefixCache:
         return sum(prefix.kv.nbytes for prefix in self._prefixes.values())
 
     def _prefill(self, ids: tuple[int, ...], start: Prefix | None, common: int) -> Prefix:
-        kv = self._pools.empty(1, len(ids))[:, :, 0]
+        kv = self._pools.make_zeros(1, len(ids))[:, :, 0]
         if start is not None:
             kv[:, :, :, :common] = start.kv[:, :, :, :common]
         if common < len(ids):
@@ -122,7 +122,7 @@ def _common_prefix_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 
 @dataclass(eq=False)
-class Held:
+class EndedRollout:
     """Keys and values of an ended rollout, without those of its last token."""
 
     context: tuple[int, ...]
@@ -130,14 +130,14 @@ class Held:
     """
     prefix: Prefix
     content: Tensor
-    """Keys and values of the other tokens, by chunk, as `Pools.read_chunks` returns them."""
+    """Keys and values of the other tokens, by chunk, as from `KeyValuePools.read_chunks`."""
 
     @property
     def num_chunks(self) -> int:
         """Number of chunks that the content needs."""
         return int(self.content.shape[2])
 
-    def hand_over_to(self, row: Row) -> None:
+    def hand_over_to(self, row: LiveRollout) -> None:
         """Make a new rollout continue this one.
 
         The ids that this rollout sampled move from the new rollout's `context` to its `sampled`.
@@ -146,13 +146,13 @@ class Held:
         row.context, row.sampled, row.num_given = self.context, list(given), len(given)
 
 
-class HeldRollouts:
+class EndedRolloutCache:
     """Cache of ended rollouts that new rollouts may continue.
 
     The least recently used rollout is dropped first.
     """
 
-    def __init__(self, pools: Pools, *, max_bytes: int) -> None:
+    def __init__(self, pools: KeyValuePools, *, max_bytes: int) -> None:
         """Create an empty cache.
 
         Args:
@@ -161,11 +161,11 @@ class HeldRollouts:
         """
         self._pools, self._max_bytes = pools, max_bytes
         self._num_bytes = 0
-        self._by_ids: OrderedDict[tuple[int, ...], Held] = OrderedDict()
+        self._by_ids: OrderedDict[tuple[int, ...], EndedRollout] = OrderedDict()
         """Maps the token ids of prompt, prefix and sampled text to the kept rollout. The last
         sampled token is left out, because its keys and values were not computed."""
 
-    def put(self, row: Row, prefix: Prefix, chunks: Sequence[int]) -> None:
+    def put(self, row: LiveRollout, prefix: Prefix, chunks: Sequence[int]) -> None:
         """Keep the keys and values that were computed for a rollout.
 
         Args:
@@ -177,14 +177,16 @@ class HeldRollouts:
         if ids in self._by_ids:
             self._by_ids.move_to_end(ids)
             return
-        held = Held(context=row.context, prefix=prefix, content=self._pools.read_chunks(chunks))
+        held = EndedRollout(
+            context=row.context, prefix=prefix, content=self._pools.read_chunks(chunks)
+        )
         self._by_ids[ids] = held
         self._num_bytes += held.content.nbytes
         while self._num_bytes > self._max_bytes and len(self._by_ids) > 1:
             _, oldest = self._by_ids.popitem(last=False)
             self._num_bytes -= oldest.content.nbytes
 
-    def get(self, context: tuple[int, ...]) -> Held | None:
+    def get(self, context: tuple[int, ...]) -> EndedRollout | None:
         """Return the kept rollout whose ids are `context` without its last id, or None."""
         if (held := self._by_ids.get(context[:-1])) is not None:
             self._by_ids.move_to_end(context[:-1])

@@ -222,7 +222,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     return load_file(path)
 
 
-def load_state(path: Path) -> Any:
+def load_torch_state(path: Path) -> Any:
     """Load a `torch.save` file of a run. It may hold tensors, numbers, lists and dicts, not code.
 
     Raises:
@@ -258,7 +258,7 @@ def _tensor_sizes(path: Path) -> list[int]:
         ) from error
 
 
-def configured_parameters(model: str, *, revision: str | None) -> int:
+def count_configured_parameters(model: str, *, revision: str | None) -> int:
     """Return the number of a causal language model's parameters, from its configuration alone.
 
     Raises:
@@ -377,7 +377,7 @@ def _permitting_option(key: str) -> str:
 
 
 @contextmanager
-def code_allowed_by(option: str) -> Iterator[None]:
+def name_option_in_code_errors(option: str) -> Iterator[None]:
     """Add the name of an option to errors that refuse to run a model's own code.
 
     Args:

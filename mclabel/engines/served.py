@@ -16,8 +16,8 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import Completion
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 from mclabel.engines.base import Engine, EngineStats
-from mclabel.engines.endpoints import Endpoints, Slots, missing_key
-from mclabel.engines.openai_answer import ServerAnswer, post
+from mclabel.engines.endpoints import Endpoints, RequestSlots, describe_missing_api_key
+from mclabel.engines.openai_answer import ServerAnswer, post_completion_request
 from mclabel.engines.settings import BoundedSettings, PolicySettings
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ServedEngine(Engine):
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
         """Store the policy without connecting; see `Engine`."""
         super().__init__(policy, seed=seed)
-        self._slots = Slots(self.settings.max_live)
+        self._slots = RequestSlots(self.settings.max_live)
         self._endpoints: Endpoints | None = None
         self._num_live = self._num_sampled = self._num_prompt = 0
         self._num_cached: int | None = None
@@ -112,7 +112,7 @@ class ServedEngine(Engine):
 
     def check_environment(self) -> None:
         """Check that the environment variable of the API key is set, if a key is needed."""
-        if (fault := missing_key(self.settings.api_key_env)) is not None:
+        if (fault := describe_missing_api_key(self.settings.api_key_env)) is not None:
             raise ConfigError(
                 f"{fault}. Export it on this machine, and on every node that runs an engine"
             )
@@ -132,7 +132,7 @@ class ServedEngine(Engine):
             await self.close()
             raise
 
-    async def ask(
+    async def request_completion(
         self,
         body: dict[str, Any],
         read: Callable[[dict[str, Any]], Completion],
@@ -155,18 +155,18 @@ class ServedEngine(Engine):
         assert self._endpoints is not None, "start() first"
 
         async def request(client: AsyncOpenAI) -> Completion:
-            return read(await post(client, self.api, body))
+            return read(await post_completion_request(client, self.api, body))
 
         async with self._slots.hold_slot(priority):
             self._num_live += 1
             try:
-                return await self._endpoints.ask(  # type: ignore[no-any-return]
+                return await self._endpoints.send_request(  # type: ignore[no-any-return]
                     request, home=home, retry_s=self.settings.retry_s
                 )
             finally:
                 self._num_live -= 1
 
-    def note_gaps(self, answer: ServerAnswer) -> None:
+    def warn_of_missing_fields(self, answer: ServerAnswer) -> None:
         """Log a warning if an answer lacks fields; each kind of warning appears once."""
         gaps = []
         if answer.num_sampled is None and answer.ids is None:
@@ -185,7 +185,7 @@ class ServedEngine(Engine):
                 self._gaps.add(gap)
                 logger.warning("policy.engine: %s", gap)
 
-    def count(self, answer: ServerAnswer, num_sampled: int | None) -> None:
+    def add_token_counts(self, answer: ServerAnswer, num_sampled: int | None) -> None:
         """Add the tokens of an answer to the statistics.
 
         Args:

@@ -225,7 +225,7 @@ _KEY = re.compile(r"(?<![\w.:/])policy(?=\.)")
 
 
 @contextmanager
-def settings_of(section: str) -> Iterator[None]:
+def name_section_in_errors(section: str) -> Iterator[None]:
     """Replace `policy.…` in the errors of an engine by the keys of another section.
 
     Engines name their settings `policy.…` in messages, as in a labelling job.
@@ -236,10 +236,10 @@ def settings_of(section: str) -> Iterator[None]:
     try:
         yield
     except (ConfigError, EngineError) as error:
-        error.args = tuple(in_section(str(text), section) for text in error.args)
+        error.args = tuple(rename_policy_keys(str(text), section) for text in error.args)
         raise
 
 
-def in_section(message: str, section: str) -> str:
+def rename_policy_keys(message: str, section: str) -> str:
     """Return an engine's message with `policy.…` replaced by keys of `section`."""
     return _KEY.sub(section, message)

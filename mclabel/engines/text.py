@@ -132,10 +132,14 @@ class PolicyText:
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         """Render and tokenise the prompt of a problem, whose control tokens stay plain text."""
-        fenced = self._control.fence(problem)
+        fenced = self._control.fence_control_tokens(problem)
         if not self.is_chat:
             return tuple(self._control.encode_prompt(self._plain_prompt(fenced)))
-        return tuple(self._control.encode(self._render_messages(self.messages(fenced), ask=True)))
+        return tuple(
+            self._control.encode(
+                self._render_messages(self.messages(fenced), add_generation_prompt=True)
+            )
+        )
 
     def chat_ids(self, turns: Sequence[tuple[str, str]], problem: str) -> tuple[int, ...]:
         """Tokenise a chat up to the end of its last question, without the start of an answer.
@@ -144,9 +148,11 @@ class PolicyText:
             turns: earlier questions and answers, in order.
             problem: the last question.
         """
-        fence = self._control.fence
+        fence = self._control.fence_control_tokens
         fenced = [(fence(asked), fence(answered)) for asked, answered in turns]
-        rendered = self._render_messages(self.messages(fence(problem), fenced), ask=False)
+        rendered = self._render_messages(
+            self.messages(fence(problem), fenced), add_generation_prompt=False
+        )
         end = cast(str, self._tokenizer.eos_token or "")
         rendered = rendered.removesuffix("\n").removesuffix(end) if end else rendered
         return tuple(self._control.encode(rendered))
@@ -167,7 +173,7 @@ class PolicyText:
         return self._control.mark_control_tokens(ids, self.decode)
 
     @property
-    def form(self) -> str:
+    def prompt_form(self) -> str:
         """Short description of how a problem becomes a prompt."""
         if self.is_chat:
             return "rendered by the model's chat template"
@@ -175,8 +181,15 @@ class PolicyText:
             return "rendered by template"
         return "plain text, as the model has no chat template"
 
-    def _render_messages(self, messages: Sequence[Mapping[str, str]], *, ask: bool) -> str:
-        return render_chat(self._tokenizer, messages, ask=ask, variables=self._variables)
+    def _render_messages(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool
+    ) -> str:
+        return render_chat(
+            self._tokenizer,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            variables=self._variables,
+        )
 
     def _plain_prompt(self, problem: str) -> str:
         if self._template is not None:
@@ -290,7 +303,7 @@ class PolicyText:
         if not self.is_chat:
             return None
         messages = [*self.messages(PROBE), {"role": "assistant", "content": MARK}]
-        rendered = self._render_messages(messages, ask=False)
+        rendered = self._render_messages(messages, add_generation_prompt=False)
         after = rendered.rpartition(MARK)[2] if MARK in rendered else ""
         first = next(iter(self._control.encode(after)), None)
         return first if first is not None and self._control.is_special(first) else None

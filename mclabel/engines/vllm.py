@@ -25,7 +25,7 @@ from mclabel.core.seeds import engine_seed
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, Harmless, rule
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.loading import load_in_thread, note_stage
+from mclabel.engines.loading import load_in_thread, record_stage
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.settings import DeviceSettings, PolicySettings
@@ -291,7 +291,7 @@ class VllmEngine(ModelEngine):
             tensor_parallel=settings.tensor_parallel,
             one_node=one_node,
         )
-        note_stage("reading the model's files")
+        record_stage("reading the model's files")
         folder = self.fetch()
         text = self.load_text(folder)
         ends = model_end_ids(text, folder, trust_remote_code=policy.trust_remote_code)
@@ -313,9 +313,9 @@ class VllmEngine(ModelEngine):
         self._memory = EngineMemory()
         log = StartLog(config, on_ray=not one_node)
         output = OutputTail(log.is_shown)
-        note_stage("starting processes")
+        record_stage("starting processes")
         try:
-            with log.detailed(), output, self._memory.noting_segments():
+            with log.raise_log_level(), output, self._memory.record_segments_during():
                 self._engine = AsyncLLM.from_vllm_config(
                     config, stat_loggers=[self._log.logger()], disable_log_stats=True
                 )

@@ -21,7 +21,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Self
 
-from mclabel.core.stop import find_mapping_processes, free_orphaned, shared_memory
+from mclabel.core.stop import (
+    delete_orphaned_shared_memory,
+    find_mapping_processes,
+    find_shared_memory,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +71,7 @@ class EngineMemory:
             )
 
     @contextmanager
-    def noting_segments(self) -> Iterator[None]:
+    def record_segments_during(self) -> Iterator[None]:
         """Record the shared memory that child processes map within this context.
 
         The record is updated every `NOTE_S` seconds, because the process may be killed at any time.
@@ -90,7 +94,7 @@ class EngineMemory:
     def close(self) -> None:
         """Free the recorded segments that no child process has mapped, and remove the folder."""
         if self.folder is not None:
-            free_orphaned(_listed_segments(self.folder))
+            delete_orphaned_shared_memory(_listed_segments(self.folder))
             shutil.rmtree(self.folder)
             self.folder = None
         if self._lock >= 0:
@@ -98,7 +102,7 @@ class EngineMemory:
             self._lock = -1
 
     def _note_segments(self) -> None:
-        if self.folder is not None and (paths := shared_memory()):
+        if self.folder is not None and (paths := find_shared_memory()):
             unnamed = self.folder / f".{_SEGMENTS}"
             unnamed.write_text("".join(f"{path.name}\n" for path in sorted(paths)))
             unnamed.rename(self.folder / _SEGMENTS)
@@ -167,11 +171,11 @@ class EndsWithOwner:
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         """Create a worker, and watch the owner before the worker loads its model."""
-        end_engine_with(int(os.environ[OWNER]))
+        end_engine_when_owner_ends(int(os.environ[OWNER]))
         return super().__new__(cls)
 
 
-def end_engine_with(owner: int) -> None:
+def end_engine_when_owner_ends(owner: int) -> None:
     """Kill this process and the engine process as soon as the owner has ended.
 
     Args:

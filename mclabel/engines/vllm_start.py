@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 from mclabel.core.errors import EngineError
 from mclabel.engines.base import EngineStats
-from mclabel.engines.loading import note_stage
+from mclabel.engines.loading import record_stage
 
 INSTALL = (
     "Install it from a clone of mclabel: on a machine with GPUs by pip install '.[gpu]'; on a CPU "
@@ -83,7 +83,7 @@ def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_nod
         quiet |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
     for name, content in quiet.items():
         os.environ.setdefault(name, content)
-    note_stage("importing vLLM")
+    record_stage("importing vLLM")
     import torch
     from vllm.platforms import current_platform
 
@@ -181,7 +181,7 @@ class StartLog:
         self._adds_detail = self._level == _QUIET and not on_ray
 
     @contextmanager
-    def detailed(self) -> Iterator[None]:
+    def raise_log_level(self) -> Iterator[None]:
         """Raise the log level for processes that are started within this context."""
         before = os.environ[_LOG_LEVEL]
         self._set_log_level("INFO" if self._adds_detail else self._level)
@@ -203,7 +203,7 @@ class StartLog:
         """
         for stage, words in _STAGES.items():
             if words.search(line):
-                note_stage(stage)
+                record_stage(stage)
         return not (self._adds_detail and _QUIET_LINE.match(line))
 
 

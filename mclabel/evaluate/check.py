@@ -20,7 +20,7 @@ from mclabel.answers import Grade, default_checker, extract_answer
 from mclabel.answers.golds import NoGold, acceptable_answers, best_grade, read_gold
 from mclabel.core.errors import DataError
 from mclabel.data.readers.rows import TOO_LARGE, bounded_lines
-from mclabel.run.outputs import output_file
+from mclabel.run.outputs import prepare_output_file
 
 
 @dataclass(kw_only=True)
@@ -60,7 +60,7 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     if out is not None and Path(out).resolve() == path.resolve():
         raise DataError(f"{out}: must not be the input file. Give another --out")
     if out:
-        output_file(out, "--out ")
+        prepare_output_file(out, "--out ")
     report = CheckReport()
     start = time.perf_counter()
     target = Path(out).open("w", encoding="utf-8") if out else nullcontext(sys.stdout)  # noqa: SIM115

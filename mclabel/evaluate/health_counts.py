@@ -23,7 +23,7 @@ from mclabel.core.records import NO_ROOM, Outcome
 from mclabel.labeling.estimators.paths import answer_class, guess_probability
 from mclabel.run.shards.catalog import read_catalog
 from mclabel.run.shards.labels import label_tables
-from mclabel.run.shards.schema import problem_of
+from mclabel.run.shards.schema import parse_problem
 from mclabel.run.shards.store import Store
 
 MIN_TRIES = 4
@@ -268,7 +268,9 @@ def health_counts(store: Store, *, max_files: int | None = None) -> HealthCounts
     blocks = set(islice(catalog.blocks, None, None, every)) if every > 1 else None
     counts = HealthCounts(num_shards=len(catalog.blocks))
     for metadata, table in label_tables(store, blocks):
-        counts.add({**metadata, **catalog.without_rows(metadata["block"], metadata)}, table)
+        counts.add(
+            {**metadata, **catalog.problems_without_rows(metadata["block"], metadata)}, table
+        )
     return counts
 
 
@@ -289,7 +291,7 @@ class _Shard:
         names = ["problem_id", "problem", "answer", "answer_is_json", "meta"]
         problems = table.select(names).take(self.first_rows).to_pylist()
         self.chance = np.array(
-            [guess_probability(answer_class(problem_of(row))) for row in problems]
+            [guess_probability(answer_class(parse_problem(row))) for row in problems]
         )
         """Probability of a right guess, [problems]."""
         self.is_chosen: Flags = table["chosen_by_outcome"].to_numpy()

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Protocol, cast, get_args
 from pydantic import Field, FiniteFloat
 
 from mclabel.core.boundary import check_item_count, make_guarded
-from mclabel.core.components import derived_class
+from mclabel.core.components import load_component_class
 from mclabel.core.errors import ConfigError, RejectReason
 from mclabel.core.records import Chance, Claim, FinishReason, Flag, Index, TupleOf
 from mclabel.core.settings import ComponentSettings, Count
@@ -275,7 +275,7 @@ def judge_class(settings: JudgeSettings) -> type[Judge]:
     Raises:
         ConfigError: the class is not a judge, or its claim is invalid.
     """
-    target: type[Judge] = derived_class(settings, Judge)
+    target: type[Judge] = load_component_class(settings, Judge)
     if target.claim not in get_args(Claim):
         raise ConfigError(
             f"judge={settings.kind}: its claim is {target.claim!r}, must be one of "

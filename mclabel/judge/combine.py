@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.annotate.storage import is_annotations
+from mclabel.annotate.storage import is_annotation_folder
 from mclabel.core.components import component_name
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Consensus, LabeledSolution, Rollout, SourceOpinion
@@ -36,12 +36,12 @@ from mclabel.labeling.rewritten import (
     SUPERSEDED,
     RewrittenRun,
     SourceBlock,
-    begin_rewritten,
+    begin_rewritten_run,
     check_rollouts_kept,
-    place_of,
+    iter_source_blocks,
     recorded_config,
-    source_blocks,
-    superseded_rows,
+    resolve_location,
+    superseded_rows_hash,
 )
 from mclabel.run.shards.manifest import MANIFEST, claimed_config
 from mclabel.run.shards.store import Store
@@ -184,14 +184,14 @@ def combine(
         learned = _learn_posterior(source, config, sources)
         report.rates, report.groups = learned.rates, learned.groups
     combined = {
-        "run": place_of(run),
+        "run": resolve_location(run),
         "rule": rule,
         "least_belief": least_belief,
         "opinions": identities,
         **learned.identity,
-        **superseded_rows(source),
+        **superseded_rows_hash(source),
     }
-    target, provenance = begin_rewritten(
+    target, provenance = begin_rewritten_run(
         run,
         out,
         {**config, "combined": combined},
@@ -202,7 +202,7 @@ def combine(
     rewritten = RewrittenRun(source, target, provenance, action="combined")
     report.num_blocks, report.num_blocks_resumed = rewritten.num_blocks, rewritten.num_resumed
     judged = {judged_source.name: judged_source.run.num_steps for judged_source in sources}
-    for block in rewritten.missing(on_progress):
+    for block in rewritten.iter_missing_blocks(on_progress):
         labeled = [
             _label_by_judge(row, sources[0])
             if rule == JUDGE
@@ -281,12 +281,12 @@ def _sources(places: Sequence[str]) -> list[Source]:
     others = []
     for place in places:
         name, is_named, folder = place.partition("=")
-        if is_named and is_annotations(folder):
+        if is_named and is_annotation_folder(folder):
             raise ConfigError(
                 f"{place}: people have the names that they label under. Give {folder} without "
                 f"{name}="
             )
-        if is_annotations(place):
+        if is_annotation_folder(place):
             people += people_sources(place)
         else:
             others.append(place)
@@ -346,7 +346,7 @@ def _learn_posterior(
         truncated=recorded.get("truncated", "wrong"),
     )
     evidence, labels = RunEvidence(settings), dict[str, int]()
-    for block in source_blocks(source):
+    for block in iter_source_blocks(source):
         check_rollouts_kept(source.location, block, "combined")
         for rows, rollouts in _group_by_problem(block):
             evidence.add(rows, rollouts)

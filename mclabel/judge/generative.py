@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.engines import Engine, EngineStats
 from mclabel.engines.base import describe_oversize
-from mclabel.engines.settings import settings_of
+from mclabel.engines.settings import name_section_in_errors
 from mclabel.judge.critic.parse import RETRY_BUDGET, Vote, Votes
 from mclabel.judge.generative_chains import (
     CERTAIN,
@@ -62,7 +62,7 @@ def prm_identity(settings: ScorerSettings) -> dict[str, Any]:
     if settings.format != GENERATIVE:
         prm = settings.prm
         return {"prm": f"weights:{scorer_fingerprint(prm)}"} if Path(prm).is_dir() else {}
-    with settings_of(POLICY):
+    with name_section_in_errors(POLICY):
         identity = settings.engine().model_identity()
     return {"prm": identity, "wording": wording_hash(settings.generative.template)}
 
@@ -111,8 +111,8 @@ class GenerativePRM:
         """
         own = settings.generative
         if own.template == "genprm" and own.policy.system is None:
-            policy = own.policy.changed(system=GENPRM_SYSTEM)
-            own = own.changed(policy=policy)
+            policy = own.policy.with_changes(system=GENPRM_SYSTEM)
+            own = own.with_changes(policy=policy)
         engine = own.engine_of(settings.prm, trust_remote_code=settings.trust_remote_code)
         return cls(engine, own, name=settings.prm)
 
@@ -211,7 +211,7 @@ class GenerativePRM:
     # The following coroutines run on the engine's event loop.
 
     async def _start(self) -> None:
-        with settings_of(POLICY):
+        with name_section_in_errors(POLICY):
             self._engine.check_environment()
             await self._engine.start()
         most = self._settings.policy.max_tokens
@@ -244,7 +244,7 @@ class GenerativePRM:
             on_progress(num_done, len(asked))
             return estimates
 
-        with settings_of(POLICY):
+        with name_section_in_errors(POLICY):
             return await gather_or_cancel(*map(estimate_one, asked))
 
     async def _estimate_solution(self, solution: AskedSolution) -> StepEstimates | UnscoredError:

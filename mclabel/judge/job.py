@@ -12,16 +12,22 @@ from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.settings import MAX_SECONDS, OPERATIONAL, Chosen, Seed, Settings, at_most
 from mclabel.engines import PolicySettings, runs_model
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.settings import settings_of
+from mclabel.engines.settings import name_section_in_errors
 from mclabel.judge import JUDGES
 from mclabel.judge.base import Judge, JudgeSettings, judge_class, make_judge
 from mclabel.judge.opinions import read_judged_input
 from mclabel.judge.task import AnswerKey, JudgeTask, answers_of
 from mclabel.prm.scoring.items import no_solutions_message
 from mclabel.prm.scoring.scorer import ScorerSettings
-from mclabel.run.run import Run, absolute_location, run_task
+from mclabel.run.run import RunOutput, absolute_location, run_task
 from mclabel.run.settings import BudgetConfig, RayConfig
-from mclabel.run.shards.manifest import MANIFEST, Semantic, differences, read_claim, versions
+from mclabel.run.shards.manifest import (
+    MANIFEST,
+    SemanticConfig,
+    describe_differences,
+    package_versions,
+    read_claim,
+)
 from mclabel.run.shards.opinions import TASK, opinion_rows
 from mclabel.run.shards.rejects import read_rejects
 from mclabel.run.shards.store import Store
@@ -123,16 +129,16 @@ def judge(
         raise ConfigError(
             f"-o {config.out}: must not be the run that is judged. Give another folder"
         )
-    run = Run.look(config.out)
+    run = RunOutput.inspect(config.out)
     target = judge_class(config.judge)
     split = target.split(config.judge)
     solutions = read_judged_input(config.solutions, strict=config.strict, split=split)
     target.check_input(config.judge, lambda: (solution.problem for solution in solutions))
-    settings = _settle_settings(config, run.recorded)
+    settings = _settle_settings(config, run.recorded_config)
     own = make_judge(settings, seed=config.seed)
     own.check()
     semantic = _semantic_inputs(config, settings, own)
-    run.check(semantic)
+    run.check_config(semantic)
     served, ray = _served_names(config), config.ray
 
     def needed() -> EngineResources:
@@ -142,8 +148,8 @@ def judge(
     task = JudgeTask(
         make=partial(make_judge, settings, seed=config.seed, num_cpus=num_cpus),
         source=config.solutions,
-        provenance=run.stamp(
-            versions=versions(),
+        provenance=run.shard_metadata(
+            versions=package_versions(),
             input={"solutions": config.solutions},
             served=served,
             asked=own.asked(),
@@ -205,7 +211,7 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
     target = judge_class(config.judge)
     policies = {}
     for name, policy in _policies(config).items():
-        with settings_of(f"judge.{name}"):
+        with name_section_in_errors(f"judge.{name}"):
             from mclabel.labeling.policy import prepare_policy  # only judges with a model need it
 
             policies[name] = prepare_policy(policy, continues=False).settings
@@ -215,14 +221,14 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
     return settings
 
 
-def _semantic_inputs(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:
+def _semantic_inputs(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> SemanticConfig:
     """Return the inputs on which opinions depend: the judge, its version, settings and models."""
     split = judge_class(settings).split(settings)
     inputs = {"kind": settings.kind, "version": own.version, **own.known()}
     whole = {"task": TASK, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
     merged = {name: _merge_settings(content, inputs) for name, content in judge.items()}
-    return Semantic(
+    return SemanticConfig(
         identity={**whole, "judge": {**merged["identity"], "split": split}},
         config={**whole, "judge": {**merged["semantic"], "claim": own.claim, "split": split}},
     )
@@ -244,7 +250,7 @@ def _served_names(config: JudgeConfig) -> dict[str, str]:
 
 
 def _earlier_answers(
-    config: JudgeConfig, semantic: Semantic, served: Mapping[str, str]
+    config: JudgeConfig, semantic: SemanticConfig, served: Mapping[str, str]
 ) -> dict[AnswerKey, Any]:
     """Return the answers of the earlier run that the configuration names.
 
@@ -271,11 +277,11 @@ def _earlier_answers(
         )
     keys = list(_policies(config))
     there, here = (_inputs_of_answers(side, keys) for side in (recorded, semantic.config))
-    changed = differences(there, here)
+    changed = describe_differences(there, here)
     theirs: Mapping[str, str] = manifest.get("served", {})
     for key in theirs.keys() & served.keys():
         name = f"judge.{key}.engine.model"
-        changed += differences({name: theirs[key]}, {name: served[key]})
+        changed += describe_differences({name: theirs[key]}, {name: served[key]})
     if changed:
         lines = "\n".join(dict.fromkeys(changed))  # a model may differ in both comparisons
         raise ConfigError(

@@ -30,7 +30,7 @@ from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, claimed_config, read_claim
 from mclabel.run.shards.opinions import TASK, opinion_rows
 from mclabel.run.shards.store import Store
-from mclabel.show.solutions import opinion_words, places_by_step, printable_text, step_text
+from mclabel.show.solutions import describe_opinion, places_by_step, printable_text, step_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,7 +376,7 @@ def show_judged(console: Console, judged: SolutionOpinion) -> None:
     )
     head = Text(printable_text(f"{judged.id}  {judged.problem_id}".rstrip()), style="bold")
     head.append(f"  {printable_text(judged.judge)}: ", style="dim")
-    head.append(opinion_words(source_opinion), style=_style(source_opinion))
+    head.append(describe_opinion(source_opinion), style=_style(source_opinion))
     if opinion.sureness is not None:
         head.append(f", sure {opinion.sureness:.2f}", style="dim")
     if opinion.reason:

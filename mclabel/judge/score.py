@@ -31,7 +31,7 @@ from mclabel.core.settings import OPERATIONAL, rule
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.data.readers.judged import JudgedSolution, to_judged_solutions
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.pretrained import code_allowed_by
+from mclabel.engines.pretrained import name_option_in_code_errors
 from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.judge.generative import prm_identity
 from mclabel.judge.job import JudgeConfig, ScoreConfig, judge
@@ -47,10 +47,10 @@ from mclabel.prm.scoring.manifest import (
     write_provenance,
 )
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
-from mclabel.run.outputs import RUN, check_places, check_writable, output_file
+from mclabel.run.outputs import RUN, check_output, check_writable, prepare_output_file
 from mclabel.run.shards.labels import committed_blocks, read_labels
 from mclabel.run.shards.opinions import FOLDER, opinion_rows
-from mclabel.run.shards.rejects import Reject, read_rejects, write_lines
+from mclabel.run.shards.rejects import Reject, read_rejects, write_reject_lines
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 from mclabel.run.task import RunnerState
@@ -173,7 +173,7 @@ def _run(
         budget=config.budget,
         ray=config.ray,
     )
-    with code_allowed_by("--trust-remote-code"):
+    with name_option_in_code_errors("--trust-remote-code"):
         return judge(judging, on_state, accept_changes=accept_changes)
 
 
@@ -185,7 +185,7 @@ def _rejects(store: Store) -> tuple[Reject, ...]:
 def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> None:
     """Write the scores, and beside them a file of rejected rows and one about the PRM."""
     out = Path(str(config.out))
-    write_lines(Path(f"{out}.rejects.jsonl"), rejects)
+    write_reject_lines(Path(f"{out}.rejects.jsonl"), rejects)
     written = Path(f"{store.location}/scored.jsonl")
     with written.open("w", encoding="utf-8") as file:
         for line in score_lines(store):
@@ -207,14 +207,14 @@ def _check_out(config: ScoreConfig) -> None:
     if out is None:
         return
     if not out.endswith(FILE_SUFFIX):
-        check_places(out, RUN)
+        check_output(out, RUN)
         return
     path = Path(out)
     if path.exists() and Path(config.solutions).exists() and path.samefile(config.solutions):
         raise ConfigError(f"-o {out}: must not be the file of solutions itself. Give another file")
     names = [f"{path.name}{suffix}" for suffix in ("", ".rejects.jsonl", ".provenance.json")]
     check_writable(str(path.parent), folders=[f"{path.name}.partial"], files=names)
-    output_file(out, "-o ")
+    prepare_output_file(out, "-o ")
 
 
 class ScorerJudge(Judge):
@@ -293,7 +293,7 @@ class ScorerJudge(Judge):
 
     def check(self) -> None:
         """Check that the PRM exists."""
-        with code_allowed_by(_ALLOWS_CODE):
+        with name_option_in_code_errors(_ALLOWS_CODE):
             self.settings.check_prm()
 
     def resources(self) -> EngineResources:
@@ -315,7 +315,7 @@ class ScorerJudge(Judge):
 
     def load(self, threads: int) -> Scorer:
         """Load the PRM; on a CPU it runs with this number of threads."""
-        with code_allowed_by(_ALLOWS_CODE):
+        with name_option_in_code_errors(_ALLOWS_CODE):
             return load_scorer(self.settings, threads=threads)
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
@@ -365,7 +365,7 @@ def chosen_threshold(settings: ScorerJudge.Settings) -> float:
     """
     assert settings.held_out is not None
     rows = to_judged_solutions(list(read_labels(Store(settings.held_out))))
-    with code_allowed_by(_ALLOWS_CODE):
+    with name_option_in_code_errors(_ALLOWS_CODE):
         scorer = load_scorer(settings, threads=os.cpu_count())
     encoded = {row.id: _encoded(scorer, row) for row in rows}
     there = {name: item for name, item in encoded.items() if item is not None}

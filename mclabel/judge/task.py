@@ -21,14 +21,21 @@ from mclabel.judge.opinions import opinion_of
 from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
 from mclabel.run.shards.opinions import (
     commit_opinions,
-    opinion_blocks,
     opinion_rows,
     read_block,
-    without_opinions,
+    read_items_without_opinions,
+    read_opinion_blocks,
 )
-from mclabel.run.shards.rejects import Reject, noted_blocks
+from mclabel.run.shards.rejects import Reject, blocks_with_set_aside_items
 from mclabel.run.shards.store import Store
-from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
+from mclabel.run.task import (
+    Attempt,
+    CommitResult,
+    CommittedBlocks,
+    FinishedBlock,
+    RunnerState,
+    TaskWords,
+)
 
 AnswerKey = tuple[str, str, int, int]
 """Id of a solution, followed by the key of an answer (`Answer.key`)."""
@@ -123,7 +130,7 @@ class JudgeRunner:
             self._counts["steps"] += len(item.steps)
         return Judged(opinion=opinion, num_tokens=opinion.num_tokens or 0)
 
-    def commit(self, finished: FinishedBlock) -> Commit:
+    def commit(self, finished: FinishedBlock) -> CommitResult:
         """Write the block's shard."""
         numbers = {item.id: item.number for item in finished.block.items}
         rows = [
@@ -151,7 +158,7 @@ class JudgeRunner:
                 "cost": {"num_tokens": finished.num_tokens},
             },
         )
-        return Commit(won=won, counts={"num_judged": len(rows)})
+        return CommitResult(is_stored=won, counts={"num_judged": len(rows)})
 
     def state(self) -> RunnerState:
         """Return the state of the judge, and counts of opinions, answers and steps."""
@@ -226,27 +233,27 @@ class OpinionOutputs:
 
     def committed(self, store: Store) -> CommittedBlocks:
         """Return the blocks whose shards have been committed."""
-        done = opinion_blocks(store, require_complete=False)
+        done = read_opinion_blocks(store, require_complete=False)
         return CommittedBlocks(blocks=done.blocks, foreign=done.foreign)
 
     def sweep(self, store: Store) -> None:
         """Remove half-written files of killed attempts; attempts leave no other files."""
-        store.sweep()
+        store.delete_partial_files()
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
         """Yield the rejected solutions of committed blocks, which have no row in a shard."""
-        for why in without_opinions(store, noted_blocks(store)):
+        for why in read_items_without_opinions(store, blocks_with_set_aside_items(store)):
             yield Reject(
                 row=why["row"], source=self.source, reason=why["reason"], detail=why["detail"]
             )
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Return the problem texts of the solutions of some blocks, by solution id."""
-        done = opinion_blocks(store, require_complete=False).blocks
+        done = read_opinion_blocks(store, require_complete=False).blocks
         tables = (read_block(store, block)[1] for block in blocks if block in done)
         rows = (row for table in tables for row in table.to_pylist())
         return {row["id"]: json.loads(row["input"])["problem"] for row in rows}
 
-    def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
+    def derived_figures(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
         """Return no figures: a judge has only counters."""
         return {}

@@ -28,7 +28,7 @@ from mclabel.judge.critic import TEMPLATES, Template, critic_prompt
 from mclabel.judge.critic.chains import step_verdicts
 from mclabel.judge.critic.verdicts import judges_whole
 from mclabel.judge.opinions import OpinionRun, text_digests
-from mclabel.run.outputs import EXPORT, check_free, output_folder
+from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.rejects import FILE as REJECTS
@@ -160,7 +160,7 @@ def export_chains(
         ShardError: there is no run, or a shard is damaged.
     """
     choice = choice or ChainChoice()
-    check_free(out, EXPORT, "-o ")
+    check_no_other_output(out, EXPORT, "-o ")
     run = OpinionRun.read(opinions)
     asked = _template(run)
     written = _written_template(asked, choice.prompt)
@@ -389,7 +389,7 @@ def _choose_chains(believed: list[_Chain], per_solution: int, report: ChainsRepo
 
 
 def _write(kept: list[_Chain], out: str, report: ChainsReport, opinions: str) -> None:
-    folder = output_folder(out, "-o ")
+    folder = make_output_folder(out, "-o ")
     partial = folder / f"{DATA}.partial"
     with partial.open("w", encoding="utf-8") as file:
         file.writelines(chain.line() for chain in kept)

@@ -34,7 +34,7 @@ from mclabel.run.cpu_executor import CpuExecutor
 
 WINDOW_S = 0.015
 """Seconds that the first request of a batch waits for further requests."""
-MAX_TOGETHER = 64
+MAX_BATCH_DECISIONS = 64
 """Maximum number of decisions in a batch. Such a batch takes a few milliseconds to compute."""
 
 
@@ -58,7 +58,7 @@ class DecisionBatcher:
         self._under_way: set[asyncio.Task[None]] = set()
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def active_problem(self) -> Iterator[None]:
         """Count one more active problem, which may request decisions, during the context."""
         self._num_at_work += 1
         try:
@@ -67,7 +67,9 @@ class DecisionBatcher:
             self._num_at_work -= 1
             self._begin_or_wait()
 
-    async def wanted(self, estimator: ProblemEstimator, num_prefixes: int) -> Sequence[Probe]:
+    async def request_probes(
+        self, estimator: ProblemEstimator, num_prefixes: int
+    ) -> Sequence[Probe]:
         """Return the rollouts that an estimator requests, computed in a batch with other decisions.
 
         Args:
@@ -82,7 +84,7 @@ class DecisionBatcher:
 
     def _begin_or_wait(self) -> None:
         """Start the batch if it is full or all active problems wait, else after the window."""
-        if len(self._due) >= min(MAX_TOGETHER, max(1, self._num_at_work)):
+        if len(self._due) >= min(MAX_BATCH_DECISIONS, max(1, self._num_at_work)):
             self._begin_batch()
         elif self._due and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._begin_batch)
@@ -140,7 +142,7 @@ class LearningTicket:
     """
 
     def __init__(self, learning_queue: LearningQueue, number: int) -> None:
-        """Open a ticket; only `LearningQueue.begin` does so.
+        """Open a ticket; only `LearningQueue.open_ticket` does so.
 
         Args:
             learning_queue: queue that the ticket belongs to.
@@ -148,7 +150,7 @@ class LearningTicket:
         """
         self._learning_queue, self.number = learning_queue, number
         self.is_open = True
-        self.work: Callable[[], None] | None = None
+        self.record_results: Callable[[], None] | None = None
         """Function that gives the problem's results to the learner; None if there are no results.
         """
 
@@ -160,7 +162,7 @@ class LearningTicket:
         """
         return await self._learning_queue.wait_for_state(self.number)
 
-    async def teach(
+    async def submit_results(
         self, estimator: ProblemEstimator, paths: ProblemPaths, *, num_tokens: int
     ) -> None:
         """Update the learner with this problem's results, after all problems that started earlier.
@@ -171,10 +173,12 @@ class LearningTicket:
             num_tokens: number of tokens of the problem's rollouts.
         """
         learner = self._learning_queue.learner
-        self.work = lambda: estimator.record_evidence(learner, paths, num_tokens=num_tokens)
-        await self.leave()
+        self.record_results = lambda: estimator.record_evidence(
+            learner, paths, num_tokens=num_tokens
+        )
+        await self.close()
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """Close the ticket, also if the problem has no results. Closing it again has no effect."""
         if self.is_open:
             self.is_open = False
@@ -206,7 +210,7 @@ class LearningQueue:
         self._teaching = asyncio.Lock()
         self._changed = asyncio.Condition()
 
-    def begin(self) -> LearningTicket:
+    def open_ticket(self) -> LearningTicket:
         """Open a ticket for a problem that starts now."""
         ticket = LearningTicket(self, self._num_begun)
         self._num_begun += 1
@@ -241,8 +245,8 @@ class LearningQueue:
             while self._learning_queue and not self._learning_queue[0].is_open:
                 ticket = self._learning_queue.popleft()
                 try:
-                    if ticket.work is not None:
-                        await self._executor.run(ticket.work)
+                    if ticket.record_results is not None:
+                        await self._executor.run(ticket.record_results)
                         if self.learner.is_due:
                             await asyncio.to_thread(self._fit)
                 finally:  # also if this problem's block is cancelled meanwhile

@@ -20,8 +20,8 @@ from mclabel.labeling.problem import run_learner
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import read_spent
-from mclabel.run.forecast import Interval, Size, pilot_blocks, predict
-from mclabel.run.run import Run
+from mclabel.run.forecast import Interval, Size, choose_pilot_blocks, forecast_cost
+from mclabel.run.run import RunOutput
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
@@ -115,13 +115,15 @@ def run_pilot(
     wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
 
     def choose(blocks: JobBlocks) -> frozenset[str]:
-        sizes = {block.id: block.size for block in blocks.blocks()}
-        ids = [block_id for block_id, _ in blocks.sizes()]
+        sizes = {block.id: block.size for block in blocks.read_blocks()}
+        ids = [block_id for block_id, _ in blocks.item_counts()]
         count = ceil(wanted / config.block_problems)
-        chosen = pilot_blocks([sizes[block_id] for block_id in ids], count, seed=config.seed + 1)
+        chosen = choose_pilot_blocks(
+            [sizes[block_id] for block_id in ids], count, seed=config.seed + 1
+        )
         return frozenset(ids[number] for number in chosen)
 
-    return label(config, on_state, choose=choose, accept_changes=accept_changes)
+    return label(config, on_state, choose_blocks=choose, accept_changes=accept_changes)
 
 
 def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
@@ -136,22 +138,22 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     """
     models = PreparedModels.prepare_all(config)
     config = models.with_resolved_settings(config)
-    run = Run.look(config.out)
+    run = RunOutput.inspect(config.out)
     semantic = semantic_config(config, models)
-    run.check(semantic, may_resume_changed)
+    run.check_config(semantic, may_resume_changed)
     if (store := run.store) is None:
         return None
     inputs = load_inputs(config, open_source_run(config, semantic))
     committed = read_catalog(store, require_complete=False).blocks
     done: dict[str, Size] = {}
     size_left = Size()
-    blocks = run.blocks(
+    blocks = run.plan_blocks(
         inputs.items,
         LABEL_OUTPUTS,
         block_items=config.block_problems,
         accept_changes=accept_changes,
     )
-    for block in blocks.blocks():
+    for block in blocks.read_blocks():
         size = block.size
         if block.id in committed:
             done[block.id] = size
@@ -168,27 +170,33 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
 
     def left(costs: list[int]) -> Interval:
         rows = [(block.size, cost) for block, cost in zip(chosen, costs, strict=True)]
-        return predict(rows, size_left, seed=config.seed)
+        return forecast_cost(rows, size_left, seed=config.seed)
 
     tokens_left = left([block.num_tokens for block in chosen])
     rollouts_done = len(done) / len(seen) * sum(block.num_rollouts for block in seen)
     gpus = models.resources(config.ray).total_gpus
     speed = spent.tokens_per_engine_s
-    engine_hours = None if speed is None else tokens_left.times(1 / speed / 3600)
+    engine_hours = None if speed is None else tokens_left.scale_and_shift(1 / speed / 3600)
     engines = max(1, spent.num_engines)
-    tokens = tokens_left.times(1, spent.num_tokens)
-    gpu_hours = engine_hours.times(gpus, spent.gpu_hours) if engine_hours and gpus else None
+    tokens = tokens_left.scale_and_shift(1, spent.num_tokens)
+    gpu_hours = (
+        engine_hours.scale_and_shift(gpus, spent.gpu_hours) if engine_hours and gpus else None
+    )
     return Forecast(
         num_blocks=len(blocks),
         num_blocks_done=len(done),
         num_blocks_seen=len(chosen),
         num_problems=len(inputs.problems),
-        num_rollouts=left([block.num_rollouts for block in chosen]).times(1, rollouts_done),
+        num_rollouts=left([block.num_rollouts for block in chosen]).scale_and_shift(
+            1, rollouts_done
+        ),
         num_tokens=tokens,
         shares=_token_shares([block.tokens_by_role for block in seen])
-        if inputs.sampled_here
+        if inputs.samples_all_rollouts
         else {},
-        hours=None if engine_hours is None else engine_hours.times(1 / engines, spent.hours),
+        hours=None
+        if engine_hours is None
+        else engine_hours.scale_and_shift(1 / engines, spent.hours),
         num_engines=engines,
         tokens_per_engine_s=speed,
         gpu_hours=gpu_hours,
@@ -269,9 +277,9 @@ def _forecast_price(
     prices = config.budget
     by_tokens = by_hours = None
     if prices.price_per_million_tokens is not None:
-        by_tokens = tokens.times(prices.price_per_million_tokens / 1e6)
+        by_tokens = tokens.scale_and_shift(prices.price_per_million_tokens / 1e6)
     if prices.price_per_gpu_hour is not None and gpu_hours is not None:
-        by_hours = gpu_hours.times(prices.price_per_gpu_hour)
+        by_hours = gpu_hours.scale_and_shift(prices.price_per_gpu_hour)
     if by_tokens is None or by_hours is None:
         return by_tokens or by_hours
     return Interval(

@@ -69,30 +69,31 @@ def to_grade_record(grade: Grade) -> GradeRecord:
     )
 
 
-def grade_recorded(
-    recorded: Sequence[tuple[Problem, str, FinishReason]],
+def grade_recorded_completions(
+    completions: Sequence[tuple[Problem, str, FinishReason]],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> list[GradeRecord]:
     """Grade recorded completions in one batch.
 
     Args:
-        recorded: for each completion, its problem with the gold answer, its full text including
+        completions: for each completion, its problem with the gold answer, its full text including
             the prefix, and its finish reason.
         grade: function of a checker that grades a batch.
     """
     whole = [
         GradeItem(problem=problem, completion=text)
-        for problem, text, end in recorded
+        for problem, text, end in completions
         if end == "stop"
     ]
     grades = iter(grade(whole))
     without = {"length": TRUNCATED_GRADE, "failed": failed_grade_record(NOT_SAMPLED)}
     return [
-        without[end] if end != "stop" else to_grade_record(next(grades)) for _, _, end in recorded
+        without[end] if end != "stop" else to_grade_record(next(grades))
+        for _, _, end in completions
     ]
 
 
-def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
+def count_ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
     """Count the ungraded rollouts by reason, for the `MAX_REASONS` most common reasons."""
     reasons = Counter(
         common_reason(rollout.reason or NO_REASON)
@@ -102,7 +103,7 @@ def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
     return dict(reasons.most_common(MAX_REASONS))
 
 
-def num_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
+def count_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
     """Count the rollouts with a weak verdict, as defined by `mclabel.checkers.guarded.is_weak`."""
     return sum(
         rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_weak(rollout.reason or "")

@@ -26,11 +26,17 @@ from mclabel.data.readers.solutions import Selected, read_selected, read_solutio
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.forecast import Size
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.labels import label_tables, named_rollouts
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claimed_config, differences, run_id
+from mclabel.run.shards.labels import label_tables, read_shard_rollouts
+from mclabel.run.shards.manifest import (
+    MANIFEST,
+    SemanticConfig,
+    claimed_config,
+    describe_differences,
+    run_id,
+)
 from mclabel.run.shards.plan import planned_blocks
 from mclabel.run.shards.rejects import Reject
-from mclabel.run.shards.schema import labeled_solution, problem_of, recorded_rollout
+from mclabel.run.shards.schema import parse_labeled_solution, parse_problem, parse_rollout
 from mclabel.run.shards.store import Store
 
 
@@ -61,11 +67,11 @@ class ProblemInputs:
     """Amount of text of all problems."""
     rejects: Callable[[], Iterable[Reject]]
     """Function that returns the unusable rows and problems of the input."""
-    sampled_here: bool = True
+    samples_all_rollouts: bool = True
     """True if this job samples all its rollouts; False if it reuses rollouts of a source run."""
 
     @classmethod
-    def of(cls, stream: ProblemStream) -> Self:
+    def from_stream(cls, stream: ProblemStream) -> Self:
         """Return the inputs of a job whose solutions the policy samples.
 
         Args:
@@ -96,13 +102,13 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> Problem
             problems=source,
             size=Size.of_lengths(lengths),
             rejects=tuple,
-            sampled_here=False,
+            samples_all_rollouts=False,
         )
     path = config.solutions.path
     stream = read_problems(
         config.problems, may_repeat=path == config.problems.source, strict=config.strict
     )
-    read = ProblemInputs.of(stream)
+    read = ProblemInputs.from_stream(stream)
     if path is None:
         return read
     problems, size = read.problems, read.size
@@ -253,9 +259,9 @@ class SourceRun:
             for row in table.to_pylist():
                 if row["problem_id"] in self.blocks and row["problem_id"] not in seen:
                     seen.add(row["problem_id"])
-                    yield problem_of(row)
+                    yield parse_problem(row)
 
-    def problem(self, problem: Problem) -> SourceProblem:
+    def read_problem(self, problem: Problem) -> SourceProblem:
         """Read the solutions and rollouts of a problem from the shard that holds them.
 
         Raises:
@@ -265,14 +271,14 @@ class SourceRun:
         labels, kept = None, None
         if (block := self.blocks.get(problem.id)) is not None:
             labels, kept = _read_block(self.location, block)
-        labeled = map(labeled_solution, _rows_of_problem(labels, problem.id))
+        labeled = map(parse_labeled_solution, _rows_of_problem(labels, problem.id))
         rows = sorted(self._with_selection(labeled), key=lambda row: row.solution.sample_index)
         if not rows:
             raise DataError(
                 f"{self.location}: no longer holds the labels of problem {problem.id}, which this "
                 "job reuses. Restore that run"
             )
-        rollouts = [recorded_rollout(row) for row in _rows_of_problem(kept, problem.id)]
+        rollouts = [parse_rollout(row) for row in _rows_of_problem(kept, problem.id)]
         return SourceProblem(
             rows=tuple(rows),
             rollouts={(r.prefix_id, r.completer, r.index): r for r in rollouts},
@@ -316,7 +322,7 @@ def _read_block(location: str, block: str) -> tuple[pa.Table, pa.Table | None]:
     store = Store(location)
     ((metadata, labels),) = label_tables(store, {block})
     kept = metadata["rollouts"] is not None
-    return labels, named_rollouts(store, metadata) if kept else None
+    return labels, read_shard_rollouts(store, metadata) if kept else None
 
 
 logger = logging.getLogger(__name__)
@@ -341,7 +347,7 @@ def source_identity(location: str) -> str:
     return f"run:{source_id}"
 
 
-def open_source_run(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
+def open_source_run(config: LabelConfig, semantic: SemanticConfig) -> SourceRun | None:
     """Open the source run of a job; return None if `solutions.run` is not set.
 
     Args:
@@ -367,14 +373,14 @@ def open_source_run(config: LabelConfig, semantic: Semantic) -> SourceRun | None
             "so there is nothing to reuse. Export it, and pass its solutions as solutions.path"
         )
     ours = semantic.config
-    changed = differences(
+    changed = describe_differences(
         {name: theirs.get(name) for name in _SAME}, {name: ours.get(name) for name in _SAME}
     )
     mine = _completers_by_name(ours)
     for name, completer in _completers_by_name(theirs).items():
         if name in mine:
             place = f"completers.{name}"
-            changed += differences({place: completer}, {place: mine[name]})
+            changed += describe_differences({place: completer}, {place: mine[name]})
     if changed:
         lines = "\n".join(changed)
         raise ConfigError(

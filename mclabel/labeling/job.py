@@ -16,12 +16,12 @@ from mclabel.data.readers.rows import local_path
 from mclabel.engines import make_engine
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import input_config, load_inputs, open_source_run, source_identity
-from mclabel.labeling.journal import may_resume_changed, with_committed
+from mclabel.labeling.journal import advise_regrading, may_resume_changed
 from mclabel.labeling.policy import PreparedModels, PreparedPolicy
 from mclabel.labeling.task import LabelTask
 from mclabel.run.blocks import JobBlocks
-from mclabel.run.run import Run, run_task
-from mclabel.run.shards.manifest import Semantic, versions
+from mclabel.run.run import RunOutput, run_task
+from mclabel.run.shards.manifest import SemanticConfig, package_versions
 from mclabel.run.tally import JobReport, JobState
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def label(
     config: LabelConfig,
     on_state: Callable[[JobState], None],
     *,
-    choose: Callable[[JobBlocks], Collection[str]] | None = None,
+    choose_blocks: Callable[[JobBlocks], Collection[str]] | None = None,
     accept_changes: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> JobReport:
@@ -47,29 +47,32 @@ def label(
     Args:
         config: configuration of the job.
         on_state: callback that receives the job's state every few seconds or more often.
-        choose: function that returns the ids of the blocks to label now; None labels all blocks.
+        choose_blocks: function that returns the ids of the blocks to label now; None labels all
+            blocks.
         accept_changes: label problems again that changed since the run started, and drop problems
             that were removed. If False, such changes are an error.
         should_stop: function that is polled during the job. Once it returns True, no further
             block is started, and running blocks are interrupted; their journals keep the
             completions.
     """
-    run = Run.look(config.out)
+    run = RunOutput.inspect(config.out)
     models = PreparedModels.prepare_all(config)
     config = models.with_resolved_settings(config)
-    if not run.was_begun:
-        models.check()
+    if not run.is_claimed:
+        models.check_ready()
     semantic = semantic_config(config, models)
     source = open_source_run(config, semantic)
     inputs = load_inputs(config, source)
-    run.check(semantic, may_resume_changed)
+    run.check_config(semantic, may_resume_changed)
     task = LabelTask(
         make_policy=models.author.engine_factory(config.seed),
         completers=models.estimator_completers,
         make_completers=models.completer_factories(config.seed),
         source=source,
         settings=config,
-        provenance=run.stamp(versions=versions(models.packages), input=input_config(config)),
+        provenance=run.shard_metadata(
+            versions=package_versions(models.packages), input=input_config(config)
+        ),
         keep_rollouts=config.keep_rollouts,
     )
     try:
@@ -83,16 +86,16 @@ def label(
             journal_s=config.journal_s,
             on_state=on_state,
             accept_changes=accept_changes,
-            choose=choose,
+            choose_blocks=choose_blocks,
             should_stop=should_stop,
-            prepare=models.check if run.was_begun else lambda: None,
+            prepare=models.check_ready if run.is_claimed else lambda: None,
         )
     except CheckerError as error:
         assert run.store is not None, "nothing is graded before the output is claimed"
-        raise with_committed(error, run.store) from error
+        raise advise_regrading(error, run.store) from error
 
 
-def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> Semantic:
+def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> SemanticConfig:
     """Return everything on which a job's labels depend.
 
     These are the semantic settings, the versions of checker and step splitter, and hashes of local
@@ -123,7 +126,7 @@ def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -
         contents["solutions", "run"] = source_identity(config.solutions.run)
     for path, file in content_fields(config):
         contents[path] = _file_content_id(".".join(path), file)
-    semantic = Semantic(identity=config.identity(), config=config.semantic())
+    semantic = SemanticConfig(identity=config.identity(), config=config.semantic())
     for path, value in contents.items():
         for tree in (semantic.identity, semantic.config):
             _set_at_path(tree, path, value)

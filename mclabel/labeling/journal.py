@@ -123,8 +123,9 @@ VERSION = "checker.version"
 
 
 def may_resume_changed(store: Store, changed: Sequence[str]) -> bool:
-    """Return whether a run may be resumed although its configuration changed; see `Run.check`.
+    """Return whether a run may be resumed although its configuration changed.
 
+    See `RunOutput.check_config`.
     This is allowed if only the checker's version changed and the run holds no verdicts.
 
     Args:
@@ -147,7 +148,7 @@ def may_resume_changed(store: Store, changed: Sequence[str]) -> bool:
     return True
 
 
-def with_committed(error: CheckerError, store: Store) -> CheckerError:
+def advise_regrading(error: CheckerError, store: Store) -> CheckerError:
     """Extend a checker's error by advice about the blocks that the run has committed already."""
     count = len(read_catalog(store, require_complete=False).blocks)
     if not count:

@@ -53,7 +53,7 @@ def selection_probabilities(rows: Iterable[LabeledSolution]) -> dict[str, float]
     return {name: probability for name, probability in probabilities if probability is not None}
 
 
-def labeled_solutions(
+def build_labeled_solutions(
     problem: Problem,
     prompt: tuple[int, ...],
     solutions: Sequence[Solution],
@@ -185,7 +185,7 @@ def _step_labels(
     )
 
 
-def unrolled_solutions(
+def label_by_outcome(
     problem: Problem, prompt: tuple[int, ...], solutions: Sequence[Solution], sampling: Sampling
 ) -> list[LabeledSolution]:
     """Build one row per solution, labelled by the solution's outcome without rollouts.
@@ -208,7 +208,7 @@ def unrolled_solutions(
     )
     estimator = begin_estimator(settings, paths, knowledge=None, min_gain=None)
     judgements = estimator.judge([[Counts() for _ in table.prefixes]])
-    return labeled_solutions(
+    return build_labeled_solutions(
         problem,
         prompt,
         solutions,

@@ -56,7 +56,7 @@ def prepare_policy(policy: PolicySettings, *, continues: bool = True) -> Prepare
         DataError: the file of examples cannot be used.
         EngineError: the model cannot be found or downloaded.
     """
-    policy = with_examples(policy)
+    policy = with_few_shot_examples(policy)
     engine = make_engine(policy, continues=continues)
     engine.check_environment()
     if (commit := engine.model_commit()) not in (None, policy.revision):
@@ -119,7 +119,7 @@ class PreparedModels:
         return cls(author=author, completers=tuple(completers))
 
     @property
-    def all(self) -> dict[str, PreparedPolicy]:
+    def by_name(self) -> dict[str, PreparedPolicy]:
         """Distinct models by completer name, the author first."""
         others = {
             completer.settings.label_name: completer.policy
@@ -147,7 +147,9 @@ class PreparedModels:
             seed: seed of the run.
         """
         return {
-            name: model.engine_factory(seed) for name, model in self.all.items() if name != AUTHOR
+            name: model.engine_factory(seed)
+            for name, model in self.by_name.items()
+            if name != AUTHOR
         }
 
     @property
@@ -155,7 +157,7 @@ class PreparedModels:
         """Names of the packages that run the engines. A run records their versions."""
         return tuple(
             package
-            for model in self.all.values()
+            for model in self.by_name.values()
             for package in model.settings.engine.component.packages
         )
 
@@ -164,7 +166,7 @@ class PreparedModels:
         completers = [completer.settings for completer in self.completers]
         return config.model_copy(update={"policy": self.author.settings, "completers": completers})
 
-    def check(self) -> None:
+    def check_ready(self) -> None:
         """Check that every model can be loaded, and that the engines can share one worker.
 
         Raises:
@@ -173,7 +175,7 @@ class PreparedModels:
             EngineError: a model cannot be found, or is not a language model.
         """
         self.resources(RayConfig())
-        for model in self.all.values():
+        for model in self.by_name.values():
             model.engine.check_model()
 
     def resources(self, ray: RayConfig) -> EngineResources:
@@ -183,7 +185,7 @@ class PreparedModels:
             ConfigError: an engine that spans several nodes would share its worker, or the engines
                 together do not fit into the GPU's memory.
         """
-        taken = [item.resources(ray) for item in self.all.values()]
+        taken = [item.resources(ray) for item in self.by_name.values()]
         if len(taken) == 1:
             return taken[0]
         if any(item.bundles for item in taken):
@@ -191,7 +193,7 @@ class PreparedModels:
                 "completers: an engine that spans several nodes cannot share its worker with "
                 "another model. Serve the large model, and use engine.kind=openai for it"
             )
-        held = sum(item.engine.resources().gpu_memory for item in self.all.values())
+        held = sum(item.engine.resources().gpu_memory for item in self.by_name.values())
         if held > 1 + 1e-9:  # shares are rounded
             raise ConfigError(
                 f"completers: together the models reserve {held:g} of a GPU's memory "
@@ -214,7 +216,7 @@ def _parameter_count(engine: Engine, completer_index: int) -> float:
     return float(num_parameters)
 
 
-def with_examples(policy: PolicySettings) -> PolicySettings:
+def with_few_shot_examples(policy: PolicySettings) -> PolicySettings:
     """Return the settings with the few-shot examples read from the file that they name."""
     if not isinstance(policy.few_shot, str):
         return policy

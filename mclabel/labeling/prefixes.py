@@ -279,7 +279,7 @@ class PrefixTable:
             parent=parent,
             step_ids=ids,
             step_text=text,
-            hash=before.after(ids),
+            hash=before.extend(ids),
             counts=[Counts()] * number,
             num_asked=[0] * number,
         )

@@ -16,11 +16,11 @@ from mclabel.core.records import AUTHOR, Problem
 from mclabel.data.readers.rows import row_place
 from mclabel.engines import EngineResources, PolicyPreview, PolicySettings, make_engine
 from mclabel.labeling.config import LabelConfig
-from mclabel.labeling.estimators import strongest_completer
+from mclabel.labeling.estimators import strongest_completer_index
 from mclabel.labeling.inputs import load_inputs, open_source_run
 from mclabel.labeling.job import semantic_config
-from mclabel.labeling.policy import PreparedModels, PreparedPolicy, with_examples
-from mclabel.run.outputs import RUN, check_places
+from mclabel.labeling.policy import PreparedModels, PreparedPolicy, with_few_shot_examples
+from mclabel.run.outputs import RUN, check_output
 from mclabel.run.shards.rejects import Reject
 
 NUM_GOLDS = 2000
@@ -32,7 +32,7 @@ NUM_LONGEST = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inputs:
+class InputSummary:
     """Summary of a job's input files."""
 
     num_problems: int
@@ -43,7 +43,7 @@ class Inputs:
     first_reject: Reject | None
     num_golds: int
     """Number of gold answers that the checker tried to parse."""
-    unparsed: Sequence[str]
+    refused_golds: Sequence[str]
     """Gold answers among them that the checker cannot parse."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -62,11 +62,11 @@ class Inputs:
                 f"{self.rejects.total():,} of {self._num_rows:,} rows or problems: {reasons}; the "
                 f"first: {place}: {bound_detail(first.detail)}",
             )
-        if self.unparsed:
-            shown = ", ".join(repr(bound_detail(gold)) for gold in self.unparsed[:3])
+        if self.refused_golds:
+            shown = ", ".join(repr(bound_detail(gold)) for gold in self.refused_golds[:3])
             yield (
                 "golds",
-                f"the answer checker does not understand {len(self.unparsed):,} of the first "
+                f"the answer checker does not understand {len(self.refused_golds):,} of the first "
                 f"{self.num_golds:,} gold answers, such as {shown}. These problems will be "
                 "rejected",
             )
@@ -89,7 +89,7 @@ class Inputs:
                 "more than half of the input cannot be used. Check that problems.source, "
                 "problems.problem_column, problems.answer_column and solutions.path are right"
             )
-        if 2 * len(self.unparsed) > self.num_golds:
+        if 2 * len(self.refused_golds) > self.num_golds:
             return (
                 "the checker understands less than half of the golds. Check "
                 "problems.answer_column, or choose another checker"
@@ -110,7 +110,7 @@ class ModelFacts:
     max_context: float
     """Maximum number of tokens of prompt and completion together; infinite if unlimited."""
     max_tokens: int
-    num_longest: int
+    num_prompt_tokens: int
     """Number of tokens of the longest prompt among the tokenised problems."""
     num_too_long: int
     """Number of problems, among the longest ones, whose prompt leaves no room for a solution."""
@@ -127,8 +127,8 @@ class ModelFacts:
                 shown = f"{shown[: MAX_SHOWN // 2]} … {shown[-MAX_SHOWN // 2 :]}"
             yield "a prompt, ⟦control tokens⟧ marked", shown
         limit = "any number" if isinf(self.max_context) else f"{self.max_context:,.0f}"
-        room = self.max_context - self.num_longest
-        text = f"a prompt of {self.num_longest:,} tokens; the model's context takes {limit}"
+        room = self.max_context - self.num_prompt_tokens
+        text = f"a prompt of {self.num_prompt_tokens:,} tokens; the model's context takes {limit}"
         if self.num_too_long:
             more = " or more" if self.num_too_long == NUM_LONGEST else ""
             text += (
@@ -147,7 +147,7 @@ class ModelFacts:
 class Preview:
     """Inputs and models of a job before it starts."""
 
-    inputs: Inputs
+    inputs: InputSummary
     models: dict[str, ModelFacts]
     """Facts by model name: `policy` or a completer's name. Models whose engine cannot be inspected
     without starting it are left out."""
@@ -168,20 +168,20 @@ def preview(config: LabelConfig) -> Preview:
             files, a model that cannot be found or used, an output that cannot be written.
     """
     faults: list[str] = []
-    inputs: Inputs | None = None
+    inputs: InputSummary | None = None
     facts: dict[str, ModelFacts] = {}
     longest: Sequence[str] = ()
     try:
-        check_places(config.out, RUN)
+        check_output(config.out, RUN)
     except MclabelError as error:
         faults.append(str(error))
     try:
-        inputs, longest = read_inputs(config)
+        inputs, longest = summarise_inputs(config)
     except MclabelError as error:
         faults.append(str(error))
     try:
         models = PreparedModels.prepare_all(config)
-        for name, policy in models.all.items():
+        for name, policy in models.by_name.items():
             if (shown := policy.engine.preview()) is not None:
                 facts[name] = model_facts(policy.settings, shown, longest)
     except MclabelError as error:
@@ -191,7 +191,7 @@ def preview(config: LabelConfig) -> Preview:
     return Preview(inputs=inputs, models=facts)
 
 
-def read_inputs(config: LabelConfig) -> tuple[Inputs, list[str]]:
+def summarise_inputs(config: LabelConfig) -> tuple[InputSummary, list[str]]:
     """Read all problems and given solutions of a job.
 
     Returns:
@@ -213,13 +213,13 @@ def read_inputs(config: LabelConfig) -> tuple[Inputs, list[str]]:
     checker = make_checker(config.checker)
     first_problems = list(islice(work.problems, NUM_GOLDS))
     texts = (problem.text for problem in work.problems)
-    inputs = Inputs(
+    inputs = InputSummary(
         num_problems=len(work.problems),
         num_solutions=None if work.given is None else sum(map(len, work.given.values())),
         rejects=rejects,
         first_reject=first,
         num_golds=len(first_problems),
-        unparsed=asyncio.run(_find_refused_golds(checker, first_problems)),
+        refused_golds=asyncio.run(_find_refused_golds(checker, first_problems)),
     )
     return inputs, heapq.nlargest(NUM_LONGEST, texts, key=len)
 
@@ -230,28 +230,28 @@ async def _find_refused_golds(checker: Checker, problems: Sequence[Problem]) -> 
 
 
 def model_facts(
-    policy: PolicySettings, shown: PolicyPreview, problems: Sequence[str]
+    policy: PolicySettings, policy_preview: PolicyPreview, problems: Sequence[str]
 ) -> ModelFacts:
     """Return facts about a model, and check that the longest prompts fit its context.
 
     Args:
         policy: resolved settings of the model.
-        shown: preview by the model's engine, from its configuration and tokenizer files.
+        policy_preview: preview by the model's engine, from its configuration and tokenizer files.
         problems: texts of the longest problems.
     """
-    most = shown.max_context * shown.max_token_chars
-    prompts = [shown.prompt_ids(text) for text in problems if len(text) <= most]
+    most = policy_preview.max_context * policy_preview.max_token_chars
+    prompts = [policy_preview.prompt_ids(text) for text in problems if len(text) <= most]
     lengths = [len(ids) for ids in prompts]
-    num_too_long = sum(length >= shown.max_context for length in lengths)
+    num_too_long = sum(length >= policy_preview.max_context for length in lengths)
     return ModelFacts(
-        tokenizer=shown.tokenizer,
-        prompt=shown.prompt,
-        ends=[*map(repr, policy.stop), *shown.ends],
-        max_context=shown.max_context,
+        tokenizer=policy_preview.tokenizer,
+        prompt=policy_preview.prompt,
+        ends=[*map(repr, policy.stop), *policy_preview.ends],
+        max_context=policy_preview.max_context,
         max_tokens=policy.max_tokens,
-        num_longest=max(lengths, default=0),
+        num_prompt_tokens=max(lengths, default=0),
         num_too_long=num_too_long + len(problems) - len(lengths),
-        shown_prompt=shown.mark_control_tokens(min(prompts, key=len)) if prompts else None,
+        shown_prompt=policy_preview.mark_control_tokens(min(prompts, key=len)) if prompts else None,
     )
 
 
@@ -281,7 +281,7 @@ class LabelPlan:
         elif solutions.balance is None:
             chosen = f"{solutions.per_problem} sampled of each problem"
         else:
-            most = solutions.most_samples
+            most = solutions.max_sampled_solutions
             chosen = (
                 f"{solutions.balance} right and {solutions.balance} wrong solutions kept of each "
                 f"problem, {solutions.per_problem} to {most} sampled"
@@ -308,12 +308,12 @@ class LabelPlan:
             each = ", ".join(
                 f"{completer.name} (a token costs {completer.cost:.3g})" for completer in rolling
             )
-            strong = rolling[strongest_completer(rolling)].name if len(rolling) > 1 else None
+            strong = rolling[strongest_completer_index(rolling)].name if len(rolling) > 1 else None
             yield "rolled out by", each + (f"; {strong} is the strongest" if strong else "")
 
     def _models(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the engine of each model."""
-        for name, model in self.models.all.items():
+        for name, model in self.models.by_name.items():
             whose = "" if name == AUTHOR else f"{name}'s "
             settings = model.settings
             revision = f"@{settings.revision}" if settings.revision else ""
@@ -321,7 +321,7 @@ class LabelPlan:
             yield f"{whose}engine", f"{settings.engine.kind}, {model.engine.place}"
 
 
-def plan(config: LabelConfig) -> LabelPlan:
+def plan_labelling(config: LabelConfig) -> LabelPlan:
     """Return the plan of a labelling job.
 
     Raises:
@@ -332,7 +332,7 @@ def plan(config: LabelConfig) -> LabelPlan:
 
 
 def _prepare_unchecked(policy: PolicySettings) -> PreparedPolicy:
-    settings = with_examples(policy)
+    settings = with_few_shot_examples(policy)
     return PreparedPolicy(settings=settings, engine=make_engine(settings))
 
 

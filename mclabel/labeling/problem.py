@@ -36,15 +36,15 @@ from mclabel.labeling.estimators import (
     answer_class,
     begin_estimator,
     begin_learner,
-    strongest_completer,
+    strongest_completer_index,
 )
 from mclabel.labeling.grading import grade_commitments
 from mclabel.labeling.inputs import RolloutKey, SourceProblem, SourceRun
-from mclabel.labeling.labeled import Sampling, labeled_solutions, selection_probabilities
+from mclabel.labeling.labeled import Sampling, build_labeled_solutions, selection_probabilities
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import sample_solutions
-from mclabel.labeling.solutions import given_solution, prompts_for, sampled_solution
+from mclabel.labeling.solutions import encode_given_solution, render_prompts, sample_solution
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.shards.journal import BlockJournal
 
@@ -81,7 +81,7 @@ class ProblemLabels:
     set_aside: RejectReason | None = None
     """Reason why the problem has no labels, or why some of its given solutions have none; None if
     all solutions are labelled."""
-    num_taken: int = 0
+    num_reused_rollouts: int = 0
     """Number of rollouts that were reused from a source run."""
 
 
@@ -106,7 +106,7 @@ class EngineContext:
     """Executor for grading and the estimators' decisions."""
     decisions: DecisionBatcher
     """Batcher for the decisions of all problems' estimators."""
-    beginning: LearnerState | None = None
+    first_state: LearnerState | None = None
     """Knowledge at the beginning of the run; None if the estimator does not learn from problems."""
     source: SourceRun | None = None
     """Source run whose solutions are labelled and whose rollouts are reused; None if not used."""
@@ -122,7 +122,7 @@ class EngineContext:
     def values_of(self) -> str:
         """Name of the strongest completer. Step values are estimated under this completer."""
         completers = [roller.completer for roller in self.rollout_models]
-        return completers[strongest_completer(completers)].name
+        return completers[strongest_completer_index(completers)].name
 
 
 async def label_problem(
@@ -156,7 +156,9 @@ async def label_problem(
     policy, settings, executor = context.policy, context.settings, context.executor
     models = [(AUTHOR, policy)]
     models += [(item.completer.name, item.policy) for item in context.rollout_models]
-    prompts = await prompts_for(problem, given, models, checker=context.checker, executor=executor)
+    prompts = await render_prompts(
+        problem, given, models, checker=context.checker, executor=executor
+    )
     if isinstance(prompts, RejectReason):
         return _left_out(problem, prompts, settings)
     prompt, *their_prompts = prompts
@@ -172,7 +174,7 @@ async def label_problem(
         executor=executor,
     )
     if context.source is not None:
-        origin = _reuse_source_solutions(await executor.run(context.source.problem, problem))
+        origin = _reuse_source_solutions(await executor.run(context.source.read_problem, problem))
     elif given:
         origin = await _encode_given_solutions(sampler, settings, given)
         if origin.lost is not None and (settings.strict or not origin.solutions):
@@ -188,11 +190,11 @@ async def label_problem(
             sampler,
             policy=item.policy,
             prompt=ids,
-            name=item.completer.name,
-            number=number,
+            completer_name=item.completer.name,
+            completer_index=number,
             on_completion=on_rollout,
-            writes=item.policy is policy,
-            recorded=origin.rollouts,
+            is_author=item.policy is policy,
+            source_rollouts=origin.rollouts,
         )
         for number, (item, ids) in enumerate(
             zip(context.rollout_models, their_prompts, strict=True)
@@ -232,7 +234,7 @@ async def _label_solutions(
         EngineError: the engine died.
         DataError: if strict, the solutions cannot be labelled.
     """
-    learned = context.beginning if ticket is None else await ticket.wait_for_state()
+    learned = context.first_state if ticket is None else await ticket.wait_for_state()
     try:
         labels, paths, run = await _estimate_labels(
             context, samplers, prompt, solutions, sampling, learned
@@ -242,7 +244,7 @@ async def _label_solutions(
         why = RejectReason(reason, str(error))
         return _left_out(samplers[0].problem, why, context.settings)
     if ticket is not None:
-        await ticket.teach(run.checked, paths, num_tokens=labels.num_tokens)
+        await ticket.submit_results(run.estimator, paths, num_tokens=labels.num_tokens)
     return labels
 
 
@@ -297,7 +299,9 @@ async def _encode_given_solutions(
     splitter = settings.split
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
     placed = [
-        await given_solution(sampler, solution, _index_in_file(solution, place), splitter, thinks)
+        await encode_given_solution(
+            sampler, solution, _index_in_file(solution, place), splitter, thinks
+        )
         for place, solution in enumerate(given)
     ]
     solutions = [solution for solution in placed if solution is not None]
@@ -339,15 +343,15 @@ async def _sample_from_policy(sampler: Sampler, settings: LabelSettings) -> _Ori
     splitter, choice = settings.split, settings.solutions
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
     sampled = await sample_solutions(
-        lambda index: sampled_solution(sampler, index, splitter, thinks),
+        lambda index: sample_solution(sampler, index, splitter, thinks),
         count=choice.per_problem,
         balance=choice.balance,
-        max_samples=choice.most_samples,
+        max_samples=choice.max_sampled_solutions,
     )
     return _Origin(
         solutions=sampled.kept,
         sampling=Sampling(
-            siblings=sampled.first,
+            siblings=sampled.first_batch_counts,
             num_sampled=sampled.num_sampled,
             num_sampled_right=sampled.num_right,
             chosen_by_outcome=choice.balance is not None,
@@ -422,7 +426,7 @@ async def _estimate_labels(
     stated = await grade_commitments(problem, with_steps, context.checker, executor.run)
     paths, run = await executor.run(begin)
     judgements = await roll_out(run, samplers, executor=executor, decisions=context.decisions)
-    labeled = labeled_solutions(
+    labeled = build_labeled_solutions(
         problem,
         prompt,
         solutions,
@@ -435,13 +439,13 @@ async def _estimate_labels(
         min_gain=min_gain,
         truncated=settings.estimator.truncated,
     )
-    taken = samplers[0].recorded
+    taken = samplers[0].source_rollouts
     sampled = [r for r in run.rollouts if (r.prefix_id, r.completer, r.index) not in taken]
     labels = ProblemLabels(
         labeled=labeled,
         rollouts=run.rollouts,
         num_tokens=sum(rollout.num_tokens for rollout in sampled),
         knowledge=knowledge,
-        num_taken=len(run.rollouts) - len(sampled),
+        num_reused_rollouts=len(run.rollouts) - len(sampled),
     )
     return labels, paths, run

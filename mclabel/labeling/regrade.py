@@ -27,11 +27,11 @@ from mclabel.labeling.regrading import Regraded, regrade_block
 from mclabel.labeling.rewritten import (
     RewrittenRun,
     SourceBlock,
-    begin_rewritten,
+    begin_rewritten_run,
     check_rollouts_kept,
-    place_of,
     recorded_config,
-    superseded_rows,
+    resolve_location,
+    superseded_rows_hash,
 )
 from mclabel.run.shards.manifest import report_priors_damage
 from mclabel.run.shards.store import Store
@@ -154,15 +154,15 @@ def regrade(
         **config,
         "checker": {**chosen.semantic(), "version": grader.version},
         "regraded": {
-            "run": place_of(run),
+            "run": resolve_location(run),
             "checker": config.get("checker"),
             "golds": content_id(sorted((name, *gold.content) for name, gold in corrected.items()))
             if corrected
             else None,
-            **superseded_rows(source),
+            **superseded_rows_hash(source),
         },
     }
-    target, provenance = begin_rewritten(run, out, semantic, action="graded again")
+    target, provenance = begin_rewritten_run(run, out, semantic, action="graded again")
     rewritten = RewrittenRun(source, target, provenance, action="regraded")
     work = _Regrading(rewritten, settings, corrected, grader, run)
     return work.run(_recorded_checker_text(config), on_progress)
@@ -202,7 +202,7 @@ class _Regrading:
                 if name in self._golds and not self._golds[name].matches_problem(text):
                     mismatched.add(name)
 
-        for block in rewritten.missing(on_progress, note):
+        for block in rewritten.iter_missing_blocks(on_progress, note):
             again = self._regrade_source(block)
             rewritten.commit(
                 block, again.labeled, None if block.rollouts is None else again.rollouts
@@ -251,7 +251,7 @@ def _count_changes(report: RegradeReport, rows: Sequence[LabeledSolution], again
     report.num_rollouts_missing += again.num_missing
 
 
-def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
+def parse_recorded_estimator(content: Mapping[str, Any]) -> EstimatorSettings:
     """Parse the settings of an estimator from a run's manifest.
 
     File names in the settings are ignored, because the run stores the content that was read.
@@ -270,7 +270,7 @@ def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
 
 def _recorded_estimator(config: Mapping[str, Any], run: str) -> EstimatorSettings:
     try:
-        settings = recorded_settings(config["estimator"])
+        settings = parse_recorded_estimator(config["estimator"])
     except NotAllowed as error:
         raise ConfigError(f"{run}: its estimator {error}") from error
     except (KeyError, TypeError, ValidationError, ConfigError) as error:

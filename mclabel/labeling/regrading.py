@@ -30,10 +30,10 @@ from mclabel.labeling.estimators import (
     answer_class,
     begin_estimator,
 )
-from mclabel.labeling.grading import Commitments, GradeRecord, grade_recorded
+from mclabel.labeling.grading import Commitments, GradeRecord, grade_recorded_completions
 from mclabel.labeling.labeled import (
     Sampling,
-    labeled_solutions,
+    build_labeled_solutions,
     row_completers,
     selection_probabilities,
 )
@@ -141,7 +141,7 @@ def _regrade_solutions(
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> list[Solution]:
     solutions = [row.solution for row in rows]
-    grades = grade_recorded(
+    grades = grade_recorded_completions(
         [(problems[s.problem_id], s.text, s.finish_reason) for s in solutions], grade
     )
     return [
@@ -161,7 +161,7 @@ def _regrade_rollouts(
     for start in range(0, len(rollouts), MAX_GRADED):
         part = rollouts[start : start + MAX_GRADED]
         texts = {name: prefixes[name].text for name in {rollout.prefix_id for rollout in part}}
-        graded += grade_recorded(
+        graded += grade_recorded_completions(
             [(problems[r.problem_id], texts[r.prefix_id] + r.text, r.finish_reason) for r in part],
             grade,
         )
@@ -199,7 +199,7 @@ def _judge_problem(
     missing = replay(run, recorded)
     judgements = run.judge()
     solutions = [row.solution for row in rows]
-    labeled = labeled_solutions(
+    labeled = build_labeled_solutions(
         problem,
         first.prompt_ids,
         solutions,

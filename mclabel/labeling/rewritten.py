@@ -19,29 +19,29 @@ import pyarrow as pa
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution, Rollout
 from mclabel.core.seeds import content_id
-from mclabel.labeling.grading import num_weak_verdicts, ungraded_reasons
-from mclabel.run.run import Run
+from mclabel.labeling.grading import count_ungraded_reasons, count_weak_verdicts
+from mclabel.run.run import RunOutput
 from mclabel.run.shards.catalog import Catalog, read_catalog, read_labels_shard
 from mclabel.run.shards.finished import write_finished
 from mclabel.run.shards.labels import (
     commit_block,
     committed_blocks,
     delete_uncommitted,
-    named_rollouts,
+    read_shard_rollouts,
 )
 from mclabel.run.shards.manifest import (
     MANIFEST,
-    Semantic,
+    SemanticConfig,
     claimed_config,
-    missing_priors,
+    missing_priors_error,
+    package_versions,
     priors_name,
     read_priors,
-    versions,
 )
-from mclabel.run.shards.opinions import no_labels
+from mclabel.run.shards.opinions import no_labels_error
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import read_rejects, write_rejects
-from mclabel.run.shards.schema import labeled_solution, recorded_rollout
+from mclabel.run.shards.schema import parse_labeled_solution, parse_rollout
 from mclabel.run.shards.store import Store
 
 
@@ -54,7 +54,7 @@ class SourceBlock:
     rows: Sequence[LabeledSolution]
     rollouts: Sequence[Rollout] | None
     """Rollouts of the block's problems; None if the source run did not store rollouts."""
-    without_rows: Mapping[str, Any]
+    problems_without_rows: Mapping[str, Any]
     """Shard metadata about problems that have no labels."""
 
 
@@ -77,7 +77,7 @@ class RewrittenRun:
         """
         self._catalog = read_catalog(source)
         if not self._catalog.blocks:
-            raise no_labels(source)
+            raise no_labels_error(source)
         self._source, self._target = source, target
         self._provenance, self._what = provenance, action
         self._done = committed_blocks(target, require_complete=False)
@@ -85,7 +85,7 @@ class RewrittenRun:
         self.num_blocks = len(self._catalog.blocks)
         self.num_resumed = sum(self._new_id(block) in self._done for block in self._catalog.blocks)
 
-    def missing(
+    def iter_missing_blocks(
         self,
         on_progress: Callable[[int, int], None],
         on_table: Callable[[pa.Table], None] = lambda _: None,
@@ -122,9 +122,9 @@ class RewrittenRun:
             labeled,
             rollouts,
             self._provenance,
-            ungraded=ungraded_reasons(rollouts or ()),
-            weak=num_weak_verdicts(rollouts or ()),
-            **block.without_rows,
+            ungraded=count_ungraded_reasons(rollouts or ()),
+            weak=count_weak_verdicts(rollouts or ()),
+            **block.problems_without_rows,
         )
 
     def finish(self) -> None:
@@ -152,7 +152,7 @@ class RewrittenRun:
         """
         content = read_priors(self._source, identity)
         if content is None:
-            raise missing_priors(self._source, identity)
+            raise missing_priors_error(self._source, identity)
         self._target.create(priors_name(identity), content)
         return content.decode()
 
@@ -163,7 +163,7 @@ class RewrittenRun:
         return self._new_id(block) not in self._done
 
 
-def source_blocks(source: Store) -> Iterator[SourceBlock]:
+def iter_source_blocks(source: Store) -> Iterator[SourceBlock]:
     """Return an iterator over all blocks of a run.
 
     Raises:
@@ -171,7 +171,7 @@ def source_blocks(source: Store) -> Iterator[SourceBlock]:
     """
     catalog = read_catalog(source)
     if not catalog.blocks:
-        raise no_labels(source)
+        raise no_labels_error(source)
     return _read_source_blocks(source, catalog, lambda block: True, lambda table: None)
 
 
@@ -186,7 +186,7 @@ def _read_source_blocks(
         on_table(table)
         if not is_wanted(block):
             continue
-        rows = list(map(labeled_solution, catalog.current_rows(block, table).to_pylist()))
+        rows = list(map(parse_labeled_solution, catalog.current_rows(block, table).to_pylist()))
         rollouts = _rollouts_by_problem(source, metadata)
         names = dict.fromkeys(row.problem.id for row in rows)
         yield SourceBlock(
@@ -195,7 +195,7 @@ def _read_source_blocks(
             rollouts=None
             if rollouts is None
             else [rollout for name in names for rollout in rollouts.get(name, ())],
-            without_rows=catalog.without_rows(block, metadata),
+            problems_without_rows=catalog.problems_without_rows(block, metadata),
         )
 
 
@@ -206,8 +206,8 @@ def _rollouts_by_problem(
     if metadata["rollouts"] is None:
         return None
     by_problem: dict[str, list[Rollout]] = defaultdict(list)
-    for row in named_rollouts(source, metadata).to_pylist():
-        by_problem[row["problem_id"]].append(recorded_rollout(row))
+    for row in read_shard_rollouts(source, metadata).to_pylist():
+        by_problem[row["problem_id"]].append(parse_rollout(row))
     return by_problem
 
 
@@ -230,14 +230,14 @@ SUPERSEDED = "superseded"
 """Key of the configuration of a new run with the hash of the source run's superseded rows."""
 
 
-def superseded_rows(source: Store) -> dict[str, str]:
+def superseded_rows_hash(source: Store) -> dict[str, str]:
     """Return a hash of the run's superseded rows under the key `SUPERSEDED`; empty without any."""
     superseded = read_catalog(source).superseded
     rows = sorted((block, sorted(ids)) for block, ids in superseded.items())
     return {SUPERSEDED: content_id(rows)} if rows else {}
 
 
-def begin_rewritten(
+def begin_rewritten_run(
     run: str,
     out: str,
     semantic: Mapping[str, Any],
@@ -252,17 +252,17 @@ def begin_rewritten(
         out: folder or URL of the new run.
         semantic: settings and hashes that determine the labels of the new run.
         action: participle that names the operation in messages, such as `graded again`.
-        may_change: see `Run.check`.
+        may_change: see `RunOutput.check_config`.
 
     Raises:
         ConfigError: `run` and `out` are the same place.
         ShardError: `out` holds another run.
     """
-    if place_of(run) == place_of(out):
+    if resolve_location(run) == resolve_location(out):
         raise ConfigError(f"-o {out}: must not be the run that is {action}. Give another folder")
-    target = Run.look(out)
-    target.check(Semantic.of(semantic), may_change)
-    stamp = target.stamp(versions=versions())
+    target = RunOutput.inspect(out)
+    target.check_config(SemanticConfig.from_config(semantic), may_change)
+    stamp = target.shard_metadata(versions=package_versions())
     return target.claim(stamp), stamp
 
 
@@ -285,6 +285,6 @@ def check_rollouts_kept(run: str, block: SourceBlock, action: str) -> None:
         )
 
 
-def place_of(run: str) -> str:
+def resolve_location(run: str) -> str:
     """Return the absolute path of a folder, or a URL unchanged."""
     return run if "://" in run else str(Path(run).resolve())

@@ -73,40 +73,40 @@ class Sampler:
     """Checker that grades the completions."""
     executor: CpuExecutor
     """Executor that runs the checker's computations off the event loop."""
-    name: str = AUTHOR
+    completer_name: str = AUTHOR
     """Name of the sampling model among the completers."""
-    number: int = 0
+    completer_index: int = 0
     """Index of the sampling model among the completers, from 0."""
-    writes: bool = True
+    is_author: bool = True
     """True if the sampling model is the author, so that the prefixes' token ids are its own."""
-    recorded: Mapping[RolloutKey, Rollout] = field(default_factory=dict)
+    source_rollouts: Mapping[RolloutKey, Rollout] = field(default_factory=dict)
     """Rollouts of the source run, which are not sampled again."""
-    _spelled: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
+    _ids_by_prefix: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
     _lengths: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
-    def ids(self, prefix: Prefix) -> tuple[int, ...]:
+    def prefix_ids(self, prefix: Prefix) -> tuple[int, ...]:
         """Return the token ids of a prefix in the sampling model's vocabulary.
 
         Raises:
             PrefixNotReproduced: another model wrote the prefix, and the sampling model's tokenizer
                 does not reproduce its text.
         """
-        if self.writes:
+        if self.is_author:
             return prefix.ids
-        if prefix.id not in self._spelled:
+        if prefix.id not in self._ids_by_prefix:
             ids = encode_prefix(self.policy, prefix)
-            self._spelled[prefix.id], self._lengths[prefix.id] = ids, len(ids)
-            while len(self._spelled) > max(1, MAX_SPELLED_TOKENS // max(1, len(ids))):
-                del self._spelled[next(iter(self._spelled))]
+            self._ids_by_prefix[prefix.id], self._lengths[prefix.id] = ids, len(ids)
+            while len(self._ids_by_prefix) > max(1, MAX_SPELLED_TOKENS // max(1, len(ids))):
+                del self._ids_by_prefix[next(iter(self._ids_by_prefix))]
             return ids
-        return self._spelled[prefix.id]
+        return self._ids_by_prefix[prefix.id]
 
-    def num_tokens(self, prefix: Prefix) -> int:
+    def num_prefix_tokens(self, prefix: Prefix) -> int:
         """Return the number of `ids`; if the sampling model wrote the prefix, build no ids."""
-        if self.writes:
+        if self.is_author:
             return prefix.num_tokens
         if prefix.id not in self._lengths:
-            self.ids(prefix)
+            self.prefix_ids(prefix)
         return self._lengths[prefix.id]
 
     def check_room(self, prefixes: Iterable[Prefix]) -> None:
@@ -120,10 +120,10 @@ class Sampler:
             PrefixNotReproduced: `ids` raises it.
         """
         key = "policy.max_tokens"
-        if self.name != AUTHOR:
-            key = f"max_tokens of the completer {self.name}"
+        if self.completer_name != AUTHOR:
+            key = f"max_tokens of the completer {self.completer_name}"
         for prefix in prefixes:
-            length = self.num_tokens(prefix)
+            length = self.num_prefix_tokens(prefix)
             if self.policy.room(len(self.prompt), length) < 1:
                 raise NoRoom(
                     f"a step of one of its solutions ends after {length:,} tokens, which leaves "
@@ -141,7 +141,7 @@ class Sampler:
         """
         if not prefix.need:
             return False
-        length = self.num_tokens(prefix)
+        length = self.num_prefix_tokens(prefix)
         need = prefix.need * length / prefix.num_tokens  # converted to tokens of this policy
         return self.policy.room(len(self.prompt), length) < need
 
@@ -152,13 +152,13 @@ class Sampler:
             The completion and the rollout. The completion is None if the rollout comes from the
             source run. The rollout is ungraded if the context lacks room.
         """
-        index = prefix.num_asked[self.number]
-        prefix.num_asked[self.number] += 1
-        if (taken := self.recorded.get((prefix.id, self.name, index))) is not None:
+        index = prefix.num_asked[self.completer_index]
+        prefix.num_asked[self.completer_index] += 1
+        if (taken := self.source_rollouts.get((prefix.id, self.completer_name, index))) is not None:
             return None, taken
         recorded: JournaledRollout | None = None
         if self.journal is not None:
-            recorded = self.journal.take(("rollout", self.name, prefix.id, index))
+            recorded = self.journal.take(("rollout", self.completer_name, prefix.id, index))
         if recorded is not None and not recorded.failed:
             return recorded.completion, recorded.rollout
         seed = sampling_seed(
@@ -166,7 +166,7 @@ class Sampler:
             self.problem.id,
             prefix.id,
             index,
-            completer="" if self.name == AUTHOR else self.name,
+            completer="" if self.completer_name == AUTHOR else self.completer_name,
         )
         why, withheld = None, recorded is None and self.lacks_room(prefix)
         if recorded is not None:
@@ -174,7 +174,7 @@ class Sampler:
         elif withheld:
             completion, why = _NOTHING, NO_ROOM
         else:
-            completion, why = await self.sample(self.ids(prefix), seed=seed)
+            completion, why = await self.sample(self.prefix_ids(prefix), seed=seed)
         grade = (
             await self.grade(completion, prefix.text) if why is None else failed_grade_record(why)
         )
@@ -191,7 +191,7 @@ class Sampler:
             prediction=grade.prediction,
             outcome=grade.outcome,
             reason=grade.reason,
-            completer=self.name,
+            completer=self.completer_name,
         )
         if self.journal is not None and why is None:
             line = partial(rollout_line, rollout, completion.ids, failed=grade.failed)
@@ -212,7 +212,7 @@ class Sampler:
             EngineError: the engine died, or fails on all requests.
         """
         try:
-            with name_engine_errors(self.name):
+            with name_engine_errors(self.completer_name):
                 completion = await self.policy.sample(
                     self.prompt, prefix, seed=seed, priority=self.priority
                 )
@@ -247,33 +247,33 @@ class EstimatorRun:
 
     def __init__(
         self,
-        checked: ProblemEstimator,
+        estimator: ProblemEstimator,
         table: PrefixTable,
         policies: Sequence[Policy | None] | None,
     ) -> None:
         """Start without rollouts.
 
         Args:
-            checked: estimator of the problem.
+            estimator: estimator of the problem.
             table: table of the problem's prefixes. Counts of rollouts are added to it, and also
                 prefixes if the estimator follows all rollouts.
             policies: policies of the completers, by index; None in place of a completer whose
                 rollouts are not traced through the prefixes. None instead of a sequence if the
                 path of each rollout is on record.
         """
-        self.checked, self.table, self._policies = checked, table, policies
+        self.estimator, self.table, self._policies = estimator, table, policies
         self.rollouts: list[Rollout] = []
         """Rollouts that the estimator received so far."""
 
-    def record(self, ended: Iterable[FinishedRollout], *, asked: bool = True) -> None:
+    def record(self, finished: Iterable[FinishedRollout], *, is_requested: bool = True) -> None:
         """Count rollouts and give them to the estimator.
 
         Args:
-            ended: finished requests with their rollouts.
-            asked: True if the estimator requested the rollouts.
+            finished: finished requests with their rollouts.
+            is_requested: True if the estimator requested the rollouts.
         """
-        follow = self.checked.follow
-        for (number, who), completion, rollout in ended:
+        follow = self.estimator.follow
+        for (number, who), completion, rollout in finished:
             counts = self.table.prefixes[number].counts
             counts[who] = counts[who].plus(rollout.outcome, rollout.num_tokens)
             policy = None if self._policies is None else self._policies[who]
@@ -287,12 +287,14 @@ class EstimatorRun:
                 received = self.table.add_rollout(number, rollout, tuple(ids), policy.decode)
             else:
                 received = self.table.to_recorded(number, rollout)
-            self.checked.record(received if asked else replace(received, asked=False))
+            self.estimator.record(
+                received if is_requested else replace(received, is_requested=False)
+            )
             self.rollouts.append(rollout)
 
-    def take_over(self, recorded: Mapping[RolloutKey, Rollout]) -> None:
+    def record_unrequested(self, recorded: Mapping[RolloutKey, Rollout]) -> None:
         """Give the estimator recorded rollouts that it did not request, if it accepts them."""
-        if not self.checked.takes_all:
+        if not self.estimator.takes_all:
             return
         numbers = {prefix.id: number for number, prefix in enumerate(self.table.prefixes)}
         whose = self.table.completers
@@ -304,14 +306,14 @@ class EstimatorRun:
         for probe, _, rollout in taken:
             asked = self.table.prefixes[probe.prefix].num_asked
             asked[probe.completer] = max(asked[probe.completer], rollout.index + 1)
-        self.record(taken, asked=False)
+        self.record(taken, is_requested=False)
 
     def judge(self) -> list[Judgement]:
         """Return a judgement on each solution. No rollout may be requested or running any more."""
         order = self.table.completers
         self.rollouts.sort(key=lambda r: (r.prefix_id, order[r.completer], r.index))
         by_prefix = [prefix.counts for prefix in self.table.prefixes]
-        return self.checked.judge(list(zip(*by_prefix, strict=True)))
+        return self.estimator.judge(list(zip(*by_prefix, strict=True)))
 
 
 async def roll_out(
@@ -337,7 +339,7 @@ async def roll_out(
         PrefixNotReproduced: rollouts are requested from a completer whose tokenizer does not
             reproduce the text of a prefix.
     """
-    checked, prefixes = run.checked, run.table.prefixes
+    estimator, prefixes = run.estimator, run.table.prefixes
     is_checked = False
 
     async def run_probe(probe: Probe) -> FinishedRollout:
@@ -351,17 +353,17 @@ async def roll_out(
         Both are None if the next decision has to be computed by the batcher.
         """
         run.record(ended)
-        if checked.is_due:
+        if estimator.is_due:
             return None, None
-        wanted = checked.wanted(len(prefixes))
+        wanted = estimator.wanted(len(prefixes))
         return wanted, None if wanted or not is_last else run.judge()
 
     pending: deque[Probe] = deque()
     longest = 1
     running: set[asyncio.Task[FinishedRollout]] = set()
     done: set[asyncio.Task[FinishedRollout]] = set()
-    with decisions.at_work():
-        await executor.run(run.take_over, samplers[0].recorded)
+    with decisions.active_problem():
+        await executor.run(run.record_unrequested, samplers[0].source_rollouts)
         try:
             while True:
                 ended = [task.result() for task in done]
@@ -369,7 +371,7 @@ async def roll_out(
                     advance, ended, is_last=not (running or pending)
                 )
                 if wanted is None:
-                    wanted = await decisions.wanted(checked, len(prefixes))
+                    wanted = await decisions.request_probes(estimator, len(prefixes))
                     is_over = not (wanted or running or pending)
                     judgements = await executor.run(run.judge) if is_over else None
                 if judgements is not None:
@@ -402,10 +404,10 @@ def replay(run: EstimatorRun, recorded: dict[RolloutKey, Rollout]) -> int:
     Returns:
         The number of requested rollouts that are not on record.
     """
-    checked, prefixes, names = run.checked, run.table.prefixes, list(run.table.completers)
+    estimator, prefixes, names = run.estimator, run.table.prefixes, list(run.table.completers)
     num_missing = 0
-    run.take_over(recorded)
-    while wanted := checked.wanted(len(prefixes)):
+    run.record_unrequested(recorded)
+    while wanted := estimator.wanted(len(prefixes)):
         for probe in wanted:
             prefix, who = prefixes[probe.prefix], probe.completer
             rollout = recorded.pop((prefix.id, names[who], prefix.num_asked[who]), None)

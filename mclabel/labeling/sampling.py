@@ -85,7 +85,7 @@ class SolutionSettings(Settings):
         return None
 
     @property
-    def most_samples(self) -> int:
+    def max_sampled_solutions(self) -> int:
         """Maximum number of solutions that are sampled per problem."""
         if self.balance is None:
             return self.per_problem
@@ -93,7 +93,7 @@ class SolutionSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampled:
+class SampledSolutions:
     """Solutions sampled for one problem."""
 
     kept: tuple[Solution, ...]
@@ -102,7 +102,7 @@ class Sampled:
     """Number of sampled solutions, including discarded ones."""
     num_right: int
     """Number of sampled solutions that are right."""
-    first: Counts
+    first_batch_counts: Counts
     """Outcome counts of the first batch, whose size was fixed before any outcome."""
     num_tokens: int = 0
     """Number of tokens of all sampled solutions."""
@@ -114,7 +114,7 @@ async def sample_solutions(
     count: int,
     balance: int | None = None,
     max_samples: int | None = None,
-) -> Sampled:
+) -> SampledSolutions:
     """Sample a problem's solutions and choose among them.
 
     Args:
@@ -136,11 +136,11 @@ async def sample_solutions(
             more = range(done, min(done + count, max_samples or count))
             solutions += await _sample_concurrently(sample, more)
     kept = solutions if balance is None else _balance_outcomes(solutions, balance)
-    return Sampled(
+    return SampledSolutions(
         kept=tuple(kept),
         num_sampled=len(solutions),
         num_right=sum(one.outcome is Outcome.RIGHT for one in solutions),
-        first=first,
+        first_batch_counts=first,
         num_tokens=sum(len(one.ids) for one in solutions),
     )
 

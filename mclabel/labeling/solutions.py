@@ -19,8 +19,8 @@ from mclabel.labeling.rollouts import Sampler
 from mclabel.run.cpu_executor import CpuExecutor
 
 
-async def sampled_solution(
-    sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool
+async def sample_solution(
+    sampler: Sampler, index: int, splitter: StepSplitter, prompt_opens_thinking: bool
 ) -> Solution:
     """Sample one solution from the policy, or take it from the journal of an earlier attempt.
 
@@ -28,7 +28,8 @@ async def sampled_solution(
         sampler: sampler of the problem.
         index: index of the solution among the problem's solutions, from 0.
         splitter: splitter that divides the solution into steps.
-        thinks: True if the prompt ends with the marker that opens the policy's thinking.
+        prompt_opens_thinking: True if the prompt ends with the marker that opens the policy's
+            thinking.
     """
     problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
     recorded: JournaledSolution | None = None
@@ -47,7 +48,7 @@ async def sampled_solution(
         completion.ids,
         completion.text,
         policy.decode,
-        opened=thinks,
+        opened=prompt_opens_thinking,
         ended=completion.finish_reason == "stop",
     )
     solution = Solution(
@@ -69,8 +70,12 @@ async def sampled_solution(
     return solution
 
 
-async def given_solution(
-    sampler: Sampler, given: GivenSolution, index: int, splitter: StepSplitter, thinks: bool
+async def encode_given_solution(
+    sampler: Sampler,
+    given: GivenSolution,
+    index: int,
+    splitter: StepSplitter,
+    prompt_opens_thinking: bool,
 ) -> Solution | None:
     """Encode a given solution in the policy's tokens, split it into steps, and grade it.
 
@@ -79,7 +84,8 @@ async def given_solution(
         given: text of the solution, and the ends of its steps if they are known.
         index: index of the solution among the problem's solutions, from 0.
         splitter: splitter that divides the solution into steps if their ends are not known.
-        thinks: True if the prompt ends with the marker that opens the policy's thinking.
+        prompt_opens_thinking: True if the prompt ends with the marker that opens the policy's
+            thinking.
 
     Returns:
         The solution; None if the policy's tokenizer does not reproduce the text. The steps would
@@ -90,7 +96,7 @@ async def given_solution(
     if policy.decode(ids) != given.text:
         return None
     if given.step_ends is None:
-        steps = splitter.split(ids, given.text, policy.decode, opened=thinks)
+        steps = splitter.split(ids, given.text, policy.decode, opened=prompt_opens_thinking)
     else:
         steps = split_steps(ids, given.text, given.step_ends, policy.decode)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
@@ -109,7 +115,7 @@ async def given_solution(
     )
 
 
-async def prompts_for(
+async def render_prompts(
     problem: Problem,
     given: Sequence[GivenSolution],
     policies: Sequence[tuple[str, Policy]],

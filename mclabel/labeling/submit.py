@@ -37,7 +37,7 @@ _TALKATIVE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submitted:
+class SubmittedJob:
     """A job that the cluster has accepted."""
 
     id: str
@@ -51,7 +51,7 @@ def submit_label(
     address: str,
     allow: Sequence[str] = (),
     runtime_env: str | None = None,
-) -> Submitted:
+) -> SubmittedJob:
     """Upload a configuration, and start `python -m mclabel label` with it on the cluster.
 
     Args:
@@ -79,7 +79,7 @@ def submit_label(
             identity = _submit_with_retries(client, shlex.join(command), environment)
         except (RuntimeError, ValueError, TypeError) as error:
             raise EngineError(f"{address}: the cluster refuses the job: {error}") from error
-    return Submitted(id=identity, client=client)
+    return SubmittedJob(id=identity, client=client)
 
 
 def _submit_with_retries(
@@ -100,7 +100,7 @@ def _submit_with_retries(
             time.sleep(POLL_S)
 
 
-def follow(job: Submitted, echo: Callable[[str], None]) -> int:
+def follow_job(job: SubmittedJob, echo: Callable[[str], None]) -> int:
     """Print a job's log until the job ends.
 
     Args:
@@ -122,7 +122,7 @@ def follow(job: Submitted, echo: Callable[[str], None]) -> int:
     return 1
 
 
-async def _print_log(job: Submitted, echo: Callable[[str], None]) -> None:
+async def _print_log(job: SubmittedJob, echo: Callable[[str], None]) -> None:
     import aiohttp
 
     try:

@@ -21,7 +21,7 @@ from mclabel.labeling.completers import name_engine_errors
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import DecisionBatcher, LearnerState, LearningQueue
 from mclabel.labeling.estimators import Completer, Knowledge, RunLearner
-from mclabel.labeling.grading import num_weak_verdicts, ungraded_reasons
+from mclabel.labeling.grading import count_ungraded_reasons, count_weak_verdicts
 from mclabel.labeling.inputs import ProblemItem, SourceRun
 from mclabel.labeling.journal import read_entry
 from mclabel.labeling.problem import (
@@ -41,9 +41,16 @@ from mclabel.run.shards.labels import (
     read_labels,
 )
 from mclabel.run.shards.manifest import PRIORS, priors_name, read_priors, report_priors_damage
-from mclabel.run.shards.rejects import Reject, set_aside
+from mclabel.run.shards.rejects import Reject, read_set_aside
 from mclabel.run.shards.store import Store
-from mclabel.run.task import Attempt, Commit, CommittedBlocks, FinishedBlock, RunnerState, TaskWords
+from mclabel.run.task import (
+    Attempt,
+    CommitResult,
+    CommittedBlocks,
+    FinishedBlock,
+    RunnerState,
+    TaskWords,
+)
 
 
 class LabelOutputs:
@@ -92,7 +99,7 @@ class LabelOutputs:
 
     def set_aside(self, store: Store) -> Iterator[Reject]:
         """Yield the problems of committed blocks that have no labels."""
-        return set_aside(store)
+        return read_set_aside(store)
 
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Return the texts of the labelled problems of blocks, by problem id."""
@@ -101,7 +108,7 @@ class LabelOutputs:
             {row.problem.id: row.problem.text for row in read_labels(store, done)} if done else {}
         )
 
-    def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
+    def derived_figures(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
         """Return the share of prompt tokens that were found in the prefix cache, in [0, 1]."""
         cached = counters.get("num_cached_tokens")
         if cached is None:
@@ -220,7 +227,7 @@ class LabelRunner:
             checker=make_checker(self._settings.checker),
             executor=self._executor,
             decisions=DecisionBatcher(self._executor),
-            beginning=None if self._learner is None else LearnerState.from_learner(self._learner),
+            first_state=None if self._learner is None else LearnerState.from_learner(self._learner),
             source=self._source,
         )
 
@@ -236,7 +243,7 @@ class LabelRunner:
         assert self._context is not None, "start() first"
         ticket = None
         if self._learning_queue is not None and not attempt.is_trial:
-            ticket = self._learning_queue.begin()
+            ticket = self._learning_queue.open_ticket()
         try:
             result = await label_problem(
                 item.problem,
@@ -250,17 +257,17 @@ class LabelRunner:
             )
         finally:
             if ticket is not None:
-                await ticket.leave()
+                await ticket.close()
         if not attempt.is_trial:
             self._counts["steps"] += sum(len(row.steps) for row in result.labeled)
         return result
 
-    def commit(self, finished: FinishedBlock) -> Commit:
+    def commit(self, finished: FinishedBlock) -> CommitResult:
         """Write the priors that a block's labels use, and then the block's shards."""
         labels: list[ProblemLabels] = [result for _, result in finished.results]
         labeled = [row for label in labels for row in label.labeled]
         rollouts = [row for label in labels for row in label.rollouts]
-        num_sampled = len(rollouts) - sum(label.num_taken for label in labels)
+        num_sampled = len(rollouts) - sum(label.num_reused_rollouts for label in labels)
         learned = {
             label.knowledge.id: label.knowledge for label in labels if label.knowledge is not None
         }
@@ -280,10 +287,12 @@ class LabelRunner:
             },
             set_aside={name: asdict(fault) for name, fault in finished.set_aside.items()},
             cost={"num_tokens": finished.num_tokens, "num_rollouts": len(rollouts)},
-            ungraded=ungraded_reasons(rollouts),
-            weak=num_weak_verdicts(rollouts),
+            ungraded=count_ungraded_reasons(rollouts),
+            weak=count_weak_verdicts(rollouts),
         )
-        return Commit(won=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled})
+        return CommitResult(
+            is_stored=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled}
+        )
 
     def state(self) -> RunnerState:
         """Return the state of the engines, and counts of labelled steps and sampled completions."""

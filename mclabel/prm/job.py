@@ -24,9 +24,9 @@ from mclabel.prm.examples.targets import target_of
 from mclabel.prm.new_scorer import NewScorer, base_model
 from mclabel.prm.training.settings import check_trackers
 from mclabel.run.outputs import TRAINING
-from mclabel.run.run import Run
+from mclabel.run.run import RunOutput
 from mclabel.run.shards.labels import committed_blocks, read_labels
-from mclabel.run.shards.manifest import Semantic, versions
+from mclabel.run.shards.manifest import SemanticConfig, package_versions
 from mclabel.run.shards.store import Store
 from mclabel.run.trainings import MODEL, check_finished, model_remedy
 
@@ -57,9 +57,9 @@ def train(
         on_preflight: called with figures of the training data, before training begins.
     """
     out = Path(config.out)
-    run = Run.look(config.out, TRAINING)
+    run = RunOutput.inspect(config.out, TRAINING)
     blocks = chosen_blocks(config)
-    run.check(semantic_config(config, blocks))
+    run.check_config(semantic_config(config, blocks))
     if (report := _finished(out)) is not None:
         return report
     check_distinct(config.labels, "labels")
@@ -69,7 +69,7 @@ def train(
     figures = _preflight(scorer, examples)
     on_preflight(figures)
     figures.check_differ()
-    run.claim({"versions": versions(), "blocks": blocks})
+    run.claim({"versions": package_versions(), "blocks": blocks})
     if config.workers == 1:
         fit(scorer, examples, on_progress)
     else:
@@ -240,7 +240,7 @@ def chosen_blocks(config: TrainConfig) -> Blocks:
     return now
 
 
-def semantic_config(config: TrainConfig, blocks: Blocks) -> Semantic:
+def semantic_config(config: TrainConfig, blocks: Blocks) -> SemanticConfig:
     """Return everything on which the trained weights depend.
 
     It consists of the semantic settings, the base's weights, and the content of the labels.
@@ -251,7 +251,7 @@ def semantic_config(config: TrainConfig, blocks: Blocks) -> Semantic:
         content["base"] = f"weights:{weights_fingerprint(Path(base))}"
     if config.evaluation:
         content["evaluation"] = content_id(sorted(leak_keys(config.evaluation)))
-    return Semantic(
+    return SemanticConfig(
         identity={**config.identity(), **content}, config={**config.semantic(), **content}
     )
 
@@ -261,7 +261,7 @@ def _claimed_blocks(path: Path) -> Blocks:
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        return []  # `Run.look` reports errors of the manifest
+        return []  # `RunOutput.inspect` reports errors of the manifest
 
 
 def model_card(config: TrainConfig, report: TrainReport) -> str:

@@ -11,7 +11,7 @@ from mclabel.evaluate.labels.quality import exact_first_error
 from mclabel.evaluate.labels.report import group_report
 from mclabel.evaluate.labels.show import calibration_plot
 from mclabel.evaluate.labels.truth import exact_truth
-from mclabel.show.figures import HUES, draw, plot_style, save_figure
+from mclabel.show.figures import HUES, draw_plot, plot_style, save_figure
 from mclabel.show.solutions import printable_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
         figure = Figure(figsize=(12.5, 6.2), layout="constrained")
         left_axes, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
         _draw_solutions(left_axes, _examples(rows), colours)
-        handles, words = draw(right, plot)
+        handles, words = draw_plot(right, plot)
         right.set_title(plot.title, loc="left")
         right.legend(handles, words, loc="lower right")
         values = ScalarMappable(cmap=colours)

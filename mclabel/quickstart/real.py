@@ -19,13 +19,13 @@ from mclabel.quickstart.toy import (
     accuracy_differences,
     check_quickstart_places,
     figures_by_size,
-    timed,
+    record_duration,
     train_and_choose,
 )
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
-from mclabel.show.figures import rich_table
+from mclabel.show.figures import render_rich_table
 from mclabel.show.progress import job_progress
 from mclabel.show.solutions import show_solution
 
@@ -77,7 +77,7 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         "problems. The adapter was not trained on these stories.",
         highlight=False,
     )
-    with timed(seconds, "label"), job_progress(console, "label") as job:
+    with record_duration(seconds, "label"), job_progress(console, "label") as job:
         label(config, job)
     rows = list(read_labels(Store(str(run))))
     console.print()
@@ -92,7 +92,7 @@ def run_real_quickstart(size: Size, out: Path, console: Console) -> dict[str, An
         "quickstart-smollm2.yaml", SCORERS, EVALUATE[size], out, run, console, seconds
     )
     console.print()
-    console.print(rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
+    console.print(render_rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
     summary = {
         "model": "smollm2:words",
         "size": size,

@@ -45,10 +45,10 @@ from mclabel.labeling.job import label
 from mclabel.prm.config import TrainConfig
 from mclabel.quickstart.picture import draw_labels
 from mclabel.report.page.report import write_report
-from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_places
+from mclabel.run.outputs import BEST_OF_N, QUICKSTART, RUN, TRAINING, check_output
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
-from mclabel.show.figures import rich_table
+from mclabel.show.figures import render_rich_table
 from mclabel.show.progress import READING, EvaluationProgress, StageProgress, job_progress
 from mclabel.show.solutions import show_solution
 
@@ -132,9 +132,9 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         f"problems, and rollouts from every step prefix ({config.estimator.summary}).",
         highlight=False,
     )
-    with timed(seconds, "label"), job_progress(console, "label") as job:
+    with record_duration(seconds, "label"), job_progress(console, "label") as job:
         label(config, job)
-    with timed(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
+    with record_duration(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
         rows = list(read_labels(Store(str(run))))
         kinds = groups_by_key(rows, solution_meta, keys=["answer_type"])
         groups = {"all": rows, **kinds.get("answer_type", {})}
@@ -145,13 +145,13 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
                 quality[name] = of_group
             stage.update(number, len(groups))
         cost = label_cost(rows)
-    with timed(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
+    with record_duration(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
         draw_labels(rows, out / "labels.png")
         stage.update(1, 1)
     console.print()
     wrong = next((row for row in rows if row.first_error), rows[0])
     show_solution(console, wrong, exact_first_error(wrong))
-    console.print(rich_table(quality_grid(quality)))
+    console.print(render_rich_table(quality_grid(quality)))
     console.print(
         f"\nTraining {len(SCORERS)} scorers from the policy, side by side (a PRM and an ORM on "
         "these labels, a PRM on exact ones), then choosing among solutions of other problems.",
@@ -160,7 +160,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     overrides = ['references=["exact", "strong"]', *EVALUATE[size]]
     best = train_and_choose("quickstart.yaml", SCORERS, overrides, out, run, console, seconds)
     console.print()
-    console.print(rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
+    console.print(render_rich_table(best_of_n_grid(best, SHOWN, against=AGAINST)))
     summary = _summary(size, seconds, quality, cost, best)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
@@ -196,7 +196,7 @@ def train_and_choose(
         seconds: seconds by stage, to which both stages are added.
     """
     with (
-        timed(seconds, "train"),
+        record_duration(seconds, "train"),
         StageProgress(console, "train", "steps", is_forecast=True, opening=READING) as stage,
     ):
         train_all(f"train/{config}", scorers, out, run, stage)
@@ -211,7 +211,7 @@ def train_and_choose(
             *overrides,
         ],
     )
-    with timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
+    with record_duration(seconds, "evaluate"), EvaluationProgress(console) as progress:
         report = best_of_n(evaluation, on_state=progress.on_state, on_score=progress.on_score)
     return report.result
 
@@ -222,12 +222,12 @@ def check_quickstart_places(out: Path, run: Path, scorers: Iterable[str]) -> Non
     Raises:
         OutputError: an output folder contains other data.
     """
-    check_places(str(out), QUICKSTART)
-    check_places(str(run), RUN)
+    check_output(str(out), QUICKSTART)
+    check_output(str(run), RUN)
     for name in scorers:
-        check_places(str(out / name), TRAINING)
-    check_places(str(out / "best-of-n"), BEST_OF_N)
-    check_places(str(out / "best-of-n" / "samples"), RUN)
+        check_output(str(out / name), TRAINING)
+    check_output(str(out / "best-of-n"), BEST_OF_N)
+    check_output(str(out / "best-of-n" / "samples"), RUN)
 
 
 def train_all(
@@ -265,11 +265,11 @@ def train_all(
         eta_s = (in_all - steps) * (now - began[0]) / fresh if fresh else None
         stage.update(steps, in_all, eta_s=eta_s)
 
-    train_beside(configs, on_progress)
+    train_concurrently(configs, on_progress)
 
 
 @contextmanager
-def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def record_duration(seconds: dict[str, float], stage: str) -> Iterator[None]:
     """Measure the seconds of a `with` block, and record them as the seconds of a stage."""
     started = time.monotonic()
     yield
@@ -322,10 +322,10 @@ def accuracy_differences(best: BestOfN, other: str) -> dict[str, dict[str, list[
 
 
 def figures_by_size(
-    table: Mapping[str, Mapping[int, Estimate]], of: Callable[[Estimate], Any]
+    table: Mapping[str, Mapping[int, Estimate]], convert: Callable[[Estimate], Any]
 ) -> dict[str, dict[str, Any]]:
-    """Convert the estimates of a table by method and N with the function `of`."""
-    return {method: {str(n): of(e) for n, e in row.items()} for method, row in table.items()}
+    """Convert the estimates of a table by method and N with the function `convert`."""
+    return {method: {str(n): convert(e) for n, e in row.items()} for method, row in table.items()}
 
 
 def _quality_figures(quality: LabelQuality) -> dict[str, Any]:
@@ -368,7 +368,7 @@ _IMPORTED = ["mclabel.prm.training.trainer", "transformers.models.llama.modeling
 """Modules that every training of a bundled model imports."""
 
 
-def train_beside(configs: Mapping[str, TrainConfig], on_progress: OnTraining) -> None:
+def train_concurrently(configs: Mapping[str, TrainConfig], on_progress: OnTraining) -> None:
     """Run trainings at the same time, each in its own process, and wait until all are done.
 
     Args:

@@ -19,14 +19,14 @@ from typing import Any, cast
 
 from mclabel.answers.golds import Gold, NoGold, penalize_guess, read_gold
 from mclabel.checkers import GradeItem, make_checker
-from mclabel.core.components import derived_class
+from mclabel.core.components import load_component_class
 from mclabel.core.errors import BadAnswer, ConfigError, DataError
 from mclabel.core.records import Outcome, Problem
 from mclabel.core.seeds import content_id
 from mclabel.core.stats.values import TruncatedPolicy
 from mclabel.data.lengths import Decode
 from mclabel.data.steps import StepSplitter
-from mclabel.engines.pretrained import code_allowed_by
+from mclabel.engines.pretrained import name_option_in_code_errors
 from mclabel.labeling.grading import to_grade_record
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
@@ -44,7 +44,7 @@ from mclabel.rl.credits import (
     single_segment,
 )
 from mclabel.run.cpu_executor import CpuExecutor, gather_or_cancel
-from mclabel.serving.requests import Limits, RequestQueue
+from mclabel.serving.requests import RequestLimits, RequestQueue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def check_credit(settings: RewardSettings) -> None:
     Raises:
         ConfigError: the credit does not exist, or needs scores but there is no PRM.
     """
-    kind, needs = settings.credit.kind, derived_class(settings.credit, Credit).needs
+    kind, needs = settings.credit.kind, load_component_class(settings.credit, Credit).needs
     if needs and settings.prm is None:
         raise ConfigError(
             f"credit.kind={kind}: needs step scores, but prm is null. Set prm to the folder of a "
@@ -80,7 +80,7 @@ def check_credit(settings: RewardSettings) -> None:
 class Rewarder:
     """A service that computes the rewards and step credits of completions."""
 
-    def __init__(self, settings: RewardSettings, *, limits: Limits) -> None:
+    def __init__(self, settings: RewardSettings, *, limits: RequestLimits) -> None:
         """Prepare to reward; `start` loads the PRM.
 
         Args:
@@ -109,7 +109,7 @@ class Rewarder:
     async def start(self) -> None:
         """Load the PRM."""
         if self._scorer is not None:
-            with code_allowed_by("trust_remote_code=true"):
+            with name_option_in_code_errors("trust_remote_code=true"):
                 await self._scorer.start()
 
     def begin(self, items: Sequence[RewardItem | None]) -> asyncio.Task[list[StepRewards]]:

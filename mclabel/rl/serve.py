@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from mclabel.answers.golds import NoGold, read_gold
 from mclabel.core.settings import Settings, joined_faults
-from mclabel.core.stop import ends_within
+from mclabel.core.stop import end_process_within
 from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 from mclabel.rl.client import RewardItem, StepRewards, without_end_tokens
@@ -28,18 +28,18 @@ from mclabel.rl.config import RewardSettings, ServeRewardsConfig
 from mclabel.rl.rewarder import REFUSALS, Rewarder, check_credit
 from mclabel.serving.access import api_app
 from mclabel.serving.requests import (
-    Limits,
     Refused,
+    RequestLimits,
     json_response,
     parse_body,
     read_body,
     respond_when_done,
 )
-from mclabel.serving.run import GRACE_S, Place, Ready, listen, run_server
+from mclabel.serving.run import GRACE_S, Ready, ServerAddress, open_listening_socket, run_server
 
 
 def serve_rewards(
-    config: ServeRewardsConfig, *, place: Place, limits: Limits, on_ready: Ready
+    config: ServeRewardsConfig, *, place: ServerAddress, limits: RequestLimits, on_ready: Ready
 ) -> None:
     """Serve rewards until interrupted.
 
@@ -57,7 +57,7 @@ def serve_rewards(
         EngineError: the PRM cannot be loaded, or its engine died.
     """
     check_credit(config)
-    with ends_within(GRACE_S), listen(place) as listening:
+    with end_process_within(GRACE_S), open_listening_socket(place) as listening:
         if config.prm is not None and config.format == OWN_FORMAT:
             PrmManifest.read(model_folder(config.prm))
         try:
@@ -68,9 +68,9 @@ def serve_rewards(
 
 async def _run(
     config: ServeRewardsConfig,
-    limits: Limits,
+    limits: RequestLimits,
     listening: socket.socket,
-    place: Place,
+    place: ServerAddress,
     on_ready: Ready,
 ) -> None:
     """Load the PRM, and serve until a signal arrives, the server is stopped, or the PRM dies."""

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 import ray
 
 from mclabel.core.errors import EngineDied
-from mclabel.core.stop import end_at_once, kill_children, shared_memory
+from mclabel.core.stop import end_at_once, find_shared_memory, kill_children
 from mclabel.engines.loading import current_stage
-from mclabel.run.ray_cluster import Place
+from mclabel.run.ray_cluster import Placement
 from mclabel.run.running import FinishedLease, Lease, RunningBlocks
-from mclabel.run.worker import Worker, WorkerProgress, repeat
+from mclabel.run.worker import Worker, WorkerProgress, repeat_periodically
 
 T = TypeVar("T")
 
@@ -148,7 +148,10 @@ class WorkerActor:
         """Write the journals now and every `DRAIN_FLUSH_S`, because the node will be removed."""
         if (worker := self._worker) is not None and not worker.draining:
             worker.draining = True
-            for flush in (worker.flush_beside(), repeat(DRAIN_FLUSH_S, worker.flush_beside)):
+            for flush in (
+                worker.flush_in_thread(),
+                repeat_periodically(DRAIN_FLUSH_S, worker.flush_in_thread),
+            ):
                 asyncio.run_coroutine_threadsafe(flush, self._loop)
 
     def _flush_and_exit(self, number: int, frame: FrameType | None) -> None:
@@ -166,7 +169,7 @@ class WorkerActor:
 
 async def _stop_and_close(worker: Worker) -> None:
     """Stop the blocks and close the engine; kill its child processes that do not end in time."""
-    memory = shared_memory()
+    memory = find_shared_memory()
     try:
         await worker.stop()
         with suppress(TimeoutError):
@@ -177,7 +180,7 @@ async def _stop_and_close(worker: Worker) -> None:
 
 
 async def _exchange(worker: Worker, running: RunningBlocks, leases: Sequence[Lease]) -> Exchange:
-    running.begin(leases)
+    running.start_leases(leases)
     ended = await running.wait_for_ended(PROGRESS_S)
     failure = running.failure
     if failure is not None and not ended:
@@ -185,7 +188,7 @@ async def _exchange(worker: Worker, running: RunningBlocks, leases: Sequence[Lea
     return Exchange(progress=await worker.progress(), ended=ended, failed=failure is not None)
 
 
-def make_actor(make_worker: Callable[[], Worker], place: Place) -> Any:
+def make_actor(make_worker: Callable[[], Worker], place: Placement) -> Any:
     """Create an actor. Ray does not retry its calls; the driver leases lost blocks again."""
     return (
         ray.remote(WorkerActor)

@@ -22,22 +22,22 @@ from mclabel.core.errors import DataError, ShardError
 from mclabel.run.plan_index import (
     CHUNK,
     MAX_NAMED,
-    Comparison,
     InputChanges,
+    PlanComparison,
     PlanIndex,
     id_hashes,
     item_digests,
-    planned_ids,
+    look_up_item_ids,
 )
 from mclabel.run.shards.plan import (
     CONTENT_BYTES,
     META_BYTES,
     PLAN_SCHEMA,
-    block_id,
     commit_part,
     identity_digest,
-    in_chunks,
+    make_block_id,
     read_parts,
+    split_into_chunks,
 )
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Block, Item, Items, Outputs
@@ -115,12 +115,12 @@ class JobBlocks:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def sizes(self) -> Iterator[tuple[str, int]]:
+    def item_counts(self) -> Iterator[tuple[str, int]]:
         """Yield the id of each block and the number of its items, in the order of the plan."""
         for number, count in self._counts.items():
             yield self._plan.names[number], count
 
-    def blocks(self, wanted: Callable[[str], bool] = lambda block_id: True) -> Iterator[Block]:
+    def read_blocks(self, wanted: Callable[[str], bool] = lambda block_id: True) -> Iterator[Block]:
         """Yield the blocks, each as soon as all of its items are read.
 
         Args:
@@ -134,7 +134,7 @@ class JobBlocks:
         word = self._outputs.words.item
         # Items of incomplete blocks by block number, each with its position in the plan.
         parts: dict[int, list[tuple[int, Item]]] = {}
-        for chunk in in_chunks(self._items, CHUNK):
+        for chunk in split_into_chunks(self._items, CHUNK):
             places = plan.find(id_hashes(item.id for item in chunk))
             if len(unknown := np.flatnonzero(places < 0)):
                 raise _changing_input_error(f"{word} {chunk[unknown[0]].id[:60]!r}")
@@ -182,8 +182,8 @@ def plan_blocks(
     taken_up = InputChanges()
     added: list[pa.Table] = []
     while True:
-        plan = PlanIndex.of([*(read_parts(store) if store is not None else ()), *added])
-        compared = Comparison.of(items, plan)
+        plan = PlanIndex.from_parts([*(read_parts(store) if store is not None else ()), *added])
+        compared = PlanComparison.compare(items, plan)
         changes = compared.changes
         if not (changes.num_added or changes.num_changed or changes.num_gone):
             taken_up = replace(taken_up, num_other_meta=changes.num_other_meta)
@@ -192,7 +192,7 @@ def plan_blocks(
             taken_up = changes
         gone: list[str] = []
         if store is not None and (changes.num_changed or changes.num_gone):
-            gone = planned_ids(store, plan.ids[compared.gone])
+            gone = look_up_item_ids(store, plan.ids[compared.gone])
             if not accept_changes:
                 blocks = [plan.names[number] for number in plan.blocks[compared.gone].tolist()]
                 named = dict(zip(gone[:MAX_NAMED], blocks, strict=False))
@@ -206,15 +206,15 @@ def plan_blocks(
         else:
             added += new
         # The parts were just added from this input, so contents need not be compared again.
-        plan = PlanIndex.of([*(read_parts(store) if store is not None else ()), *added])
+        plan = PlanIndex.from_parts([*(read_parts(store) if store is not None else ()), *added])
         taken_up = replace(taken_up, num_other_meta=changes.num_other_meta)
-        return JobBlocks(items, outputs, plan, plan.places(items), taken_up)
+        return JobBlocks(items, outputs, plan, plan.find_items(items), taken_up)
 
 
 def _new_parts(
     items: Items,
     plan: PlanIndex,
-    compared: Comparison,
+    compared: PlanComparison,
     gone: Sequence[str],
     how: bytes,
     block_items: int,
@@ -245,7 +245,7 @@ def _new_parts(
         # result in that block is superseded. The generation makes the new id different.
         generation = number if any(was_planned for _, was_planned in block) else 0
         contents = [[item.id, c.hex()] for (item, _), (c, _) in zip(block, digests, strict=True)]
-        name = block_id(how, contents, generation)
+        name = make_block_id(how, contents, generation)
         rows += [
             _row(item.id, content, meta, name)
             for (item, _), (content, meta) in zip(block, digests, strict=True)
@@ -308,7 +308,7 @@ def _describe_missing_items(
     store: Store,
     outputs: Outputs,
     items: Items,
-    compared: Comparison,
+    compared: PlanComparison,
     gone: Mapping[str, str],
 ) -> list[str]:
     """Describe missing items by id, by the beginning of a recorded text, and by a note.

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from math import log2
 
 from mclabel.core.settings import Amount, Count
-from mclabel.run.shards.digest import with_digest
+from mclabel.run.shards.digest import add_digest
 from mclabel.run.shards.manifest import read_record_file, run_id
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
@@ -28,7 +28,7 @@ _FULL = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spent:
+class Spending:
     """Spending of a job, summed over all its runs."""
 
     num_tokens: Count = 0
@@ -51,13 +51,13 @@ class Spent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class BudgetLimits:
     """Limits on the spending of a job over all its runs; None means no limit."""
 
     max_tokens: int | None = None
     max_hours: float | None = None
 
-    def reached(self, spent: Spent) -> str | None:
+    def find_reached_limit(self, spent: Spending) -> str | None:
         """Return the reached limit in the form `key=value`; None if no limit is reached."""
         if self.max_tokens is not None and spent.num_tokens >= self.max_tokens:
             return f"budget.max_tokens={self.max_tokens}"
@@ -89,7 +89,7 @@ class Ledger:
         """Tokens and engine seconds by level of load: 8 times the binary logarithm of the number of
         live requests, rounded down."""
 
-    def update(self, state: JobState, now: float) -> Spent:
+    def update(self, state: JobState, now: float) -> Spending:
         """Record a state of the job, and return the spending so far.
 
         Args:
@@ -115,7 +115,7 @@ class Ledger:
             now: clock reading in seconds.
         """
         spent = replace(self.spent, hours=self._before.hours + (now - self._started) / 3600)
-        content = json.dumps(with_digest({"run": self._run, **asdict(spent)}), indent=1).encode()
+        content = json.dumps(add_digest({"run": self._run, **asdict(spent)}), indent=1).encode()
         self._store.replace(FILE, io.BytesIO(content))
         self._written = now
 
@@ -140,10 +140,10 @@ class Ledger:
         )
 
 
-def read_spent(store: Store) -> Spent:
+def read_spent(store: Store) -> Spending:
     """Read the spending of a job so far; zero if the job has not written `spent.json` yet.
 
     Raises:
         DamagedFile: the file exists, but is not one that mclabel wrote.
     """
-    return read_record_file(store, FILE, Spent, ignore=("run",)) or Spent()
+    return read_record_file(store, FILE, Spending, ignore=("run",)) or Spending()

@@ -103,7 +103,7 @@ class LoopLag:
             await asyncio.sleep(TICK_S)
             self._worst_s = max(self._worst_s, time.monotonic() - due)
 
-    def take(self) -> float:
+    def take_longest_s(self) -> float:
         """Return the longest delay since the last call, in seconds."""
         worst, self._worst_s = self._worst_s, 0.0
         return worst

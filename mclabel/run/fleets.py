@@ -20,9 +20,9 @@ from mclabel.core.errors import EngineDied, EngineError
 from mclabel.engines.devices import ONE_CPU, EngineResources
 from mclabel.engines.loading import current_stage
 from mclabel.run.leases import POLL_S, FleetProgress, LeaseBook, OnProgress
-from mclabel.run.ray_cluster import Place, connect, node_resources
+from mclabel.run.ray_cluster import Placement, connect_to_ray, node_resources
 from mclabel.run.ray_run import RayRun
-from mclabel.run.running import STALL_S, FinishedLease, RunningBlocks, Watch
+from mclabel.run.running import STALL_S, EngineWatch, FinishedLease, RunningBlocks
 from mclabel.run.settings import RayConfig
 from mclabel.run.worker import BlockReport, Worker, WorkerProgress
 
@@ -88,7 +88,7 @@ class LocalFleet:
         if not runner.run(_load_or_cancel(worker, book, show_start)):
             return
         loaded = time.monotonic()
-        watch, was_silent, has_stopped = Watch(stall_s=self._stall_s), False, False
+        watch, was_silent, has_stopped = EngineWatch(stall_s=self._stall_s), False, False
 
         def show(progress: WorkerProgress) -> None:
             nonlocal was_silent, has_stopped
@@ -97,12 +97,12 @@ class LocalFleet:
             watch.tick(now)
             watch.record(progress)
             if watch.is_silent and not was_silent:
-                logger.warning("the engine %s", watch.report())
+                logger.warning("the engine %s", watch.describe_silence())
             was_silent = watch.is_silent
             if watch.has_stopped and not has_stopped:
                 has_stopped = True
                 worker.flush()
-                report = f"the engine {watch.report()}"
+                report = f"the engine {watch.describe_silence()}"
                 error = EngineError(f"{report}. {_NO_OTHER}")
                 report_hang("engines", f"has not ended: {report}", error)
             on_progress(
@@ -168,7 +168,7 @@ async def run_blocks(
     try:
         progress = await worker.progress()
         while not book.closed and running.failure is None:
-            running.begin(book.take(worker, progress.runner, num_ended=num_ended))
+            running.start_leases(book.lease_blocks(worker, progress.runner, num_ended=num_ended))
             if not running.unreported:
                 return
             ended = await running.wait_for_ended(POLL_S)
@@ -234,22 +234,22 @@ class RayFleet:
         """
         if book.closed:
             return
-        connect(self._ray.address)
-        stop.install()  # ray.init has replaced the handler of SIGTERM
+        connect_to_ray(self._ray.address)
+        stop.reinstall_handlers()  # ray.init has replaced the handler of SIGTERM
         run = RayRun(self, book, on_progress)
         try:
-            yield from run.reports()
+            yield from run.run_until_done()
         finally:
             run.stop()
 
-    def new_actor(self) -> tuple[Any, Place]:
+    def new_actor(self) -> tuple[Any, Placement]:
         """Create one more actor, and return it with its place in the cluster."""
         from mclabel.run.actor import make_actor
 
-        place = Place.reserve(self._resources)
+        place = Placement.reserve(self._resources)
         return make_actor(self._make_worker, place), place
 
-    def num_wanted(self) -> int:
+    def num_wanted_engines(self) -> int:
         """Return the number of actors that should exist now."""
         if self._ray.max_engines is not None:
             return self._ray.max_engines
@@ -284,4 +284,4 @@ class RayFleet:
 
     def _room(self) -> int:
         """Return the number of engines that would fit on the nodes if the nodes were empty."""
-        return self._resources.room(node_resources())
+        return self._resources.num_fitting_engines(node_resources())

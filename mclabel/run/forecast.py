@@ -44,7 +44,7 @@ class CostModel:
         return _predict_cost(self._terms, _size_vector(size)) if self._terms.any() else None
 
 
-class Remainder:
+class RemainderForecast:
     """Forecasts the remaining tokens of a running job."""
 
     def __init__(self, *, num_items: int, size: Size | None = None) -> None:
@@ -114,7 +114,7 @@ _NUM_TERMS = NUM_COEFFICIENTS * (NUM_COEFFICIENTS + 2) + 1
 
 
 def _size_vector(size: Size) -> Floats:
-    return np.array([size.num_items, size.num_chars, size.num_squares], dtype=np.float64)
+    return np.array([size.num_items, size.num_chars, size.sum_squared_chars], dtype=np.float64)
 
 
 def _regression_terms(size: Size, cost: float) -> Floats:
@@ -150,14 +150,16 @@ class Interval:
     low: float
     high: float
 
-    def times(self, factor: float, plus: float = 0.0) -> Interval:
+    def scale_and_shift(self, factor: float, plus: float = 0.0) -> Interval:
         """Return the interval multiplied by `factor`, plus a constant."""
         ends = (self.expected, self.low, self.high)
         expected, low, high = (factor * end + plus for end in ends)
         return Interval(expected=expected, low=low, high=high)
 
 
-def predict(seen: Sequence[tuple[Size, float]], remaining: Size, *, seed: int = 0) -> Interval:
+def forecast_cost(
+    finished_blocks: Sequence[tuple[Size, float]], remaining: Size, *, seed: int = 0
+) -> Interval:
     """Forecast the cost of unfinished items, with a 95% interval, from finished blocks.
 
     The interval is a bootstrap over blocks. It is widened by the ratio of Student's t to the normal
@@ -165,12 +167,12 @@ def predict(seen: Sequence[tuple[Size, float]], remaining: Size, *, seed: int = 
     items.
 
     Args:
-        seen: size and cost of each finished block, at least one.
+        finished_blocks: size and cost of each finished block, at least one.
         remaining: size of the unfinished items.
         seed: random seed of the bootstrap.
     """
-    count, row = len(seen), _size_vector(remaining)
-    terms = np.stack([_regression_terms(size, cost) for size, cost in seen])
+    count, row = len(finished_blocks), _size_vector(remaining)
+    terms = np.stack([_regression_terms(size, cost) for size, cost in finished_blocks])
     expected = _predict_cost(terms.sum(0), row)
     if count == 1:
         return Interval(expected=expected, low=0.0, high=float("inf"))
@@ -181,7 +183,7 @@ def predict(seen: Sequence[tuple[Size, float]], remaining: Size, *, seed: int = 
     low, high = np.quantile(totals, [tail, 1 - tail])
     wider = float(stdtrit(count - 1, 1 - tail) / ndtri(1 - tail))
     wider *= (count / max(1, count - NUM_COEFFICIENTS)) ** 0.5
-    num_seen = sum(size.num_items for size, _ in seen)
+    num_seen = sum(size.num_items for size, _ in finished_blocks)
     wider *= (1 + num_seen / max(1, remaining.num_items)) ** 0.5
     return Interval(
         expected=expected,
@@ -190,7 +192,7 @@ def predict(seen: Sequence[tuple[Size, float]], remaining: Size, *, seed: int = 
     )
 
 
-def pilot_blocks(sizes: Sequence[Size], count: int, *, seed: int) -> frozenset[int]:
+def choose_pilot_blocks(sizes: Sequence[Size], count: int, *, seed: int) -> frozenset[int]:
     """Choose the blocks of a pilot, stratified by length, so that all lengths are represented.
 
     Args:
@@ -214,7 +216,7 @@ class Size:
     num_items: int = 0
     num_chars: int = 0
     """Number of characters of all items' texts."""
-    num_squares: int = 0
+    sum_squared_chars: int = 0
     """Sum of the squared text lengths in characters. If every step of a solution is rolled out to
     the end, the cost grows with the square of the length."""
 
@@ -234,12 +236,12 @@ class Size:
         return Size(
             self.num_items + other.num_items,
             self.num_chars + other.num_chars,
-            self.num_squares + other.num_squares,
+            self.sum_squared_chars + other.sum_squared_chars,
         )
 
     def __sub__(self, other: Size) -> Size:
         return Size(
             self.num_items - other.num_items,
             self.num_chars - other.num_chars,
-            self.num_squares - other.num_squares,
+            self.sum_squared_chars - other.sum_squared_chars,
         )

@@ -28,11 +28,11 @@ from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.stop import defer_stop
 from mclabel.run.blocks import JobBlocks
 from mclabel.run.budget import FILE as SPENT
-from mclabel.run.budget import Ledger, Limits
+from mclabel.run.budget import BudgetLimits, Ledger
 from mclabel.run.forecast import Size
 from mclabel.run.leases import Fleet, FleetProgress, LeaseBook
 from mclabel.run.progress_log import PROGRESS_FILE, ProgressLog
-from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.finished import write_finished
 from mclabel.run.shards.journal import delete_journal, journaled_blocks
 from mclabel.run.shards.rejects import FILE as REJECTS
@@ -54,9 +54,9 @@ def run_job(
     store: Store,
     *,
     on_state: Callable[[JobState], None] = lambda state: None,
-    limits: Limits | None = None,
+    limits: BudgetLimits | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-    only: Collection[str] | None = None,
+    only_blocks: Collection[str] | None = None,
     size: Size | None = None,
     rejects: Callable[[], Iterable[Reject]] = tuple,
     prepare: Callable[[], None] = lambda: None,
@@ -76,7 +76,7 @@ def run_job(
         limits: limits of the budget, over all runs of the job; None for no limits.
         should_stop: function that is polled during the job. Once it returns True, no further block
             is started, and running blocks write their finished work to journals.
-        only: ids of the blocks to run; None runs all blocks.
+        only_blocks: ids of the blocks to run; None runs all blocks.
         size: size of all items, for the forecast; None makes no forecast.
         rejects: function that returns the rows of the input that cannot be used as items.
         prepare: called before the fleet receives work; not called if no work is left.
@@ -86,22 +86,22 @@ def run_job(
         EngineError: engines cannot be loaded or kept alive.
         Stopped: a signal ended the job; finished blocks are committed.
     """
-    limits = limits or Limits()
+    limits = limits or BudgetLimits()
     log, ledger = ProgressLog(store), Ledger(store, started=time.monotonic())
-    if limits.reached(ledger.spent):
-        only = ()
+    if limits.find_reached_limit(ledger.spent):
+        only_blocks = ()
 
     def is_enough(state: JobState) -> bool:
         log(state)
         on_state(state)
         spent = ledger.update(state, time.monotonic())
-        return should_stop() or limits.reached(spent) is not None
+        return should_stop() or limits.find_reached_limit(spent) is not None
 
     num_left = None
     try:
         try:
             report = _run_blocks(
-                blocks, outputs, fleet, store, is_enough, prepare, only=only, size=size
+                blocks, outputs, fleet, store, is_enough, prepare, only=only_blocks, size=size
             )
         finally:
             ledger.write(time.monotonic())
@@ -117,7 +117,7 @@ def run_job(
             )
     finally:  # last, so that the log never reports the end before `finished.json` exists
         log.close(num_blocks_left=num_left)
-    stopped_by = limits.reached(ledger.spent) if report.num_blocks_left else None
+    stopped_by = limits.find_reached_limit(ledger.spent) if report.num_blocks_left else None
     return replace(report, num_rejected=num_rejected, stopped_by=stopped_by)
 
 
@@ -133,8 +133,8 @@ def _run_blocks(
     size: Size | None,
 ) -> JobReport:
     """Run the missing blocks until all are done, a signal arrives, or `is_enough` is true."""
-    with DriverSign(store) as sign:
-        sign.warn()
+    with DriverHeartbeat(store) as sign:
+        sign.warn_of_other_drivers()
         committed = outputs.committed(store)
         _warn_of_foreign(store, committed)
         journaled = journaled_blocks(store)
@@ -143,7 +143,7 @@ def _run_blocks(
 
         todo, num_items_todo = set[str](), 0
         num_resumed = num_items_resumed = 0
-        for block_id, count in blocks.sizes():
+        for block_id, count in blocks.item_counts():
             if block_id in committed.blocks:
                 num_resumed, num_items_resumed = num_resumed + 1, num_items_resumed + count
             elif only is None or block_id in only:
@@ -165,7 +165,7 @@ def _run_blocks(
         stopped = False
         if todo:
             prepare()
-            wanted = blocks.blocks(lambda block_id: block_id in todo)
+            wanted = blocks.read_blocks(lambda block_id: block_id in todo)
             book = LeaseBook(wanted, num_blocks=len(todo), journaled=journaled, words=outputs.words)
             if not book.finished:
                 with defer_stop(book.close), frozen_heap():
@@ -175,7 +175,7 @@ def _run_blocks(
         result = replace(tally.report(), changes=blocks.changes)
         if stopped or only is not None:  # journals of unfinished blocks are still needed
             now = outputs.committed(store).blocks  # the last commits may not have been reported
-            num_left = sum(block_id not in now for block_id, _ in blocks.sizes())
+            num_left = sum(block_id not in now for block_id, _ in blocks.item_counts())
             return replace(result, num_blocks_left=num_left)
         if not sign.find_other_drivers():
             outputs.sweep(store)
@@ -225,7 +225,7 @@ STALE_S = 70.0
 """Age in seconds from which a heartbeat file counts as left by a dead driver."""
 
 
-class DriverSign:
+class DriverHeartbeat:
     """Heartbeat file of this driver in the output, kept during the context.
 
     The file holds the driver's process, node and start time, and is rewritten every `BEAT_S`
@@ -247,13 +247,13 @@ class DriverSign:
         self._name = f"{FOLDER}/{uuid.uuid4().hex}.json"
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         content = {"process": os.getpid(), "node": platform.node(), "since": since}
-        self._content = json.dumps(with_digest(content)).encode()
+        self._content = json.dumps(add_digest(content)).encode()
         self._over = threading.Event()
         self._thread = threading.Thread(
             target=self._beat_until_over, name="driver-sign", daemon=True
         )
 
-    def __enter__(self) -> DriverSign:
+    def __enter__(self) -> DriverHeartbeat:
         self._store.create(self._name, self._content)
         self._thread.start()
         return self
@@ -287,7 +287,7 @@ class DriverSign:
                 signs.append(_describe(content))
         return signs
 
-    def warn(self) -> None:
+    def warn_of_other_drivers(self) -> None:
         """Log a warning if another driver works on the output."""
         if others := self.find_other_drivers():
             logger.warning(
@@ -308,7 +308,7 @@ class DriverSign:
 def _is_dead(content: bytes) -> bool:
     """Return whether a heartbeat belongs to a process of this node that has ended."""
     try:
-        sign, check = read_object(content)
+        sign, check = parse_checked_object(content)
         if check != "sound" or sign["node"] != platform.node():
             return False  # the process cannot be checked from this node, so the file's age decides
         os.kill(int(sign["process"]), 0)
@@ -322,7 +322,7 @@ def _is_dead(content: bytes) -> bool:
 def _describe(content: bytes) -> str:
     """Describe the process that wrote a heartbeat."""
     try:
-        sign, _ = read_object(content)
+        sign, _ = parse_checked_object(content)
         words = f"process {sign['process']} on {sign['node']}, since {sign['since']}"
     except (ValueError, KeyError, TypeError):
         return "a process whose heartbeat file cannot be read"

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from mclabel.core.errors import ShardError
 from mclabel.core.seeds import content_id
-from mclabel.run.shards.digest import read_object
-from mclabel.run.shards.manifest import MANIFEST, flat
-from mclabel.run.shards.opinions import holds_opinions, no_labels
+from mclabel.run.shards.digest import parse_checked_object
+from mclabel.run.shards.manifest import MANIFEST, flatten_config
+from mclabel.run.shards.opinions import holds_opinions, no_labels_error
 from mclabel.run.shards.store import Store, damaged_file_error
 
 RunKind = Literal["labels", "best_of_n", "prm"]
@@ -69,14 +69,14 @@ def run_identity(run: Run) -> str:
     It is the id in the run's manifest. If the manifest has no valid id, the identifier is a hash of
     the folder's location.
     """
-    manifest = read_json(run.store, MANIFEST)
+    manifest = read_checked_json(run.store, MANIFEST)
     given = None if manifest is None else manifest.get("id")
     if isinstance(given, str) and given.isalnum() and len(given) <= MAX_ID:
         return given
     return content_id("run", run.location)
 
 
-def read_json(store: Store, name: str) -> dict[str, Any] | None:
+def read_checked_json(store: Store, name: str) -> dict[str, Any] | None:
     """Read a JSON file beside the shards of a run; return None if the file does not exist.
 
     Args:
@@ -90,7 +90,7 @@ def read_json(store: Store, name: str) -> dict[str, Any] | None:
     if raw is None:
         return None
     try:
-        content, check = read_object(raw)
+        content, check = parse_checked_object(raw)
     except ValueError as error:
         raise damaged_file_error(store, name, f"damaged: not valid JSON ({error})") from error
     if check == "damaged":
@@ -98,13 +98,13 @@ def read_json(store: Store, name: str) -> dict[str, Any] | None:
     return content
 
 
-def is_code(config: Mapping[str, Any]) -> bool:
+def has_program_solutions(config: Mapping[str, Any]) -> bool:
     """Return whether a run's solutions are programs.
 
     Args:
         config: the run's configuration, flat or nested.
     """
-    settings = flat(config)
+    settings = flatten_config(config)
     by = settings.get("split.by")
     return by in ("code", "function") or settings.get("checker.kind") == "code"
 
@@ -118,7 +118,7 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
         raise ShardError(f"{place}: {fault}. Give the `out` of a job, e.g. runs/quickstart")
     kind = _find_run_kind(folder)
     if kind == "labels" and holds_opinions(Store(place)):  # reports do not show opinions
-        raise no_labels(Store(place))
+        raise no_labels_error(Store(place))
     if kind is not None:
         return [(str(folder), kind)]
     inside = [

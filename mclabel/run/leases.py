@@ -113,7 +113,7 @@ class LeaseBook:
         """Lease no more blocks. This method may be called from a signal handler."""
         self.closed = True
 
-    def take(
+    def lease_blocks(
         self, worker: Hashable, engine: RunnerState, *, num_workers: int = 1, num_ended: int = 0
     ) -> list[Lease]:
         """Lease enough blocks to fill a worker's engine, or one suspect block that runs alone.
@@ -155,14 +155,16 @@ class LeaseBook:
         self._suspects.pop(block_id, None)
         self._losses.pop(block_id, None)
 
-    def release(self, worker: Hashable, block_id: str, reason: str, *, counts: bool = True) -> None:
+    def release(
+        self, worker: Hashable, block_id: str, reason: str, *, may_be_cause: bool = True
+    ) -> None:
         """Record that a worker died while it ran a block. The block is leased again before others.
 
         Args:
             worker: worker that ran the block.
             block_id: id of the block.
             reason: reason why the worker died.
-            counts: False if the block cannot be the cause of the death.
+            may_be_cause: False if the block cannot be the cause of the death.
 
         Raises:
             EngineError: engines keep dying, whatever they run.
@@ -172,7 +174,7 @@ class LeaseBook:
             self._examiner = None
         suspect = self._suspects.get(block_id)
         if suspect is not None:
-            if counts and suspect.record_death(reason):
+            if may_be_cause and suspect.record_death(reason):
                 self._num_set_aside_in_a_row += 1
                 if self._num_set_aside_in_a_row >= MAX_SET_ASIDE_IN_A_ROW:
                     raise EngineError(
@@ -182,7 +184,7 @@ class LeaseBook:
                     )
             self._due_alone.appendleft(block_id)
             return
-        self._losses[block_id] = self._losses.get(block_id, 0) + counts
+        self._losses[block_id] = self._losses.get(block_id, 0) + may_be_cause
         if self._losses[block_id] >= MAX_SHARED_LOSSES:
             self._suspects[block_id] = Suspect(block, self._words)
             self._due_alone.append(block_id)

@@ -16,7 +16,7 @@ from pathlib import Path
 from mclabel.core.errors import ConfigError, ShardError
 
 
-def check_places(out: str, kind: Kind, *, key: str = "out=") -> None:
+def check_output(out: str, kind: OutputKind, *, key: str = "out=") -> None:
     """Check that an output can be written to a folder, and that no other output is there.
 
     A trial file is written to the folder, or to its nearest existing parent, and deleted again.
@@ -34,7 +34,7 @@ def check_places(out: str, kind: Kind, *, key: str = "out=") -> None:
     if kind is RUN and "://" in out:
         return
     _local_path(out, key, "folder")
-    check_free(out, kind, key)
+    check_no_other_output(out, kind, key)
     if kind in _WITH_FOLDERS:
         _refuse_foreign_files(Path(out), out, kind, key)
     check_writable(out, folders=kind.folders, files=kind.all_files)
@@ -57,7 +57,7 @@ def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str
         raise ShardError("\n".join(faults) + ". Correct this, or choose another out=…")
 
 
-def output_folder(place: str, key: str) -> Path:
+def make_output_folder(place: str, key: str) -> Path:
     """Return a local folder for results; create the folder if it is missing.
 
     Args:
@@ -74,7 +74,7 @@ def output_folder(place: str, key: str) -> Path:
     return folder
 
 
-def output_file(place: str, key: str) -> Path:
+def prepare_output_file(place: str, key: str) -> Path:
     """Return the path of a local file for results; create its folder if it is missing.
 
     Args:
@@ -88,7 +88,7 @@ def output_file(place: str, key: str) -> Path:
     path = _local_path(place, key, "file")
     if path.is_dir():
         raise ConfigError(f"{key}{place}: is a folder, must be a file. Give another path")
-    check_file_free(path, key)
+    check_file_in_no_output(path, key)
     _try_to_write(path.parent, place, key, make=True)
     return path
 
@@ -143,7 +143,7 @@ _DEPTH = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class OutputKind:
     """A kind of output: the names of the files and folders that a command writes."""
 
     noun: str
@@ -163,7 +163,7 @@ class Kind:
         return (*([] if self.manifest is None else [self.manifest]), *self.files)
 
 
-RUN = Kind(
+RUN = OutputKind(
     noun="a run of labels, opinions or a search",
     marks=("run.json", "plan/*.parquet", "labels/*.parquet", "opinions/*.parquet",
            "trees/*.parquet"),
@@ -172,43 +172,43 @@ RUN = Kind(
              "drivers", "plan", ".partial"),
     files=("rejects.jsonl", "spent.json", "progress.jsonl", "finished.json"),
 )  # fmt: skip
-TRAINING = Kind(
+TRAINING = OutputKind(
     noun="a training of `mclabel train`",
     marks=("train.json",),
     manifest="train.json",
     folders=("checkpoints", "model", "model.partial", "tensorboard", "ray"),
     files=("log.jsonl", "finished.json"),
 )
-BEST_OF_N = Kind(
+BEST_OF_N = OutputKind(
     noun="an evaluation of `mclabel eval best-of-n`",
     marks=("best_of_n.json", "samples/run.json"),
     folders=("samples", "scores"),
     files=("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json"),
 )
-QUICKSTART = Kind(
+QUICKSTART = OutputKind(
     noun="the results of `mclabel quickstart`",
     marks=("summary.json", "labels/run.json"),
     folders=("labels", "best-of-n", "prm", "orm", "exact"),
     files=("labels.png", "summary.json", "report.html"),
 )
-EXPORT = Kind(
+EXPORT = OutputKind(
     noun="data of `mclabel export`",
     marks=("data.jsonl", "data.json", "data.parquet", "labels-*.parquet", "rollouts-*.parquet"),
 )
-FIGURES = Kind(
+FIGURES = OutputKind(
     noun="figures of `mclabel eval labels` or `eval processbench`",
     marks=("labels.json", "processbench.json"),
 )
-ANNOTATIONS = Kind(
+ANNOTATIONS = OutputKind(
     noun="annotations of `mclabel annotate`",
     marks=("annotations.json", "events.jsonl"),
     manifest="annotations.json",
     files=("items.jsonl", "events.jsonl"),
 )
 _THEIRS = (
-    Kind(noun="a model", marks=("*.safetensors", "adapter_config.json", "prm.json")),
-    Kind(noun="a data set", marks=("dataset_info.json", "dataset_dict.json")),
-    Kind(noun="a git repository", marks=(".git",)),
+    OutputKind(noun="a model", marks=("*.safetensors", "adapter_config.json", "prm.json")),
+    OutputKind(noun="a data set", marks=("dataset_info.json", "dataset_dict.json")),
+    OutputKind(noun="a git repository", marks=(".git",)),
 )
 KINDS = (
     *(RUN, TRAINING, BEST_OF_N, QUICKSTART),
@@ -222,7 +222,7 @@ _MAX_NAMED = 3
 """Maximum number of foreign files that a message lists."""
 
 
-def check_free(out: str, kind: Kind, key: str = "out=") -> None:
+def check_no_other_output(out: str, kind: OutputKind, key: str = "out=") -> None:
     """Refuse a folder that holds another kind of output, or lies inside another output.
 
     Args:
@@ -246,7 +246,7 @@ def check_free(out: str, kind: Kind, key: str = "out=") -> None:
     _check_outside(root, out, key)
 
 
-def _refuse_foreign_files(root: Path, out: str, kind: Kind, key: str) -> None:
+def _refuse_foreign_files(root: Path, out: str, kind: OutputKind, key: str) -> None:
     """Refuse a folder that is not a run yet and holds foreign files.
 
     Hidden files and files that match `_BESIDE` are allowed.
@@ -274,7 +274,7 @@ def _refuse_foreign_files(root: Path, out: str, kind: Kind, key: str) -> None:
         )
 
 
-def check_file_free(path: Path, key: str) -> None:
+def check_file_in_no_output(path: Path, key: str) -> None:
     """Refuse to overwrite a file of a run or a training, or to write into its folders.
 
     Args:
@@ -291,7 +291,7 @@ def check_file_free(path: Path, key: str) -> None:
     _check_outside(path, str(path), key)
 
 
-def _mark_of(root: Path, kind: Kind) -> str | None:
+def _mark_of(root: Path, kind: OutputKind) -> str | None:
     """Return the first file that marks a folder as a kind of output; None if there is none."""
     if not root.is_dir():
         return None

@@ -33,7 +33,7 @@ _ITEM = 56
 """Approximate bytes of a small Python object."""
 
 
-def row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
+def read_row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
     """Yield the rows in order in small groups, and None in place of a row over `MAX_ROW` bytes.
 
     Args:
@@ -63,7 +63,7 @@ def row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
         yield from _decode_rows(batch, begin, len(batch))
 
 
-def top_columns(source: Any) -> list[str]:
+def top_level_columns(source: Any) -> list[str]:
     """Return the names of a file's columns, in order.
 
     Args:
@@ -97,7 +97,7 @@ def decompression_fault(metadata: pq.FileMetaData, num_bytes: int) -> str | None
     return None
 
 
-def table_too_large(source: pa.Buffer, metadata: pq.FileMetaData) -> str | None:
+def describe_oversized_table(source: pa.Buffer, metadata: pq.FileMetaData) -> str | None:
     """Return why a file would be an absurdly large table; None if it would not.
 
     A table that mclabel wrote may have any size, but not an implausible compression ratio.
@@ -126,7 +126,7 @@ def table_too_large(source: pa.Buffer, metadata: pq.FileMetaData) -> str | None:
     )
 
 
-def whole_table(file: pq.ParquetFile) -> pa.Table:
+def read_whole_table(file: pq.ParquetFile) -> pa.Table:
     """Return all rows of a file that was opened on bytes in memory.
 
     The file is read only in the caller's thread. A thread of Arrow's pool may still hold the bytes

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mclabel.run.shards.plan import CONTENT_BYTES, META_BYTES, in_chunks, read_parts
+from mclabel.run.shards.plan import CONTENT_BYTES, META_BYTES, read_parts, split_into_chunks
 from mclabel.run.shards.store import Store
 from mclabel.run.task import Item, Items
 
@@ -68,7 +68,7 @@ class PlanIndex:
         self.num_parts = 0
 
     @classmethod
-    def of(cls, parts: Iterable[pa.Table]) -> Self:
+    def from_parts(cls, parts: Iterable[pa.Table]) -> Self:
         """Build the index from the parts of a plan."""
         plan = cls()
         columns: list[tuple[NDArray[Any], ...]] = []
@@ -91,10 +91,11 @@ class PlanIndex:
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.where(self.ids[places] == ids, places, -1)
 
-    def places(self, items: Items) -> NDArray[np.int64]:
+    def find_items(self, items: Items) -> NDArray[np.int64]:
         """Return the indices of all items of an input in the arrays; -1 if missing."""
         places = [
-            self.find(id_hashes(item.id for item in chunk)) for chunk in in_chunks(items, CHUNK)
+            self.find(id_hashes(item.id for item in chunk))
+            for chunk in split_into_chunks(items, CHUNK)
         ]
         return np.concatenate(places) if places else np.empty(0, np.int64)
 
@@ -112,7 +113,7 @@ class PlanIndex:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class PlanComparison:
     """Comparison of an input with a plan."""
 
     places: NDArray[np.int64]
@@ -127,7 +128,7 @@ class Comparison:
     """Counts of the differences."""
 
     @classmethod
-    def of(cls, items: Items, plan: PlanIndex) -> Self:
+    def compare(cls, items: Items, plan: PlanIndex) -> Self:
         """Compare an input with a plan.
 
         Args:
@@ -145,7 +146,7 @@ class Comparison:
             )
         places_of, changed_of, other_of = [], [], []
         first: list[str] = []
-        for chunk in in_chunks(items, CHUNK):
+        for chunk in split_into_chunks(items, CHUNK):
             places = plan.find(id_hashes(item.id for item in chunk))
             digests = [item_digests(item) for item in chunk]
             content = _digest_numbers([content for content, _ in digests])
@@ -175,7 +176,7 @@ class Comparison:
         )
 
 
-def planned_ids(store: Store, hashes: Hashes) -> list[str]:
+def look_up_item_ids(store: Store, hashes: Hashes) -> list[str]:
     """Look up the ids of planned items by the hashes of the ids, and return them in that order."""
     names: dict[int, str] = {}
     for part in read_parts(store):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from mclabel.run.shards.digest import log_lines, with_digest
+from mclabel.run.shards.digest import add_digest, parse_log_lines
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
 
@@ -45,7 +45,7 @@ class ProgressLog:
         now = time.monotonic()
         row = progress_row(state, self._meter.update(state, now), now - self._started)
         if self._metrics is None and _is_connected():
-            self._metrics = _RayMetrics(row, totals(state), run=self._store.location)
+            self._metrics = _RayMetrics(row, cumulative_keys(state), run=self._store.location)
         if self._metrics is not None:
             self._metrics.record(row)
         self._last = row
@@ -63,18 +63,18 @@ class ProgressLog:
 
     def _write(self, *, ended: bool = False, **more: Any) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        line = with_digest({"time": at, **(self._last or {}), "ended": ended, **more})
+        line = add_digest({"time": at, **(self._last or {}), "ended": ended, **more})
         self._store.append(PROGRESS_FILE, json.dumps(line).encode() + b"\n")
         self._written = time.monotonic()
 
 
-def job_starts(store: Store) -> list[dict[str, Any]]:
+def read_job_starts(store: Store) -> list[dict[str, Any]]:
     """Return the last log line of every start of a job; empty if the run has no log.
 
     Args:
         store: store of the run's output.
     """
-    read = list(log_lines(store.read(PROGRESS_FILE) or b""))
+    read = list(parse_log_lines(store.read(PROGRESS_FILE) or b""))
     lines = [line for line in read if line is not None]
     if len(lines) < len(read):
         logger.warning(
@@ -94,14 +94,18 @@ def job_starts(store: Store) -> list[dict[str, Any]]:
 class _RayMetrics:
     """Ray gauges and counters `mclabel_*` of one job."""
 
-    def __init__(self, row: Mapping[str, Any], totals: Collection[str], *, run: str) -> None:
+    def __init__(
+        self, row: Mapping[str, Any], cumulative_keys: Collection[str], *, run: str
+    ) -> None:
         from ray.util.metrics import Counter, Gauge
 
         tags = {"run": run.rsplit("/", 1)[-1]}
         self._counters: dict[str, Any] = {}
         self._gauges: dict[str, Any] = {}
         for name in row:
-            kind, metrics = (Counter, self._counters) if name in totals else (Gauge, self._gauges)
+            kind, metrics = (
+                (Counter, self._counters) if name in cumulative_keys else (Gauge, self._gauges)
+            )
             description = "mclabel: " + name.removeprefix("num_").replace("_", " ")
             metrics[name] = kind(f"mclabel_{name}", description=description, tag_keys=("run",))
             metrics[name].set_default_tags(tags)
@@ -246,7 +250,7 @@ def progress_row(state: JobState, rates: JobRates, elapsed_s: float) -> dict[str
     }
 
 
-def totals(state: JobState) -> frozenset[str]:
+def cumulative_keys(state: JobState) -> frozenset[str]:
     """Return the keys of a progress row whose values never decrease."""
     generic = ("num_blocks_done", "num_tokens", "num_replayed", "num_failures", "gpu_hours")
     return frozenset((*generic, f"num_{state.words.items}_done", *state.counters))

@@ -18,7 +18,7 @@ CONNECT_S = 5.0
 """Maximum seconds to wait for a cluster's port to accept a connection."""
 
 
-def connect(address: str) -> None:
+def connect_to_ray(address: str) -> None:
     """Connect this process to a Ray cluster, or start Ray on this machine.
 
     Args:
@@ -123,14 +123,14 @@ def draining_nodes() -> Collection[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Placement:
     """Reserved resources of one actor: its Ray options, and its placement group if it has one."""
 
     options: Mapping[str, Any]
     group: Any = None
 
     @classmethod
-    def reserve(cls, resources: EngineResources) -> Place:
+    def reserve(cls, resources: EngineResources) -> Placement:
         """Request resources from the cluster. The bundles of a group are packed on few nodes."""
         options: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
         if not resources.bundles:
@@ -146,7 +146,7 @@ class Place:
         )
         return cls(options=options, group=group)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Remove the placement group, which ends all processes that still run in it."""
         if self.group is not None:
             from ray.util.placement_group import remove_placement_group

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from mclabel.core.components import used_third_party_components
 from mclabel.core.errors import EngineDied, EngineError
 from mclabel.run.leases import LOGS, POLL_S, FleetProgress, LeaseBook, OnProgress
-from mclabel.run.ray_cluster import Place, draining_nodes
-from mclabel.run.running import FinishedLease, Lease, Watch, user_error
+from mclabel.run.ray_cluster import Placement, draining_nodes
+from mclabel.run.running import EngineWatch, FinishedLease, Lease, find_user_error
 from mclabel.run.task import RunnerState
 from mclabel.run.worker import BlockReport, WorkerProgress
 
@@ -54,10 +54,10 @@ class Actors(Protocol):
     num_gpus: float
     """Number of GPUs per engine."""
 
-    def new_actor(self) -> tuple[Any, Place]:
+    def new_actor(self) -> tuple[Any, Placement]:
         """Create one more actor, and return it with its place in the cluster."""
 
-    def num_wanted(self) -> int:
+    def num_wanted_engines(self) -> int:
         """Return the number of actors that should exist now."""
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
@@ -85,7 +85,7 @@ class RayRun:
         self._engine_s = 0.0
         self._ended = False
 
-    def reports(self) -> Iterator[BlockReport]:
+    def run_until_done(self) -> Iterator[BlockReport]:
         """Run blocks until all are done or the book is closed, and yield their reports."""
         while not self._book.finished and not self._book.closed:
             self._check_cluster()
@@ -110,7 +110,7 @@ class RayRun:
         self._ask_engines_to_end()
         for engine in self._engines:
             ray.kill(engine.actor)
-            engine.place.give_back()
+            engine.place.release()
 
     def _ask_engines_to_end(self) -> None:
         """Ask the engines once to commit finished blocks, write their journals and end."""
@@ -167,7 +167,7 @@ class RayRun:
             self._failed_loads = 0
             engine.loaded_at, engine.is_draining = time.monotonic(), False
             engine.stage = None
-            engine.watch = Watch(stall_s=self._fleet.stall_s)
+            engine.watch = EngineWatch(stall_s=self._fleet.stall_s)
             num_loaded = sum(actor.loaded_at is not None for actor in self._engines)
             self._begun = self._begun or num_loaded >= self._fleet.min_engines
             self._exchange(engine)
@@ -190,7 +190,7 @@ class RayRun:
         self._looked = now
         # No engine is added that would get no block, because loading an engine takes minutes.
         useful = max(self._fleet.min_engines, self._book.num_unfinished)
-        while len(self._engines) < min(self._fleet.num_wanted(), useful):
+        while len(self._engines) < min(self._fleet.num_wanted_engines(), useful):
             engine = EngineActor(*self._fleet.new_actor())
             self._engines.append(engine)
             self._call("node", engine)
@@ -217,7 +217,9 @@ class RayRun:
             num_ready = sum(
                 actor.loaded_at is not None and not actor.is_draining for actor in self._engines
             )
-            leases = self._book.take(engine, state, num_workers=num_ready, num_ended=num_ended)
+            leases = self._book.lease_blocks(
+                engine, state, num_workers=num_ready, num_ended=num_ended
+            )
         engine.blocks += [lease.block.id for lease in leases]
         engine.exchanging = True
         self._call("exchange", engine, engine.num_loads, leases)
@@ -236,7 +238,7 @@ class RayRun:
 
         from mclabel.run.actor import NotLoaded
 
-        cause = user_error(error)
+        cause = find_user_error(error)
         restarted = isinstance(getattr(error, "cause", None), NotLoaded)
         if isinstance(error, RayTaskError) and not restarted and not isinstance(cause, EngineDied):
             raise cause or error from error  # the code failed, and would fail again
@@ -251,7 +253,7 @@ class RayRun:
         """Release the blocks of a lost engine, so that other engines run them."""
         blocks, engine.blocks = engine.blocks, []
         for block_id in blocks:
-            self._book.release(engine, block_id, why, counts=counts)
+            self._book.release(engine, block_id, why, may_be_cause=counts)
 
     def _record_loss(self, engine: EngineActor) -> None:
         """Record that an engine was lost, and prepare to load it again after Ray restarts it."""
@@ -271,7 +273,7 @@ class RayRun:
         engine.ask_again = True
         if kind == "node" and isinstance(error, ActorUnavailableError):
             return  # Ray is restarting the actor
-        if isinstance(error, RayTaskError) and (cause := user_error(error)):
+        if isinstance(error, RayTaskError) and (cause := find_user_error(error)):
             raise cause from error
         self._failed_loads += 1
         if self._failed_loads >= MAX_FAILED_LOADS:
@@ -281,7 +283,7 @@ class RayRun:
                 f"{error} {hint}{LOGS}"
             ) from error
         if isinstance(error, ActorDiedError):  # Ray will not restart this actor any more
-            engine.place.give_back()
+            engine.place.release()
             engine.actor, engine.place = self._fleet.new_actor()
 
     def _watch_engines(self) -> None:
@@ -293,7 +295,7 @@ class RayRun:
         for number, engine in enumerate(self._engines):
             if engine.watch is not None and engine.watch_over(engine.watch, now):
                 why = str(engine.why)
-                engine.place.give_back()
+                engine.place.release()
                 self._record_loss(engine)
                 self._engines[number] = fresh = EngineActor(*self._fleet.new_actor())
                 self._call("node", fresh)
@@ -343,7 +345,7 @@ class EngineActor:
 
     actor: Any
     """Ray handle of the actor."""
-    place: Place
+    place: Placement
     """Reserved resources of the actor."""
     node: str | None = None
     """Id of the actor's node; None until the actor is placed."""
@@ -351,7 +353,7 @@ class EngineActor:
     """Clock reading when the engine was loaded; None while the actor waits, loads, or is down."""
     progress: WorkerProgress | None = None
     """Latest snapshot of the actor's worker; None before the first exchange."""
-    watch: Watch | None = None
+    watch: EngineWatch | None = None
     """Measurement of the engine's silence; None while the engine is not loaded."""
     blocks: list[str] = field(default_factory=list)
     """Ids of the blocks that are leased to the actor."""
@@ -378,7 +380,7 @@ class EngineActor:
         """Return whether the engine has shown no activity for too long."""
         return self.watch is not None and self.watch.is_silent
 
-    def watch_over(self, watch: Watch, now: float) -> bool:
+    def watch_over(self, watch: EngineWatch, now: float) -> bool:
         """Log a silence that is too long; end the process of a stopped engine.
 
         The process is first asked to end, and is killed by Ray if it does not. Once the process is
@@ -396,10 +398,10 @@ class EngineActor:
         was_silent = watch.is_silent
         watch.tick(now)
         if watch.is_silent and not was_silent:
-            logger.warning("the engine on node %s %s", self.node, watch.report())
+            logger.warning("the engine on node %s %s", self.node, watch.describe_silence())
         if self.why is None:
             if watch.has_stopped:
-                self.why = f"the engine {watch.report()}, and was ended"
+                self.why = f"the engine {watch.describe_silence()}, and was ended"
                 logger.warning("the engine on node %s has stopped: it is replaced", self.node)
                 self.actor.abandon.remote()
                 self._ended_at, self._is_killed = now, False

@@ -12,18 +12,18 @@ from typing import Any, Protocol
 from mclabel.core.errors import DataError
 from mclabel.engines.devices import EngineResources
 from mclabel.run.blocks import JobBlocks, plan_blocks
-from mclabel.run.budget import Limits
+from mclabel.run.budget import BudgetLimits
 from mclabel.run.fleets import LocalFleet, RayFleet
 from mclabel.run.forecast import Size
 from mclabel.run.job import run_job
 from mclabel.run.leases import Fleet, LeaseBook, OnProgress
-from mclabel.run.outputs import RUN, Kind, check_places
+from mclabel.run.outputs import RUN, OutputKind, check_output
 from mclabel.run.settings import BudgetConfig, RayConfig
 from mclabel.run.shards.manifest import (
-    Semantic,
+    SemanticConfig,
     changed_fields,
-    claim,
-    other_configuration,
+    claim_manifest,
+    other_configuration_error,
     read_claim,
     replace_configuration,
 )
@@ -37,13 +37,13 @@ from mclabel.run.worker import JOURNAL_S, BlockReport, Worker
 logger = logging.getLogger(__name__)
 
 
-class Run:
+class RunOutput:
     """Output of a job with its manifest, which is read once.
 
-    Nothing is written before `claim`, so that bad input leaves no files behind.
+    Nothing is written before `claim_manifest`, so that bad input leaves no files behind.
     """
 
-    def __init__(self, out: str, kind: Kind) -> None:
+    def __init__(self, out: str, kind: OutputKind) -> None:
         """Read the manifest of an output. Call `look` instead, which also checks the output.
 
         Args:
@@ -54,11 +54,11 @@ class Run:
         self.store: Store | None = Store(out) if "://" in out or Path(out).is_dir() else None
         """Store of the output; None if the folder does not exist yet."""
         self._manifest = None if self.store is None else read_claim(self.store, self._name)
-        self._semantic = Semantic.of({})
+        self._semantic = SemanticConfig.from_config({})
         self._is_amended = False
 
     @classmethod
-    def look(cls, out: str, kind: Kind = RUN) -> Run:
+    def inspect(cls, out: str, kind: OutputKind = RUN) -> RunOutput:
         """Check an output, and read its manifest.
 
         Args:
@@ -69,22 +69,22 @@ class Run:
             ShardError: the folder holds another kind of output, or files are in the way.
             ConfigError: the folder cannot be written.
         """
-        check_places(out, kind)
+        check_output(out, kind)
         return cls(out, kind)
 
     @property
-    def was_begun(self) -> bool:
+    def is_claimed(self) -> bool:
         """Return whether a job has already claimed the output."""
         return self._manifest is not None
 
     @property
-    def recorded(self) -> Mapping[str, Any]:
+    def recorded_config(self) -> Mapping[str, Any]:
         """Configuration in the manifest; empty if the output is not claimed yet."""
         return {} if self._manifest is None else self._manifest["config"]
 
-    def check(
+    def check_config(
         self,
-        semantic: Semantic,
+        semantic: SemanticConfig,
         may_change: Callable[[Store, Sequence[str]], bool] = lambda store, changed: False,
     ) -> None:
         """Refuse an output of another configuration, and remember the job's configuration.
@@ -102,11 +102,11 @@ class Run:
             return
         if self._manifest is not None and (changed := changed_fields(self._manifest, semantic)):
             if not may_change(self.store, changed):
-                raise other_configuration(self.store, self._manifest, semantic, changed)
+                raise other_configuration_error(self.store, self._manifest, semantic, changed)
             self._is_amended = True
         check_made_for(self.store, self._manifest, semantic)
 
-    def stamp(self, **provenance: Any) -> dict[str, Any]:
+    def shard_metadata(self, **provenance: Any) -> dict[str, Any]:
         """Return the metadata of every shard: the configuration, and the given provenance."""
         return {**provenance, **self._semantic.stamp()}
 
@@ -134,13 +134,13 @@ class Run:
                     store.location,
                     self._name,
                 )
-            claim(store, self._name, self._semantic, provenance, run=lost)
+            claim_manifest(store, self._name, self._semantic, provenance, run=lost)
         elif self._is_amended:
             replace_configuration(store, self._name, self._manifest, self._semantic)
         self.store = store
         return store
 
-    def blocks(
+    def plan_blocks(
         self,
         items: Items,
         outputs: Outputs,
@@ -161,7 +161,7 @@ class Run:
         )
 
 
-class Inputs(Protocol):
+class JobInputs(Protocol):
     """Protocol of a job's input."""
 
     @property
@@ -194,8 +194,8 @@ class JobConfig(Protocol):
 
 def run_task(
     task: Task,
-    run: Run,
-    inputs: Inputs,
+    run: RunOutput,
+    inputs: JobInputs,
     config: JobConfig,
     *,
     resources: Callable[[], EngineResources],
@@ -203,7 +203,7 @@ def run_task(
     journal_s: float = JOURNAL_S,
     on_state: Callable[[JobState], None] = lambda state: None,
     accept_changes: bool = False,
-    choose: Callable[[JobBlocks], Collection[str]] | None = None,
+    choose_blocks: Callable[[JobBlocks], Collection[str]] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     prepare: Callable[[], None] = lambda: None,
 ) -> JobReport:
@@ -221,7 +221,7 @@ def run_task(
         on_state: called every few seconds or more often with the state of the job.
         accept_changes: run items again that changed since the run started, and drop items that
             were removed. If False, such changes are an error.
-        choose: function that returns the ids of the blocks to run now; None runs all blocks.
+        choose_blocks: function that returns the ids of the blocks to run now; None runs all blocks.
         should_stop: function that is polled during the job. Once it returns True, no further block
             is started, and running blocks write their finished work to journals.
         prepare: called before the fleet receives work; not called if no work is left.
@@ -232,7 +232,7 @@ def run_task(
         EngineError: engines cannot be loaded or kept alive.
     """
     store = run.claim(task.provenance)
-    blocks = run.blocks(
+    blocks = run.plan_blocks(
         inputs.items,
         task.outputs,
         block_items=block_items,
@@ -248,9 +248,9 @@ def run_task(
         JobFleet(config.ray, resources, worker),
         store,
         on_state=on_state,
-        limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
+        limits=BudgetLimits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
         should_stop=should_stop,
-        only=None if choose is None else choose(blocks),
+        only_blocks=None if choose_blocks is None else choose_blocks(blocks),
         size=inputs.size,
         rejects=inputs.rejects,
         prepare=prepare,

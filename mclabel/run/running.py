@@ -1,7 +1,7 @@
 """Handles the blocks that run on one worker, in an actor or in this process.
 
 `RunningBlocks` runs blocks concurrently and reports the ones that have ended. `Suspect` finds the
-item that kills engines. `Watch` measures the silence of an engine.
+item that kills engines. `EngineWatch` measures the silence of an engine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RunningBlocks:
         errors = [error for task in self._tasks if (error := _error(task)) is not None]
         return next((e for e in errors if not isinstance(e, EngineDied)), next(iter(errors), None))
 
-    def begin(self, leases: Iterable[Lease]) -> None:
+    def start_leases(self, leases: Iterable[Lease]) -> None:
         """Start the leased blocks."""
         for lease in leases:
             self._has_new = True
@@ -96,8 +96,8 @@ class RunningBlocks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self, lease: Lease) -> BlockReport | None:
-        if lease.only is not None:
-            await self._worker.try_item(lease.block, lease.only)
+        if lease.only_item_id is not None:
+            await self._worker.try_item(lease.block, lease.only_item_id)
             return None
         return await self._worker.run_block(
             lease.block, replay=lease.replay, set_aside=lease.set_aside
@@ -106,10 +106,10 @@ class RunningBlocks:
 
 def _error(task: asyncio.Task[BlockReport | None]) -> BaseException | None:
     error = task.exception() if task.done() and not task.cancelled() else None
-    return user_error(error) or error
+    return find_user_error(error) or error
 
 
-def user_error(error: BaseException | None) -> MclabelError | None:
+def find_user_error(error: BaseException | None) -> MclabelError | None:
     """Return the `MclabelError` inside an error of Ray or of a task group; None without one."""
     while error is not None:
         # Ray's error is also an instance of the cause's class, but its text is a whole traceback.
@@ -139,7 +139,7 @@ class Lease:
     block: Block
     replay: bool
     """True if earlier attempts may have left journals."""
-    only: str | None = None
+    only_item_id: str | None = None
     """Id of the only item to try. Its work is written to the journal and not committed. None runs
     and commits the whole block."""
     set_aside: Mapping[str, RejectReason] = field(default_factory=dict)
@@ -179,7 +179,9 @@ class Suspect:
     def lease(self) -> Lease:
         """Return the next lease of the block, which must run alone on its engine."""
         only = self._untried[0] if self._untried else None
-        return Lease(block=self._block, replay=True, only=only, set_aside=dict(self._set_aside))
+        return Lease(
+            block=self._block, replay=True, only_item_id=only, set_aside=dict(self._set_aside)
+        )
 
     def record_survival(self) -> bool:
         """Record that the engine survived the last lease.
@@ -241,7 +243,7 @@ MAX_TICK_S = 2.0
 could not receive any activity."""
 
 
-class Watch:
+class EngineWatch:
     """Measures the silence of one engine since it was loaded.
 
     An engine may stop without an error, for example if its process is stopped, a GPU kernel hangs,
@@ -316,7 +318,7 @@ class Watch:
         """
         return self._is_steady and self.silent_s >= PATIENCE * self.limit_s
 
-    def report(self) -> str:
+    def describe_silence(self) -> str:
         """Return a clause that describes the silence."""
         longest = f"{self._pauses[0][1]:.1f} s" if self._pauses else "not known"
         return (

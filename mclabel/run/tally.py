@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mclabel.run.forecast import Remainder, Size
+from mclabel.run.forecast import RemainderForecast, Size
 from mclabel.run.leases import FleetProgress
 from mclabel.run.plan_index import InputChanges
 from mclabel.run.task import Outputs, TaskWords
@@ -116,7 +116,7 @@ class Tally:
             size: size of all items of the job, for the forecast; None makes no forecast.
         """
         self._outputs = outputs
-        self._remainder = Remainder(num_items=num_items - num_items_resumed, size=size)
+        self._remainder = RemainderForecast(num_items=num_items - num_items_resumed, size=size)
         self._loaded: Sequence[WorkerProgress] = ()
         self._num_blocks, self._num_blocks_resumed = num_blocks, num_blocks_resumed
         self._num_items, self._num_items_resumed = num_items, num_items_resumed
@@ -175,12 +175,12 @@ class Tally:
             counters=counters,
             gauges={
                 **_mean_gauges(words.gauges, (worker.runner.gauges for worker in now)),
-                **self._outputs.derived(counters),
+                **self._outputs.derived_figures(counters),
             },
         )
 
     def _tokens_left(self) -> float | None:
-        """Return the forecast of the remaining tokens; see `Remainder.forecast_left`."""
+        """Return the forecast of the remaining tokens; see `RemainderForecast.forecast_left`."""
         every = self._workers.values()
         return self._remainder.forecast_left(
             num_done=sum(worker.num_items for worker in every),

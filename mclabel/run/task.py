@@ -104,10 +104,10 @@ class FinishedBlock:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Commit:
+class CommitResult:
     """Outcome of committing a block."""
 
-    won: bool
+    is_stored: bool
     """True if this attempt's result was stored; False if another attempt committed the block
     first."""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class Runner(Protocol[ItemT_contra, ResultT_co]):
             MclabelError: the job cannot continue.
         """
 
-    def commit(self, finished: FinishedBlock) -> Commit:
+    def commit(self, finished: FinishedBlock) -> CommitResult:
         """Write the result of a block atomically, so that only one of several attempts is stored.
 
         This method is called in a thread, and is never interrupted by a stop of the job.
@@ -274,5 +274,5 @@ class Outputs(Protocol):
     def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
         """Return the texts of the items of committed blocks, by item id, for messages."""
 
-    def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
+    def derived_figures(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
         """Return figures computed from the sums of the counters, which progress displays show."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from mclabel.core.errors import DamagedFile, DataError
 from mclabel.core.plain_files import check_plain
-from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.durable import create_durably
 from mclabel.run.shards.finished import FILE as FINISHED
 from mclabel.run.shards.manifest import read_claim
@@ -38,7 +38,7 @@ _STEP = re.compile(r"checkpoint-(\d{1,18})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class FileFault:
     """A file that is missing, or differs from the file that the training wrote."""
 
     name: str
@@ -47,7 +47,7 @@ class Fault:
     """Description of the fault."""
 
 
-def step_of(folder: Path) -> int | None:
+def checkpoint_step(folder: Path) -> int | None:
     """Return the number of optimizer steps in a checkpoint's name; None for other folders."""
     match = _STEP.fullmatch(folder.name)
     return None if match is None else int(match[1])
@@ -62,20 +62,22 @@ def mark_checkpoint(folder: Path) -> None:
     files = {str(path.relative_to(folder)): path for path in _files(folder)}
     content = {
         "run": _run_id(folder.parent.parent),
-        "step": step_of(folder),
+        "step": checkpoint_step(folder),
         "files": {name: _digest(path) for name, path in files.items() if name != COMPLETE},
     }
     _write(folder, COMPLETE, content)
 
 
-def checkpoint_faults(folder: Path) -> Iterator[Fault]:
+def find_checkpoint_faults(folder: Path) -> Iterator[FileFault]:
     """Read every file of a checkpoint that is marked as complete, and yield the faults."""
-    files = yield from _mark_faults(folder, COMPLETE, folder.parent.parent, step=step_of(folder))
+    files = yield from _mark_faults(
+        folder, COMPLETE, folder.parent.parent, step=checkpoint_step(folder)
+    )
     if files is not None:
         for path in _files(folder):
             if (name := str(path.relative_to(folder))) not in {*files, COMPLETE}:
                 fault = "does not belong to the checkpoint"
-                yield Fault(name=name, text=fault)
+                yield FileFault(name=name, text=fault)
 
 
 def mark_finished(out: Path, model: Path) -> None:
@@ -97,7 +99,7 @@ def mark_finished(out: Path, model: Path) -> None:
     _write(out, FINISHED, content)
 
 
-def finished_faults(out: Path) -> Iterator[Fault]:
+def find_finished_faults(out: Path) -> Iterator[FileFault]:
     """Read every file of a finished training, and yield the faults."""
     yield from _mark_faults(out, FINISHED, out)
 
@@ -109,7 +111,7 @@ def check_finished(out: Path) -> None:
         DataError: a file of the model is missing or has changed.
     """
     card = f"{MODEL}/{CARD}"
-    for fault in finished_faults(out):
+    for fault in find_finished_faults(out):
         if fault.name == FINISHED or (fault.name.startswith(f"{MODEL}/") and fault.name != card):
             raise DataError(f"{out / fault.name}: {fault.text}. {model_remedy(out)}")
 
@@ -124,7 +126,7 @@ def model_remedy(out: Path) -> str:
 
 def _mark_faults(
     root: Path, name: str, out: Path, *, step: int | None = None
-) -> Generator[Fault, None, Mapping[str, str] | None]:
+) -> Generator[FileFault, None, Mapping[str, str] | None]:
     """Yield the faults of a mark, and of the files that it lists.
 
     Args:
@@ -137,36 +139,36 @@ def _mark_faults(
         The listed files with their digests; None if the mark cannot be read.
     """
     record = _read_mark(root, name)
-    if isinstance(record, Fault):
+    if isinstance(record, FileFault):
         yield record
         return None
     run = _run_id(out)
     files: Mapping[str, str] = record["files"]
     if record.get("step") != step:
-        yield Fault(name=name, text=f"belongs to the checkpoint of step {record.get('step')}")
+        yield FileFault(name=name, text=f"belongs to the checkpoint of step {record.get('step')}")
     elif None not in (run, record["run"]) and record["run"] != run:
-        yield Fault(name=name, text=f"belongs to another training than {CLAIM}")
+        yield FileFault(name=name, text=f"belongs to another training than {CLAIM}")
     yield from _file_faults(root, files)
     return files
 
 
-def _file_faults(root: Path, files: Mapping[str, str]) -> Iterator[Fault]:
+def _file_faults(root: Path, files: Mapping[str, str]) -> Iterator[FileFault]:
     for name, digest in files.items():
         path = root / name
         check_plain(path, DataError)
         if not path.is_file():
-            yield Fault(name=name, text="missing")
+            yield FileFault(name=name, text="missing")
         elif _digest(path) != digest:
-            yield Fault(name=name, text="damaged: its content has changed since it was written")
+            yield FileFault(name=name, text="damaged: its content has changed since it was written")
 
 
-def _read_mark(root: Path, name: str) -> dict[str, Any] | Fault:
+def _read_mark(root: Path, name: str) -> dict[str, Any] | FileFault:
     """Return the content of a mark, or the fault of the mark."""
     check_plain(root / name, DataError)
     if not (root / name).is_file():
-        return Fault(name=name, text="missing")
+        return FileFault(name=name, text="missing")
     try:
-        content, check = read_object((root / name).read_bytes())
+        content, check = parse_checked_object((root / name).read_bytes())
         files = content["files"]
         inside = isinstance(files, dict) and not any(
             {"", ".", ".."} & set(path.split("/")) for path in files
@@ -174,15 +176,15 @@ def _read_mark(root: Path, name: str) -> dict[str, Any] | Fault:
         if not inside or "run" not in content:
             raise ValueError("the mark must name a run, and only files inside its folder")
     except (ValueError, KeyError) as error:
-        return Fault(name=name, text=f"damaged, or not written by mclabel ({error})")
+        return FileFault(name=name, text=f"damaged, or not written by mclabel ({error})")
     if check != "sound":
-        return Fault(name=name, text="damaged: its content has changed since it was written")
+        return FileFault(name=name, text="damaged: its content has changed since it was written")
     return content
 
 
 def _write(folder: Path, name: str, content: Mapping[str, Any]) -> None:
     (folder / name).unlink(missing_ok=True)
-    create_durably(folder, name, json.dumps(with_digest(content), indent=1).encode())
+    create_durably(folder, name, json.dumps(add_digest(content), indent=1).encode())
 
 
 def _run_id(out: Path) -> str | None:

@@ -97,7 +97,7 @@ class Worker:
         create = asyncio.get_running_loop().create_task
         self._background = [
             create(self._lag.watch()),
-            create(repeat(self._journal_s, self.flush_beside)),
+            create(repeat_periodically(self._journal_s, self.flush_in_thread)),
         ]
 
     async def run_block(
@@ -185,7 +185,7 @@ class Worker:
         for journal in list(self._journals.values()):
             journal.flush()
 
-    async def flush_beside(self) -> None:
+    async def flush_in_thread(self) -> None:
         """Flush the journals in a thread. A failure is logged; the next flush tries again."""
         try:
             await asyncio.to_thread(self.flush)
@@ -206,7 +206,7 @@ class Worker:
             num_done_tokens=self._num_done_tokens,
             num_open_tokens=max(0, state.num_tokens + replayed - self._num_ended_tokens),
             num_replayed=self._num_replayed + sum(journal.num_replayed for journal in journals),
-            loop_lag_s=self._lag.take(),
+            loop_lag_s=self._lag.take_longest_s(),
             draining=self.draining,
             runner=state,
         )
@@ -232,7 +232,7 @@ class Worker:
             note_set_aside(self._store, finished.block.id)
         commit = self._runner.commit(finished)
         return BlockReport(
-            committed=commit.won,
+            committed=commit.is_stored,
             num_items=len(finished.block.items),
             num_tokens=finished.num_tokens,
             size=finished.block.size,
@@ -240,7 +240,7 @@ class Worker:
         )
 
 
-async def repeat(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
+async def repeat_periodically(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
     """Call a function repeatedly until cancelled.
 
     Args:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mclabel.checkers import make_checker
-from mclabel.core.components import derived_class
+from mclabel.core.components import load_component_class
 from mclabel.core.errors import RejectReason, bound_detail
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import ComponentSettings
@@ -21,11 +21,11 @@ from mclabel.engines import EngineResources
 from mclabel.labeling.inputs import ProblemInputs
 from mclabel.labeling.policy import PreparedPolicy, prepare_policy
 from mclabel.run.budget import read_spent
-from mclabel.run.forecast import Interval, Size, predict
-from mclabel.run.progress_log import job_starts
-from mclabel.run.run import Run, run_task
+from mclabel.run.forecast import Interval, Size, forecast_cost
+from mclabel.run.progress_log import read_job_starts
+from mclabel.run.run import RunOutput, run_task
 from mclabel.run.shards.catalog import read_catalog
-from mclabel.run.shards.manifest import MANIFEST, Semantic, read_claim, versions
+from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, package_versions, read_claim
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import TASK, StoredTree, read_trees
 from mclabel.run.tally import JobReport, JobState
@@ -50,7 +50,7 @@ class SearchPlan:
     config: SearchConfig
     policy: PreparedPolicy
     scorer: StepScorer
-    run: Run
+    run: RunOutput
     """Output folder, which is new or belongs to a run with this configuration."""
     problems: ProblemStream
     """Problems to search."""
@@ -69,7 +69,7 @@ class SearchPlan:
     @property
     def inputs(self) -> ProblemInputs:
         """Input of the job, made from the problems."""
-        return ProblemInputs.of(self.problems)
+        return ProblemInputs.from_stream(self.problems)
 
     def preview(self, *, accept_changes: bool = False) -> SearchPreview:
         """Return the models, the inputs and the progress of the job.
@@ -96,16 +96,16 @@ class SearchPlan:
             engine=self.resources,
         )
         store = self.run.store
-        if store is None or not self.run.was_begun:
+        if store is None or not self.run.is_claimed:
             return seen
-        blocks = self.run.blocks(
+        blocks = self.run.plan_blocks(
             self.inputs.items,
             SEARCH_OUTPUTS,
             block_items=config.block_problems,
             accept_changes=accept_changes,
         )
         done = read_catalog(store, require_complete=False).blocks
-        num_done = sum(block in done for block, _ in blocks.sizes())
+        num_done = sum(block in done for block, _ in blocks.item_counts())
         trees = list(read_trees(store, require_complete=False)) if num_done else []
         return replace(
             seen,
@@ -124,7 +124,7 @@ class SearchPlan:
         remaining = self.problems.size - done
         if remaining.num_items <= 0:
             return Interval(expected=spent, low=spent, high=spent)
-        return predict(seen, remaining, seed=self.config.seed).times(1, spent)
+        return forecast_cost(seen, remaining, seed=self.config.seed).scale_and_shift(1, spent)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,15 +187,15 @@ def plan_search(config: SearchConfig) -> SearchPlan:
         DataError: the problems cannot be read.
         EngineError: the policy's model is not available.
     """
-    run = Run.look(config.out)
-    derived_class(config.search, SearchMethod)
+    run = RunOutput.inspect(config.out)
+    load_component_class(config.search, SearchMethod)
     policy = prepare_policy(config.policy)
     config = config.model_copy(update={"policy": policy.settings})
     policy.engine.check_model()
     scorer = make_scorer(config.scorer)
-    scorer.check()
+    scorer.check_ready()
     problems = read_questions(config.problems, strict=config.strict)
-    run.check(_semantic(config, policy, scorer))
+    run.check_config(_semantic(config, policy, scorer))
     return SearchPlan(config=config, policy=policy, scorer=scorer, run=run, problems=problems)
 
 
@@ -270,8 +270,8 @@ def search(
         make_policy=plan.policy.engine_factory(config.seed),
         settings=config,
         ends=tuple(config.policy.stop),
-        provenance=plan.run.stamp(
-            versions=versions(config.policy.engine.component.packages),
+        provenance=plan.run.shard_metadata(
+            versions=package_versions(config.policy.engine.component.packages),
             input={"problems": config.problems.model_dump()},
             parameters={
                 "policy": plan.policy.engine.num_parameters(),
@@ -293,7 +293,7 @@ def search(
     )
 
 
-def model_sizes(store: Store) -> ModelSizes | None:
+def read_model_sizes(store: Store) -> ModelSizes | None:
     """Return the recorded sizes of a run's models; None if a size is unknown."""
     claim = read_claim(store, MANIFEST)
     sizes = None if claim is None else claim.get("parameters")
@@ -337,12 +337,12 @@ class SearchReport:
             )
 
 
-def chosen_answers(out: str) -> list[dict[str, Any]]:
+def read_chosen_answers(out: str) -> list[dict[str, Any]]:
     """Return the chosen answer of each problem of a search, with its score and its votes."""
-    return [tree.choice() for tree in read_trees(Store(out))]
+    return [tree.chosen_answer_row() for tree in read_trees(Store(out))]
 
 
-def search_report(out: str) -> SearchReport:
+def write_search_report(out: str) -> SearchReport:
     """Return the results and cost of a search, and write its chosen answers to `answers.jsonl`.
 
     Args:
@@ -353,16 +353,16 @@ def search_report(out: str) -> SearchReport:
     """
     store = Store(out)
     trees = list(read_trees(store))
-    answers = [tree.choice() for tree in trees]
+    answers = [tree.chosen_answer_row() for tree in trees]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in answers)
     store.replace(ANSWERS, io.BytesIO(lines.encode()))
     num_sampled = sum(tree.cost.num_sampled for tree in trees)
     return SearchReport(
-        figures=search_figures(trees, model_sizes(store)) if trees else None,
+        figures=search_figures(trees, read_model_sizes(store)) if trees else None,
         answers=answers[:NUM_SHOWN],
         num_replayed=sum(tree.cost.num_replayed for tree in trees),
         num_lost=max(0, read_spent(store).num_tokens - num_sampled),
-        num_preempted=sum(line.get("num_preemptions") or 0 for line in job_starts(store)),
+        num_preempted=sum(line.get("num_preemptions") or 0 for line in read_job_starts(store)),
     )
 
 
@@ -372,7 +372,7 @@ def _component_text(component: ComponentSettings) -> str:
     return ", ".join([component.kind, *(f"{key}={value}" for key, value in given.items())])
 
 
-def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) -> Semantic:
+def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) -> SemanticConfig:
     """Return everything on which the results of a search depend.
 
     This includes the settings, the versions of checker and splitter, and hashes of models.
@@ -382,11 +382,11 @@ def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) 
         "checker": {"kind": checker.name, "version": checker.version},
         "split": {"version": SPLITTER_VERSION},
         "policy": {"model": policy.engine.model_identity()},
-        "scorer": scorer.known(),
+        "scorer": scorer.identity_inputs(),
     }
     task = {"task": TASK}
     trees = []
     for tree in (config.identity(), config.semantic()):
         merged = {name: {**tree.get(name, {}), **more} for name, more in identities.items()}
         trees.append({**task, **tree, **merged})
-    return Semantic(identity=trees[0], config=trees[1])
+    return SemanticConfig(identity=trees[0], config=trees[1])

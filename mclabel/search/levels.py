@@ -60,7 +60,9 @@ class LevelSearch(SearchMethod):
         if self._num_due or not self.arrived:
             return []
         complete, self.arrived = self.arrived, Counter()
-        counts = {node: count for node, count in self.choose(complete).items() if count}
+        counts = {
+            node: count for node, count in self.choose_continuations(complete).items() if count
+        }
         self.level += 1
         self._num_due = sum(counts.values())
         return [
@@ -69,7 +71,7 @@ class LevelSearch(SearchMethod):
         ]
 
     @abstractmethod
-    def choose(self, level: Counter[str]) -> Mapping[str, int]:
+    def choose_continuations(self, level: Counter[str]) -> Mapping[str, int]:
         """Choose the nodes to continue.
 
         Args:
@@ -142,7 +144,7 @@ class BeamSearch(LevelSearch):
     class Settings(WidthSettings):
         """Continues the best prefixes of each level, `width` times each."""
 
-    def choose(self, level: Counter[str]) -> Mapping[str, int]:
+    def choose_continuations(self, level: Counter[str]) -> Mapping[str, int]:
         """Divide the samples evenly among the best open nodes; better nodes get the remainder."""
         kept = open_nodes(self.ranked(level))[: ceil(self.num_missing / self.settings.width)]
         if not kept:
@@ -246,7 +248,7 @@ class RebaseSearch(LevelSearch):
         temperature: float = Field(0.2, gt=0, le=MAX_AMOUNT)
         """Temperature of the softmax over scores (arXiv 2408.00724)."""
 
-    def choose(self, level: Counter[str]) -> Mapping[str, int]:
+    def choose_continuations(self, level: Counter[str]) -> Mapping[str, int]:
         """Divide the number of missing solutions among all open nodes."""
         nodes = open_nodes(self.ranked(level))
         if not nodes:
@@ -256,11 +258,11 @@ class RebaseSearch(LevelSearch):
             level[node.id] * math.exp((value - values[0]) / self.settings.temperature)
             for node, value in zip(nodes, values, strict=True)
         ]
-        counts = split(self.num_missing, shares)
+        counts = split_by_largest_remainder(self.num_missing, shares)
         return {node.id: count for node, count in zip(nodes, counts, strict=True)}
 
 
-def split(total: int, shares: Sequence[float]) -> list[int]:
+def split_by_largest_remainder(total: int, shares: Sequence[float]) -> list[int]:
     """Split an integer into integer parts by the largest remainder method.
 
     Args:
@@ -318,14 +320,14 @@ class ParticleSearch(LevelSearch):
         self._settled: dict[str, float] = {}
         """Maps the id of a finished node in the population to its number of particles."""
 
-    def choose(self, level: Counter[str]) -> Mapping[str, int]:
+    def choose_continuations(self, level: Counter[str]) -> Mapping[str, int]:
         """Resample the population, and continue its open particles."""
         population = Counter({node: int(count) for node, count in self._settled.items()}) + level
         nodes = [node for node in self.ranked(population) if not node.is_cut]
         if not nodes:
             return {}
         counts = [population[node.id] for node in nodes]
-        weights = tempered([self._log_odds(node) for node in nodes], counts, LEAST_ESS)
+        weights = temper_weights([self._log_odds(node) for node in nodes], counts, LEAST_ESS)
         shares = [count * weight for count, weight in zip(counts, weights, strict=True)]
         if not any(node.is_open for node in nodes):
             scale = self.settings.n / math.fsum(shares)
@@ -334,7 +336,7 @@ class ParticleSearch(LevelSearch):
             }
             return {}
         start = Random(f"{self.seed}:{self.level}").random()
-        drawn = resampled(shares, self.settings.n, start)
+        drawn = resample_systematically(shares, self.settings.n, start)
         kept = [(node, count) for node, count in zip(nodes, drawn, strict=True) if count]
         self._settled = {node.id: count for node, count in kept if node.is_finished}
         return {node.id: count for node, count in kept if node.is_open}
@@ -359,7 +361,9 @@ class ParticleSearch(LevelSearch):
         return math.log(bounded / (1 - bounded))
 
 
-def tempered(log_odds: Sequence[float], counts: Sequence[int], least: float) -> list[float]:
+def temper_weights(
+    log_odds: Sequence[float], counts: Sequence[int], min_ess_fraction: float
+) -> list[float]:
     """Return weights that are tempered until the effective sample size is large enough.
 
     The weights are the odds raised to the largest exponent in [0, 1] that reaches this size.
@@ -367,29 +371,29 @@ def tempered(log_odds: Sequence[float], counts: Sequence[int], least: float) -> 
     Args:
         log_odds: log odds of each node's score.
         counts: number of particles of each node, at least 1.
-        least: minimum effective sample size as a fraction of the particles, in [0, 1].
+        min_ess_fraction: minimum effective sample size as a fraction of the particles, in [0, 1].
 
     Returns:
         The weight of one particle of each node, scaled so that the largest weight is 1.
     """
-    best, enough = max(log_odds), least * sum(counts)
+    best, enough = max(log_odds), min_ess_fraction * sum(counts)
 
     def weights(exponent: float) -> list[float]:
         return [math.exp(exponent * (value - best)) for value in log_odds]
 
-    if effective_size(weights(1.0), counts) >= enough:
+    if effective_sample_size(weights(1.0), counts) >= enough:
         return weights(1.0)
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if effective_size(weights(middle), counts) >= enough:
+        if effective_sample_size(weights(middle), counts) >= enough:
             low = middle
         else:
             high = middle
     return weights(low)
 
 
-def effective_size(weights: Sequence[float], counts: Sequence[int]) -> float:
+def effective_sample_size(weights: Sequence[float], counts: Sequence[int]) -> float:
     """Return the effective number of particles, (sum w)^2 / sum w^2.
 
     Args:
@@ -401,7 +405,7 @@ def effective_size(weights: Sequence[float], counts: Sequence[int]) -> float:
     return float(total**2 / math.fsum(weight**2 * count for weight, count in pairs))
 
 
-def resampled(shares: Sequence[float], total: int, start: float) -> list[int]:
+def resample_systematically(shares: Sequence[float], total: int, start: float) -> list[int]:
     """Draw counts by systematic resampling: `total` evenly spaced points on a line of the shares.
 
     Args:

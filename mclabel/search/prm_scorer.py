@@ -19,7 +19,7 @@ from pydantic import Field
 from mclabel.core.errors import DataError, EngineDied
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.pretrained import check_weights, code_allowed_by
+from mclabel.engines.pretrained import check_weights, name_option_in_code_errors
 from mclabel.judge.generative import prm_identity
 from mclabel.prm.scoring import GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, check_scores
@@ -63,13 +63,13 @@ class PrmScorer(StepScorer):
         self._waiting: list[tuple[Beginning, asyncio.Future[Scored]]] = []
         self._running: asyncio.Task[None] | None = None
 
-    def known(self) -> dict[str, Any]:
+    def identity_inputs(self) -> dict[str, Any]:
         """Return the identity of the PRM's weights; see `StepScorer`."""
         return prm_identity(self.settings)
 
-    def check(self) -> None:
+    def check_ready(self) -> None:
         """Check that the PRM exists."""
-        with code_allowed_by(_ALLOWS_CODE):
+        with name_option_in_code_errors(_ALLOWS_CODE):
             self.settings.check_prm()
 
     def num_parameters(self) -> int:
@@ -110,7 +110,7 @@ class PrmScorer(StepScorer):
         from mclabel.prm.scoring.incremental import IncrementalPRM, is_incremental
 
         threads = None if self.settings.on_gpu else self.settings.threads
-        with code_allowed_by(_ALLOWS_CODE):
+        with name_option_in_code_errors(_ALLOWS_CODE):
             self._scorer = scorer = load_scorer(self.settings, threads=threads)
         if is_incremental(scorer):
             self._incremental = IncrementalPRM(

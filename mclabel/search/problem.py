@@ -24,7 +24,13 @@ from mclabel.run.shards.trees import StoredCost
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
 from mclabel.search.config import STOPS, SearchSettings
 from mclabel.search.scorers import Beginning, StepScorer
-from mclabel.search.tree import GrowingPiece, Piece, SearchTree, TokenBudget, completion_line
+from mclabel.search.tree import (
+    Continuation,
+    ContinuationBuilder,
+    SearchTree,
+    TokenBudget,
+    completion_line,
+)
 
 T = TypeVar("T")
 
@@ -62,7 +68,7 @@ class SearchContext:
 
 async def search_problem(
     problem: Problem,
-    shared: SearchContext,
+    context: SearchContext,
     *,
     priority: int = 0,
     journal: BlockJournal | None = None,
@@ -71,7 +77,7 @@ async def search_problem(
 
     Args:
         problem: the problem. Its gold answer is used only by the scorer `exact`.
-        shared: state shared by all problems on the engine.
+        context: state shared by all problems on the engine.
         priority: priority of this problem's completions in the engine; lower numbers go first.
         journal: journal with the completions of earlier attempts, to which new completions are
             added; None uses no journal.
@@ -80,7 +86,7 @@ async def search_problem(
         EngineError: the engine died.
         DataError: the problem leaves no room for a solution, or cannot be scored.
     """
-    return await ProblemSearch(problem, shared, priority=priority, journal=journal).run()
+    return await ProblemSearch(problem, context, priority=priority, journal=journal).run()
 
 
 class ProblemSearch:
@@ -89,14 +95,14 @@ class ProblemSearch:
     def __init__(
         self,
         problem: Problem,
-        shared: SearchContext,
+        context: SearchContext,
         *,
         priority: int = 0,
         journal: BlockJournal | None = None,
     ) -> None:
         """Prepare to search; see `search_problem`."""
-        settings, policy = shared.settings, shared.policy
-        self._problem, self._shared, self._priority = problem, shared, priority
+        settings, policy = context.settings, context.policy
+        self._problem, self._context, self._priority = problem, context, priority
         self._journal = journal
         self._policy, self._settings = policy, settings
         if (size := describe_oversize(len(problem.text), policy)) is not None:
@@ -137,9 +143,7 @@ class ProblemSearch:
                 if not self._is_spent:
                     running |= {
                         _silence_error(
-                            asyncio.create_task(
-                                self._sample_continuation(expansion.node, expansion.steps)
-                            )
+                            asyncio.create_task(self._extend_tree(expansion.node, expansion.steps))
                         )
                         for expansion in self.method.wanted()
                         for _ in range(expansion.count)
@@ -179,9 +183,7 @@ class ProblemSearch:
                 return f"gave {describe_value(name)}, must give only ids of finished solutions"
         return None
 
-    async def _sample_continuation(
-        self, parent: str, max_steps: int | None
-    ) -> tuple[str, Node] | None:
+    async def _extend_tree(self, parent: str, max_steps: int | None) -> tuple[str, Node] | None:
         """Sample and score one continuation of a prefix.
 
         Args:
@@ -193,7 +195,7 @@ class ProblemSearch:
         """
         number = self._num_asked.get(parent, 0)
         self._num_asked[parent] = number + 1
-        if (piece := await self.sampled(parent, number, max_steps)) is None:
+        if (piece := await self.sample_continuation(parent, number, max_steps)) is None:
             return None
         entry, is_new = self.tree.add(parent, piece)
         if not is_new:
@@ -201,7 +203,7 @@ class ProblemSearch:
             self._cost = replace(self._cost, num_repeated=repeated)
         name = entry.node.id
         if name not in self._scoring:
-            self._scoring[name] = asyncio.ensure_future(self.scored(parent, name))
+            self._scoring[name] = asyncio.ensure_future(self.score_node(parent, name))
         return parent, await self._scoring[name]
 
     async def _finish_best_prefix(self) -> dict[str, float]:
@@ -213,12 +215,14 @@ class ProblemSearch:
         best = max(open_nodes, key=lambda node: (self.method.value(node), node.depth, node.id))
         if self._settings.tokens is not None:
             self._token_budget = TokenBudget(self._reserve + int(self._token_budget.left))
-        arrived = await self._sample_continuation(best.id, None)
+        arrived = await self._extend_tree(best.id, None)
         return {arrived[1].id: 1.0} if arrived is not None and arrived[1].is_finished else {}
 
     # Sampling
 
-    async def sampled(self, parent: str, number: int, num_steps: int | None) -> Piece | None:
+    async def sample_continuation(
+        self, parent: str, number: int, num_steps: int | None
+    ) -> Continuation | None:
         """Sample one continuation of a prefix.
 
         Args:
@@ -231,37 +235,37 @@ class ProblemSearch:
         """
         before = self.tree.ids(parent)
         splitter, steps = self._settings.split, 0
-        fresh = GrowingPiece(self._policy.decode, start=len(before))
+        fresh = ContinuationBuilder(self._policy.decode, start=len(before))
         stop = () if num_steps is None else STOPS[splitter.by]
         while True:
             room = self._remaining_tokens(len(before) + len(fresh.ids))
             if room < 1:
-                return fresh.piece(is_finished=False, is_cut=True)
+                return fresh.build(is_finished=False, is_cut=True)
             place = WHOLE if num_steps is None else fresh.num_parts
             part = await self._fetch_completion(
                 parent, number, place, before + fresh.ids, room, stop
             )
             if part is None:
                 self._is_spent = True
-                return fresh.piece(is_finished=False, is_cut=True) if fresh.ids else None
+                return fresh.build(is_finished=False, is_cut=True) if fresh.ids else None
             fresh.add(part, self._num_sampled(part))
             if part.finish_reason == "stop" and not part.at_stop:
                 break
             if num_steps is None:
                 break
             if not part.at_stop:  # a limit of the policy or of the problem's tokens is reached
-                return fresh.piece(is_finished=False, is_cut=True)
-            steps += fresh.close_step(least=splitter.min_tokens)
+                return fresh.build(is_finished=False, is_cut=True)
+            steps += fresh.close_step(min_tokens=splitter.min_tokens)
             if steps == num_steps:
-                return fresh.piece(is_finished=False, is_cut=False)
+                return fresh.build(is_finished=False, is_cut=False)
         if num_steps is None:
-            fresh.split(splitter)
+            fresh.split_into_steps(splitter)
         is_finished = part.finish_reason == "stop" and not part.at_stop
-        return fresh.piece(is_finished=is_finished, is_cut=not is_finished)
+        return fresh.build(is_finished=is_finished, is_cut=not is_finished)
 
     def _remaining_tokens(self, num_prefix: int) -> int:
         room = int(self._policy.room(len(self._prompt), num_prefix))
-        most = self._shared.max_tokens
+        most = self._context.max_tokens
         return room if most is None else max(0, min(room, most - num_prefix))
 
     async def _fetch_completion(
@@ -290,13 +294,13 @@ class ProblemSearch:
         recorded: Completion | None = None
         if self._journal is not None:
             recorded = self._journal.take(key)
-        reserved = await self._token_budget.take(
+        reserved = await self._token_budget.reserve(
             most if recorded is None else self._num_sampled(recorded)
         )
         if reserved == 0:
             return None
         if recorded is not None:
-            await self._token_budget.give_back(reserved, reserved)
+            await self._token_budget.release(reserved, reserved)
             num_sampled = self._num_sampled(recorded)
             self._cost = replace(
                 self._cost,
@@ -318,7 +322,7 @@ class ProblemSearch:
             )
             num_sampled = self._num_sampled(completion)
         finally:
-            await self._token_budget.give_back(reserved, num_sampled)
+            await self._token_budget.release(reserved, num_sampled)
         self._cost = replace(
             self._cost,
             num_sampled=self._cost.num_sampled + num_sampled,
@@ -330,7 +334,7 @@ class ProblemSearch:
 
     # Scoring
 
-    async def scored(self, parent: str, name: str) -> Node:
+    async def score_node(self, parent: str, name: str) -> Node:
         """Score a node and return it. A node that was cut by a token limit is not scored.
 
         Args:
@@ -341,8 +345,8 @@ class ProblemSearch:
         if entry.node.is_cut:
             return entry.node
         if not entry.steps:
-            return self.tree.scored(name, before.node.scores, before.kept)
-        scored = await self._shared.scorer.score(
+            return self.tree.set_scores(name, before.node.scores, before.kept)
+        scored = await self._context.scorer.score(
             Beginning(
                 problem=self._problem,
                 steps=self.tree.steps(name),
@@ -356,18 +360,18 @@ class ProblemSearch:
             num_scored=self._cost.num_scored + scored.num_computed,
             num_score_cached=self._cost.num_score_cached + scored.num_cached,
         )
-        return self.tree.scored(name, scored.scores, scored.kept)
+        return self.tree.set_scores(name, scored.scores, scored.kept)
 
     def _final_cost(self, weights: Mapping[str, float]) -> StoredCost:
         used = {part.node.id for name in weights for part in self.tree.path(name)}
         num_used = sum(self.tree.nodes[name].num_sampled for name in used)
-        for entry in self.tree.sampled():
+        for entry in self.tree.sampled_nodes():
             entry.kept = None  # free the scorer's cache
         return replace(self._cost, num_pruned=self._cost.num_sampled - num_used)
 
     def _num_sampled(self, completion: Completion) -> int:
         """Return the number of sampled tokens, including an end token that the ids lack."""
-        by_text = completion.at_stop or any(text in completion.text for text in self._shared.ends)
+        by_text = completion.at_stop or any(text in completion.text for text in self._context.ends)
         return len(completion.ids) + (completion.finish_reason == "stop" and not by_text)
 
 

@@ -80,7 +80,7 @@ class StepScorer(ABC):
         """
         self.settings = settings
 
-    def known(self) -> dict[str, Any]:
+    def identity_inputs(self) -> dict[str, Any]:
         """Return facts besides the settings on which the scores depend, such as a hash of weights.
 
         Returns:
@@ -89,7 +89,7 @@ class StepScorer(ABC):
         """
         return {}
 
-    def check(self) -> None:
+    def check_ready(self) -> None:
         """Check that everything that the scorer needs is present, before a job writes anything.
 
         Raises:

@@ -28,15 +28,15 @@ from mclabel.search import SEARCHES
 from mclabel.search.config import Choice, PolicySearchSettings
 from mclabel.search.problem import SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import make_scorer
-from mclabel.search.task import graded_search
-from mclabel.serving.requests import Limits, Refused, RequestQueue, parse_body
+from mclabel.search.task import grade_search_result
+from mclabel.serving.requests import Refused, RequestLimits, RequestQueue, parse_body
 
 
 class Searcher:
     """Runs concurrent searches on one engine and one scorer."""
 
     def __init__(
-        self, policy: Policy, settings: PolicySearchSettings, *, name: str, limits: Limits
+        self, policy: Policy, settings: PolicySearchSettings, *, name: str, limits: RequestLimits
     ) -> None:
         """Prepare to search; `start` loads policy and scorer.
 
@@ -51,32 +51,34 @@ class Searcher:
         self._checker = make_checker(settings.checker)
         self._executor = CpuExecutor()
         self._order = itertools.count()
-        self.asked = RequestQueue(limits)
+        self.requests = RequestQueue(limits)
 
     async def start(self) -> None:
         """Load the policy, then the scorer."""
         await self._policy.start()
         await self._scorer.start()
 
-    def begin(self, ask: Ask) -> asyncio.Task[Answer]:
+    def begin(self, request: SearchRequest) -> asyncio.Task[SearchAnswer]:
         """Start a search and return its task. Cancelling the task ends the search.
 
         Raises:
             Refused: there are too many requests, or the server is shutting down. The task also
                 raises `Refused` if the search fails.
         """
-        return self.asked.begin(lambda: self._answer(ask))
+        return self.requests.begin(lambda: self._answer(request))
 
     async def close(self) -> None:
         """Release policy and scorer."""
-        await self.asked.close()
+        await self.requests.close()
         self._executor.close()
         await self._scorer.close()
         await self._policy.close()
 
-    async def _answer(self, ask: Ask) -> Answer:
-        settings = ask.settings
-        problem = Problem(id=content_id("problem", ask.problem), text=ask.problem, answer="")
+    async def _answer(self, request: SearchRequest) -> SearchAnswer:
+        settings = request.settings
+        problem = Problem(
+            id=content_id("problem", request.problem), text=request.problem, answer=""
+        )
         shared = SearchContext(
             policy=self._policy,
             scorer=self._scorer,
@@ -85,16 +87,16 @@ class Searcher:
             max_tokens=settings.policy.max_tokens,
         )
         search_result = await search_problem(problem, shared, priority=next(self._order))
-        prompt = self._policy.prompt_ids(ask.problem)
-        searched = await graded_search(
+        prompt = self._policy.prompt_ids(request.problem)
+        searched = await grade_search_result(
             problem, prompt, search_result, settings, self._checker, self._executor
         )
         tree = searched.tree
         assert tree is not None
-        return Answer(
+        return SearchAnswer(
             model=self._name,
             method=settings.search.kind,
-            solutions=_distinct_solutions(searched.labeled, ask.n)
+            solutions=_distinct_solutions(searched.labeled, request.n)
             or (_longest_unfinished(search_result),),
             num_finished=len(searched.labeled),
             scores=next((node.scores for node in tree.nodes if node.id == tree.chosen), ()),
@@ -103,26 +105,28 @@ class Searcher:
         )
 
 
-def _distinct_solutions(rows: tuple[LabeledSolution, ...], count: int) -> tuple[Solved, ...]:
+def _distinct_solutions(
+    rows: tuple[LabeledSolution, ...], count: int
+) -> tuple[SearchedSolution, ...]:
     """Return the first `count` solutions with distinct texts."""
     by_text = {row.solution.text: row.solution for row in reversed(rows)}
     first = [row.solution for row in rows if by_text[row.solution.text] is row.solution]
     return tuple(
-        Solved(steps=tuple(step.text for step in solution.steps), is_finished=True)
+        SearchedSolution(steps=tuple(step.text for step in solution.steps), is_finished=True)
         for solution in first[:count]
     )
 
 
-def _longest_unfinished(search_result: SearchResult) -> Solved:
+def _longest_unfinished(search_result: SearchResult) -> SearchedSolution:
     """Return the longest prefix of a search in which token limits ended all solutions."""
     tree = search_result.tree
     longest = max(tree.nodes.values(), key=lambda entry: (entry.node.num_tokens, entry.node.id))
     steps = tree.steps(longest.node.id)
-    return Solved(steps=tuple(step.text for step in steps), is_finished=False)
+    return SearchedSolution(steps=tuple(step.text for step in steps), is_finished=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solved:
+class SearchedSolution:
     """Solution in an answer."""
 
     steps: tuple[str, ...]
@@ -142,14 +146,14 @@ class Solved:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class SearchAnswer:
     """Answer to a request."""
 
     model: str
     """Name of the model."""
     method: str
     """Name of the search method."""
-    solutions: tuple[Solved, ...]
+    solutions: tuple[SearchedSolution, ...]
     """Finished solutions, the chosen one first; or one unfinished solution if none is finished."""
     num_finished: int
     """Number of finished solutions, which may exceed the number in `solutions`."""
@@ -283,7 +287,7 @@ class _Request(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
+class SearchRequest:
     """Parsed request: a problem and the settings of its search."""
 
     problem: str
@@ -298,7 +302,7 @@ class Ask:
     """True to end a streamed answer with the numbers of tokens."""
 
 
-class Reader:
+class RequestReader:
     """Parser of requests."""
 
     def __init__(self, settings: PolicySearchSettings, *, name: str) -> None:
@@ -311,9 +315,9 @@ class Reader:
         self._settings, self.name = settings, name
         self._fixed = _fixed_parameters(settings.policy)
         whole = min(MAX_TOKENS, MAX_SOLUTIONS * settings.policy.max_tokens)
-        self.most_tokens = settings.tokens or whole
+        self.max_problem_tokens = settings.tokens or whole
 
-    def read(self, body: bytes) -> Ask:
+    def read(self, body: bytes) -> SearchRequest:
         """Parse a request.
 
         Raises:
@@ -334,7 +338,7 @@ class Reader:
             )
             raise Refused(404, message, param="model")
         options = request.stream_options
-        return Ask(
+        return SearchRequest(
             problem=self._problem(request.messages),
             settings=self._requested_settings(request),
             n=request.n or 1,
@@ -384,15 +388,15 @@ class Reader:
         settings = self._settings
         lengths = (request.max_tokens, request.max_completion_tokens, settings.policy.max_tokens)
         length = min(limit for limit in lengths if limit is not None)
-        if (request.tokens or 0) > self.most_tokens:
+        if (request.tokens or 0) > self.max_problem_tokens:
             _refuse(
-                f"tokens={request.tokens}: must be at most {self.most_tokens}, which is the "
+                f"tokens={request.tokens}: must be at most {self.max_problem_tokens}, which is the "
                 "server's limit for a problem",
                 "tokens",
             )
         changes: dict[str, Any] = {
             "policy": settings.policy.model_copy(update={"max_tokens": length}),
-            "tokens": request.tokens or self.most_tokens,
+            "tokens": request.tokens or self.max_problem_tokens,
         }
         if request.search is not None:
             changes["search"] = self._method(request.search)
@@ -400,7 +404,7 @@ class Reader:
             if (given := getattr(request, key)) is not None:
                 changes[key] = given
         try:
-            return settings.changed(**changes)
+            return settings.with_changes(**changes)
         except ValidationError as error:
             _refuse(joined_faults(type(settings), error, "request"))
 

@@ -17,33 +17,33 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mclabel.core.components import derived_class
+from mclabel.core.components import load_component_class
 from mclabel.core.errors import ConfigError
-from mclabel.core.stop import ends_within
+from mclabel.core.stop import end_process_within
 from mclabel.labeling.policy import prepare_policy
 from mclabel.search.base import SearchMethod
 from mclabel.search.config import ServeSearchConfig
 from mclabel.search.scorers import StepScorer, make_scorer
-from mclabel.search.searcher import Answer, Ask, Reader, Searcher
+from mclabel.search.searcher import RequestReader, SearchAnswer, Searcher, SearchRequest
 from mclabel.serving.access import api_app
 from mclabel.serving.requests import (
-    Limits,
     Refused,
+    RequestLimits,
     json_response,
     read_body,
     respond_when_done,
     to_json,
     wait_for_disconnect,
 )
-from mclabel.serving.run import GRACE_S, Place, Ready, listen, run_server
+from mclabel.serving.run import GRACE_S, Ready, ServerAddress, open_listening_socket, run_server
 
 
 def serve_search(
     config: ServeSearchConfig,
     *,
-    place: Place,
+    place: ServerAddress,
     name: str | None = None,
-    limits: Limits,
+    limits: RequestLimits,
     on_ready: Ready,
 ) -> None:
     """Serve searched solutions until interrupted.
@@ -61,18 +61,18 @@ def serve_search(
             scorer needs known truth, which requests do not contain.
         EngineError: the engine cannot be loaded, or died.
     """
-    derived_class(config.search, SearchMethod)
-    if derived_class(config.scorer, StepScorer).is_truth:
+    load_component_class(config.search, SearchMethod)
+    if load_component_class(config.scorer, StepScorer).is_truth:
         raise ConfigError(
             f"scorer.kind={config.scorer.kind}: works only for problems with known truth, "
             "which requests do not contain. Set scorer=prm with scorer.prm=FOLDER"
         )
-    with ends_within(GRACE_S), listen(place) as listening:
+    with end_process_within(GRACE_S), open_listening_socket(place) as listening:
         policy = prepare_policy(config.policy)
         config = config.model_copy(update={"policy": policy.settings})
         policy.engine.check_model()
-        make_scorer(config.scorer).check()
-        reader = Reader(config, name=name or config.policy.model)
+        make_scorer(config.scorer).check_ready()
+        reader = RequestReader(config, name=name or config.policy.model)
         make = policy.engine_factory(config.seed)
         try:
             asyncio.run(
@@ -89,10 +89,10 @@ def serve_search(
 
 
 async def _run(
-    reader: Reader,
+    reader: RequestReader,
     make_searcher: Callable[[], Searcher],
     listening: socket.socket,
-    place: Place,
+    place: ServerAddress,
     on_ready: Ready,
 ) -> None:
     """Load the models, and serve until a signal, a call of `stop`, or a crash of the engine."""
@@ -101,12 +101,12 @@ async def _run(
     try:
         await searcher.start()
         await run_server(
-            app, searcher.asked, listening, place, lambda url, stop: on_ready(f"{url}/v1", stop)
+            app, searcher.requests, listening, place, lambda url, stop: on_ready(f"{url}/v1", stop)
         )
     finally:
         await searcher.close()
-    if searcher.asked.died is not None:
-        raise searcher.asked.died
+    if searcher.requests.died is not None:
+        raise searcher.requests.died
 
 
 MAX_BODY = 2**20
@@ -115,7 +115,7 @@ KEEP_ALIVE_S = 5.0
 """Seconds between two comments to a streaming client."""
 
 
-def make_app(reader: Reader, searcher: Searcher, *, token: str | None) -> ASGIApp:
+def make_app(reader: RequestReader, searcher: Searcher, *, token: str | None) -> ASGIApp:
     """Return the server as an ASGI application.
 
     Args:
@@ -131,7 +131,7 @@ def make_app(reader: Reader, searcher: Searcher, *, token: str | None) -> ASGIAp
 class _Served:
     """Endpoints of the server."""
 
-    def __init__(self, reader: Reader, searcher: Searcher) -> None:
+    def __init__(self, reader: RequestReader, searcher: Searcher) -> None:
         self._reader, self._searcher = reader, searcher
         self._created = int(time.time())
 
@@ -154,7 +154,7 @@ class _Served:
 class _Stream(Response):
     """Server-sent events of an answer, with comments until the answer is complete."""
 
-    def __init__(self, search: asyncio.Task[Answer], ask: Ask) -> None:
+    def __init__(self, search: asyncio.Task[SearchAnswer], ask: SearchRequest) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
         del self.headers["content-length"]
         self._search, self._ask = search, ask

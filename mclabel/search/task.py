@@ -14,7 +14,7 @@ from mclabel.core.seeds import content_id
 from mclabel.engines import Policy
 from mclabel.labeling.grading import to_grade_record
 from mclabel.labeling.inputs import ProblemItem
-from mclabel.labeling.labeled import Sampling, unrolled_solutions
+from mclabel.labeling.labeled import Sampling, label_by_outcome
 from mclabel.labeling.task import LabelOutputs
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.run.cpu_executor import CpuExecutor
@@ -28,7 +28,7 @@ from mclabel.run.shards.trees import (
     sweep_trees,
     write_trees,
 )
-from mclabel.run.task import Attempt, Commit, FinishedBlock, RunnerState, TaskWords
+from mclabel.run.task import Attempt, CommitResult, FinishedBlock, RunnerState, TaskWords
 from mclabel.search.config import Choice, SearchSettings
 from mclabel.search.problem import SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import make_scorer
@@ -157,7 +157,7 @@ class SearchRunner:
                 raise
             return ProblemResult(set_aside=RejectReason("not_searched", str(error)))
         prompt = self._policy.prompt_ids(problem.text)
-        searched = await graded_search(
+        searched = await grade_search_result(
             problem, prompt, search_result, self._task.settings, self._checker, self._executor
         )
         if not attempt.is_trial:
@@ -166,7 +166,7 @@ class SearchRunner:
             self._counts["solutions"] += len(searched.labeled)
         return searched
 
-    def commit(self, finished: FinishedBlock) -> Commit:
+    def commit(self, finished: FinishedBlock) -> CommitResult:
         """Write the block's trees, then its solutions. Writing the solutions commits the block."""
         results: list[ProblemResult] = [result for _, result in finished.results]
         block, attempt = finished.block.id, finished.attempt
@@ -185,7 +185,7 @@ class SearchRunner:
         )
         if not won:
             delete_trees(self._store, block, attempt)
-        return Commit(won=won, counts={"num_solutions": len(labeled)})
+        return CommitResult(is_stored=won, counts={"num_solutions": len(labeled)})
 
     def state(self) -> RunnerState:
         """Return the state of the engine, and the counts of solutions and requests."""
@@ -214,7 +214,7 @@ class SearchRunner:
         await self._policy.close()
 
 
-async def graded_search(
+async def grade_search_result(
     problem: Problem,
     prompt: tuple[int, ...],
     search_result: SearchResult,
@@ -250,10 +250,10 @@ async def graded_search(
     predictions = [grade.prediction for grade in grades]
     groups = (await executor.run(checker.group, [predictions]))[0] if names else []
     results = [
-        Finished(score=score, weight=search_result.weights[name], group=group)
+        FinishedSolution(score=score, weight=search_result.weights[name], group=group)
         for name, score, group in zip(names, scores, groups, strict=True)
     ]
-    chosen = choose(results, settings.choose) if results else None
+    chosen = choose_solution(results, settings.choose) if results else None
     stored = {
         name: {
             "weight": search_result.weights[name],
@@ -291,7 +291,7 @@ async def graded_search(
         tree=_stored_tree(
             problem, search_result, stored, None if chosen is None else names[chosen]
         ),
-        labeled=tuple(unrolled_solutions(problem, prompt, solutions, sampling)),
+        labeled=tuple(label_by_outcome(problem, prompt, solutions, sampling)),
         num_tokens=search_result.cost.num_sampled,
     )
 
@@ -309,7 +309,7 @@ def _stored_tree(
 ) -> StoredTree:
     nodes = []
     for entry in sorted(
-        search_result.tree.sampled(), key=lambda entry: (entry.node.depth, entry.node.id)
+        search_result.tree.sampled_nodes(), key=lambda entry: (entry.node.depth, entry.node.id)
     ):
         node = entry.node
         assert node.parent is not None
@@ -341,7 +341,7 @@ def _stored_tree(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class FinishedSolution:
     """Finished solution that is a candidate for the result."""
 
     score: float
@@ -353,7 +353,7 @@ class Finished:
     solution has no answer."""
 
 
-def choose(finished: Sequence[Finished], how: Choice) -> int:
+def choose_solution(finished: Sequence[FinishedSolution], rule: Choice) -> int:
     """Return the 0-based index of the chosen solution.
 
     A solution without an answer is chosen only if no solution has an answer. Ties go to the larger
@@ -361,17 +361,17 @@ def choose(finished: Sequence[Finished], how: Choice) -> int:
 
     Args:
         finished: finished solutions, at least one.
-        how: rule of the choice (`Choice`). A weighted vote sums the scores, so the aggregated
+        rule: rule of the choice (`Choice`). A weighted vote sums the scores, so the aggregated
             scores must be in [0, 1].
     """
     numbers = [i for i, solution in enumerate(finished) if solution.group is not None]
     numbers = numbers or list(range(len(finished)))
-    if how != "best":
+    if rule != "best":
         votes: dict[int | None, float] = defaultdict(float)
         for i in numbers:
             solution = finished[i]
             votes[solution.group] += solution.weight * (
-                solution.score if how == "weighted_vote" else 1.0
+                solution.score if rule == "weighted_vote" else 1.0
             )
         won = max(votes, key=lambda group: (votes[group], -(group or 0)))
         numbers = [i for i in numbers if finished[i].group == won]

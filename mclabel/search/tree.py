@@ -76,7 +76,7 @@ class SearchTree:
         """Return all steps from the beginning of the solution to the node `name`."""
         return tuple(step for part in self.path(name) for step in part.steps)
 
-    def add(self, parent: str, piece: Piece) -> tuple[TreeNode, bool]:
+    def add(self, parent: str, piece: Continuation) -> tuple[TreeNode, bool]:
         """Add a continuation.
 
         Args:
@@ -104,19 +104,19 @@ class SearchTree:
         entry.num_sampled += piece.num_sampled
         return entry, is_new
 
-    def scored(self, name: str, scores: tuple[float, ...], kept: Any = None) -> Node:
+    def set_scores(self, name: str, scores: tuple[float, ...], kept: Any = None) -> Node:
         """Set the scores of a node, and return it."""
         entry = self.nodes[name]
         entry.node, entry.kept = replace(entry.node, scores=scores), kept
         return entry.node
 
-    def sampled(self) -> Iterator[TreeNode]:
+    def sampled_nodes(self) -> Iterator[TreeNode]:
         """Return all nodes except the root."""
         return (entry for name, entry in self.nodes.items() if name != ROOT)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class Continuation:
     """Continuation of a prefix. All its steps are complete unless the piece was cut."""
 
     ids: tuple[int, ...]
@@ -149,30 +149,30 @@ class TokenBudget:
         self._num_out = 0
         self._changed = asyncio.Condition()
 
-    async def take(self, most: int) -> int:
+    async def reserve(self, max_tokens: int) -> int:
         """Reserve tokens for a request.
 
         Args:
-            most: maximum number of tokens of the request, at least 1.
+            max_tokens: maximum number of tokens of the request, at least 1.
 
         Returns:
-            Number of tokens that the request may use: `most`, or fewer if the budget will never
-            have `most` tokens again; 0 if the budget is spent.
+            Number of tokens that the request may use: `max_tokens`, or fewer if the budget will
+            never have `max_tokens` tokens again; 0 if the budget is spent.
         """
         if self.left == inf:
-            return most
+            return max_tokens
         async with self._changed:
-            await self._changed.wait_for(lambda: self.left >= most or self._num_out == 0)
-            reserved = int(min(most, self.left))
+            await self._changed.wait_for(lambda: self.left >= max_tokens or self._num_out == 0)
+            reserved = int(min(max_tokens, self.left))
             self.left -= reserved
             self._num_out += reserved > 0
             return reserved
 
-    async def give_back(self, reserved: int, spent: int) -> None:
+    async def release(self, reserved: int, spent: int) -> None:
         """Release the unspent part of a reservation.
 
         Args:
-            reserved: number of tokens that `take` returned, at least 1.
+            reserved: number of tokens that `reserve` returned, at least 1.
             spent: number of tokens that were sampled.
         """
         if self.left == inf:
@@ -183,7 +183,7 @@ class TokenBudget:
             self._changed.notify_all()
 
 
-class GrowingPiece:
+class ContinuationBuilder:
     """Continuation of a prefix that is sampled in several successive completions."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], *, start: int) -> None:
@@ -212,30 +212,30 @@ class GrowingPiece:
         self.num_parts += 1
         self._num_sampled += num_sampled
 
-    def close_step(self, *, least: int) -> bool:
+    def close_step(self, *, min_tokens: int) -> bool:
         """Close the open step if it is complete. Return True if the step was closed.
 
         A complete step is more than a heading, and has no unfinished formula or table.
 
         Args:
-            least: minimum number of tokens of a complete step.
+            min_tokens: minimum number of tokens of a complete step.
         """
-        is_complete = len(self.ids) - self._closed >= least and may_end(self._text)
+        is_complete = len(self.ids) - self._closed >= min_tokens and may_end(self._text)
         if is_complete:
             self._finish_step()
         return is_complete
 
-    def split(self, splitter: StepSplitter) -> None:
+    def split_into_steps(self, splitter: StepSplitter) -> None:
         """Split the whole text of the piece into steps; for pieces without closed steps."""
         steps = splitter.split(self.ids, self._text, self._decode)
         self._steps = [replace(step, end=self._start + step.end) for step in steps]
         self._text, self._closed = "", len(self.ids)
 
-    def piece(self, *, is_finished: bool, is_cut: bool) -> Piece:
+    def build(self, *, is_finished: bool, is_cut: bool) -> Continuation:
         """Return the finished piece. The text of an open step becomes its last step."""
         if self._text:
             self._finish_step()
-        return Piece(
+        return Continuation(
             ids=self.ids,
             steps=tuple(self._steps),
             is_finished=is_finished,
@@ -248,15 +248,15 @@ class GrowingPiece:
         self._text, self._closed = "", len(self.ids)
 
 
-Place = tuple[str, str, int, int]
+CompletionKey = tuple[str, str, int, int]
 """Key of a completion in the journal: id of the problem, id of the continued node, 0-based index of
 the continuation, and 0-based index of the completion in the continuation."""
 
 
-def completion_line(place: Place, completion: Completion) -> Line:
+def completion_line(key: CompletionKey, completion: Completion) -> Line:
     """Return the journal line of a completion."""
     return {
-        "place": list(place),
+        "place": list(key),
         "ids": list(completion.ids),
         "text": completion.text,
         "finish_reason": completion.finish_reason,
@@ -293,9 +293,9 @@ class ModelSizes:
         The estimate is two operations per parameter and token. The prompt counts once, because
         engines with a prefix cache compute it once. Attention is not counted.
         """
-        return self.flops_of(cost.num_prompt + cost.num_sampled, cost.num_scored)
+        return self.flops_for_tokens(cost.num_prompt + cost.num_sampled, cost.num_scored)
 
-    def flops_of(self, by_policy: float, by_scorer: float) -> float:
+    def flops_for_tokens(self, by_policy: float, by_scorer: float) -> float:
         """Return the floating-point operations for the tokens that each model computes.
 
         Args:

@@ -26,23 +26,23 @@ from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.items import row_item
 from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
 from mclabel.prm.scoring.manifest import weights_of
-from mclabel.run.outputs import output_file
+from mclabel.run.outputs import prepare_output_file
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.opinions import opinion_rows
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport, JobState
 from mclabel.select.pool import (
-    Chosen,
+    ChosenSolutions,
     Pool,
     Rule,
     ScoredSolution,
-    choose,
+    choose_solutions,
     find_rule,
-    is_file,
-    outcome_of,
+    is_solution_file,
+    item_text_id,
+    make_scored_solution,
+    parse_outcome,
     read_pool,
-    scored_solution,
-    text_id_of,
 )
 
 Floats = NDArray[np.float64]
@@ -166,10 +166,10 @@ def select(
             f"rule={config.rule}: ranks by scores, but no scores are given. Give --prm PRM to "
             "score the pool, or --scores FILE with the output of `mclabel score`"
         )
-    out = output_file(config.out, "-o ")
+    out = prepare_output_file(config.out, "-o ")
     _check_settings(config, out)
     earlier = [read_selected(manifest, "exclude") for manifest in config.exclude]
-    pool = read_pool(config.solutions, without=earlier)
+    pool = read_pool(config.solutions, exclude=earlier)
     num_pool = len(pool.rows)
     if config.budget > num_pool:
         raise ConfigError(
@@ -185,13 +185,15 @@ def select(
     num_strange, place = 0, None
     if rule.key is not None:
         place = config.scores or f"{config.out}.scores.jsonl"
-        stopped = _score(config, place, on_state) if config.prm is not None else None
+        stopped = _score_pool(config, place, on_state) if config.prm is not None else None
         if stopped is not None:
-            return _report(
-                pool, Chosen(certain=_NO_PLACES, drawn=_NO_PLACES, probability=0.0), stopped
+            return _make_report(
+                pool,
+                ChosenSolutions(certain=_NO_PLACES, drawn=_NO_PLACES, probability=0.0),
+                stopped,
             )
         num_strange = _write_ranking(config, rule, pool, place, keys, scores)
-    chosen = choose(
+    chosen = choose_solutions(
         [row.id for row in pool.rows],
         pool.problems,
         keys,
@@ -203,7 +205,7 @@ def select(
         per_problem=config.per_problem,
     )
     content = manifest_bytes(
-        list(_rows(config.rule, pool, chosen, keys, scores)),
+        list(_manifest_rows(config.rule, pool, chosen, keys, scores)),
         _manifest_metadata(config, pool, chosen, scores, place),
     )
     if out.exists() and out.read_bytes() != content:
@@ -212,7 +214,7 @@ def select(
         )
     write_atomically(out, content)
     num_scored = int((~np.isnan(scores)).sum())
-    return _report(pool, chosen, num_scored=num_scored, num_strange=num_strange)
+    return _make_report(pool, chosen, num_scored=num_scored, num_strange=num_strange)
 
 
 def _check_settings(config: SelectConfig, out: Path) -> None:
@@ -240,9 +242,9 @@ def _other_selection(place: str, difference: str) -> str:
 _NO_PLACES = np.array([], dtype=np.int64)
 
 
-def _report(
+def _make_report(
     pool: Pool,
-    chosen: Chosen,
+    chosen: ChosenSolutions,
     stopped: JobReport | None = None,
     num_scored: int = 0,
     num_strange: int = 0,
@@ -260,7 +262,7 @@ def _report(
     )
 
 
-def _score(
+def _score_pool(
     config: SelectConfig, place: str, on_state: Callable[[JobState], None]
 ) -> JobReport | None:
     """Score the pool; return the job's report if a limit stopped it, else None."""
@@ -302,9 +304,9 @@ def _write_ranking(
     places: dict[str, list[int]] = {}
     for number, pool_row in enumerate(pool.rows):
         places.setdefault(pool_row.text_id, []).append(number)
-    how = partial(aggregate, how=AGGREGATION)
+    aggregate_scores = partial(aggregate, how=AGGREGATION)
     num_strange = num_read = 0
-    for text, row in _scored_rows(place, how):
+    for text, row in _scored_rows(place, aggregate_scores):
         num_read += 1
         if text not in places:
             num_strange += text not in pool.left_out
@@ -326,13 +328,13 @@ def _write_ranking(
 
 
 def _scored_rows(
-    place: str, how: Callable[[tuple[float, ...]], float]
+    place: str, aggregate_scores: Callable[[tuple[float, ...]], float]
 ) -> Iterator[tuple[str, ScoredSolution]]:
     """Yield the `text_id` and the scores of each scored solution in a file or a run.
 
-    `how` aggregates the scores of the steps.
+    `aggregate_scores` aggregates the scores of the steps.
     """
-    if is_file(place):
+    if is_solution_file(place):
         rows: Iterator[tuple[int, Any]] = iter(scan_rows(place))
     else:
         rows = ((row["row"], {**json.loads(row["input"]), **_score_fields(row)})
@@ -349,8 +351,10 @@ def _scored_rows(
         steps = item.steps
         if isinstance(steps, str):
             steps = tuple(split_text(steps, OUR_SPLIT))
-        scored = scored_solution(where, item.problem, steps, row, outcome_of(row, where), how)
-        yield text_id_of(item), scored
+        scored = make_scored_solution(
+            where, item.problem, steps, row, parse_outcome(row, where), aggregate_scores
+        )
+        yield item_text_id(item), scored
 
 
 def _score_fields(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,8 +364,8 @@ def _score_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"scores": row["scores"]}
 
 
-def _rows(
-    rule: str, pool: Pool, chosen: Chosen, keys: Floats, scores: Floats
+def _manifest_rows(
+    rule: str, pool: Pool, chosen: ChosenSolutions, keys: Floats, scores: Floats
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of the manifest, one for each selected solution."""
     certain = [(rule, rank, place, 1.0) for rank, place in enumerate(chosen.certain.tolist(), 1)]
@@ -381,7 +385,7 @@ def _rows(
 
 
 def _manifest_metadata(
-    config: SelectConfig, pool: Pool, chosen: Chosen, scores: Floats, place: str | None
+    config: SelectConfig, pool: Pool, chosen: ChosenSolutions, scores: Floats, place: str | None
 ) -> dict[str, Any]:
     """Return the metadata of the manifest."""
     others = len(pool.rows) - len(chosen.certain)
@@ -400,18 +404,18 @@ def _manifest_metadata(
         "num_certain": len(pool.rows) if all_in else len(chosen.certain),
         "pool": {
             "place": config.solutions,
-            "kind": "file" if is_file(config.solutions) else "run",
+            "kind": "file" if is_solution_file(config.solutions) else "run",
             "id": pool.id,
         },
-        "prm": None if place is None else _prm(config, place),
+        "prm": None if place is None else _recorded_prm(config, place),
     }
 
 
-def _prm(config: SelectConfig, place: str) -> dict[str, Any]:
+def _recorded_prm(config: SelectConfig, place: str) -> dict[str, Any]:
     """Return the recorded name and weights' digest of the PRM; a value is None if not recorded."""
     if config.prm is not None:
         return {"prm": config.prm, "weights": weights_of(config.prm)}
-    if is_file(place):
+    if is_solution_file(place):
         record = Path(f"{place}.provenance.json")
         about = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
     else:

@@ -71,19 +71,19 @@ class Pool:
         return np.array([row.outcome in wrong for row in self.rows], dtype=bool)
 
 
-def read_pool(source: str, without: Sequence[Selected] = ()) -> Pool:
+def read_pool(source: str, exclude: Sequence[Selected] = ()) -> Pool:
     """Read the solutions of a file or a labelling run.
 
     Args:
         source: file, or folder or URL of a run.
-        without: earlier selections. Solutions with the same texts as theirs are left out.
+        exclude: earlier selections. Solutions with the same texts as theirs are left out.
 
     Raises:
         DataError: the file cannot be read or has no usable solution, or all solutions are left out.
         ShardError: the run has no labels, or they are damaged.
     """
-    unsorted_rows = _file_rows(source) if is_file(source) else _run_rows(source)
-    left_out = frozenset(text for selected in without for text in selected.texts.values())
+    unsorted_rows = _file_rows(source) if is_solution_file(source) else _run_rows(source)
+    left_out = frozenset(text for selected in exclude for text in selected.texts.values())
     all_rows = sorted(unsorted_rows, key=lambda row: row.id)
     rows = [row for row in all_rows if row.text_id not in left_out]
     if all_rows and not rows:
@@ -101,12 +101,12 @@ def read_pool(source: str, without: Sequence[Selected] = ()) -> Pool:
     return Pool(rows=rows, problems=np.array(problems, dtype=np.int64), left_out=left_out)
 
 
-def is_file(source: str) -> bool:
+def is_solution_file(source: str) -> bool:
     """Return whether a source is a file of solutions, not a run."""
     return source.endswith(FILES)
 
 
-def outcome_of(row: Mapping[str, Any], place: str) -> Outcome | None:
+def parse_outcome(row: Mapping[str, Any], place: str) -> Outcome | None:
     """Return the outcome from a row's `outcome` or `final_answer_correct`; None if unknown.
 
     Raises:
@@ -125,7 +125,7 @@ def outcome_of(row: Mapping[str, Any], place: str) -> Outcome | None:
     return None if right is None else Outcome.RIGHT if right else Outcome.WRONG
 
 
-def text_id_of(item: SolutionItem) -> str:
+def item_text_id(item: SolutionItem) -> str:
     """Return the `text_id` of a solution from a file or from scores."""
     return text_id(item.problem, item.steps if isinstance(item.steps, str) else "".join(item.steps))
 
@@ -139,8 +139,8 @@ def _file_rows(source: str) -> Iterator[PoolRow]:
         yield PoolRow(
             item.id,
             content_id("problem", item.problem) if problem_id in (None, "") else str(problem_id),
-            text_id_of(item),
-            outcome_of(row, item.place),
+            item_text_id(item),
+            parse_outcome(row, item.place),
         )
 
 
@@ -158,7 +158,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class ChosenSolutions:
     """Selected solutions, as 0-based positions in the pool."""
 
     certain: Ints
@@ -170,14 +170,14 @@ class Chosen:
     solutions were drawn."""
 
 
-def num_drawn(budget: int, uniform_share: float) -> int:
+def num_to_draw(budget: int, uniform_share: float) -> int:
     """Return the number of solutions to draw at random: at least 1 unless `uniform_share` is 0."""
     if uniform_share == 0:
         return 0
     return min(budget, max(1, round(uniform_share * budget)))
 
 
-def choose(
+def choose_solutions(
     ids: Sequence[str],
     problems: Ints,
     keys: NDArray[np.float64],
@@ -188,7 +188,7 @@ def choose(
     seed: int,
     wrong_share: float | None,
     per_problem: int | None,
-) -> Chosen:
+) -> ChosenSolutions:
     """Choose solutions with exact probabilities.
 
     The budget N has two parts. The first k solutions of the rule's ranking are chosen with
@@ -217,7 +217,7 @@ def choose(
     Raises:
         DataError: the rule can rank too few solutions.
     """
-    num_random = num_drawn(budget, uniform_share)
+    num_random = num_to_draw(budget, uniform_share)
     wanted = budget - num_random
     ranked = np.flatnonzero(~np.isnan(keys))
     _, place, counts = np.unique(keys[ranked], return_inverse=True, return_counts=True)
@@ -236,7 +236,7 @@ def choose(
     # Solutions with the smallest hashes of seed and id are drawn, so the order has no influence.
     hashes = _hashes(seed, "draw", ids, others)
     drawn = np.sort(others[np.argsort(hashes, kind="stable")[:num_random]])
-    return Chosen(
+    return ChosenSolutions(
         certain=certain,
         drawn=drawn,
         probability=num_random / len(others) if len(others) else 1.0,
@@ -401,13 +401,13 @@ def _function_key(name: str, function: Callable[..., Any]) -> Callable[[ScoredSo
     return key
 
 
-def scored_solution(
+def make_scored_solution(
     place: str,
     problem: str,
     steps: tuple[str, ...],
     row: Mapping[str, Any],
     outcome: Outcome | None,
-    how: Callable[[tuple[float, ...]], float],
+    aggregate_scores: Callable[[tuple[float, ...]], float],
 ) -> ScoredSolution:
     """Make the record of a solution from its texts and the scores in its row.
 
@@ -417,7 +417,7 @@ def scored_solution(
         steps: texts of the solution's steps.
         row: row with `scores`.
         outcome: outcome of the solution; None if it is unknown.
-        how: function that aggregates the scores of the steps.
+        aggregate_scores: function that aggregates the scores of the steps.
 
     Raises:
         DataError: the row has no scores, or invalid scores.
@@ -433,7 +433,7 @@ def scored_solution(
         problem=problem,
         steps=steps,
         scores=scores,
-        score=how(scores),
+        score=aggregate_scores(scores),
         outcome=outcome,
     )
 

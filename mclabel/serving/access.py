@@ -20,9 +20,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mclabel.core.errors import ConfigError
-from mclabel.core.stop import ends_within
+from mclabel.core.stop import end_process_within
 from mclabel.serving.requests import Refused, json_response
-from mclabel.serving.run import GRACE_S, HOST, host_name, is_loopback, keep, make_server
+from mclabel.serving.run import (
+    GRACE_S,
+    HOST,
+    host_name,
+    is_loopback,
+    make_server,
+    mark_connection_authorised,
+)
 
 NO_UPGRADE = (
     "this server supports only plain HTTP. Send the request without an Upgrade header; WebSocket "
@@ -75,7 +82,7 @@ class _Fence:
         answering = self._app
         refused = self._refuse_request(request)
         if refused is None:
-            keep(scope)
+            mark_connection_authorised(scope)
             if "upgrade" in request.headers:
                 refused = Refused(400, NO_UPGRADE)
         if refused is not None:
@@ -169,7 +176,7 @@ class PageFence:
                 "the token",
                 403,
             )
-        keep(request.scope)
+        mark_connection_authorised(request.scope)
         if "upgrade" in request.headers:
             return self._text_response(NO_UPGRADE, 400)
         if writes and request.headers.get("origin") != f"http://{request.headers['host']}":
@@ -202,7 +209,7 @@ def serve_page(app: ASGIApp, listening: socket.socket) -> None:
 
     Args:
         app: application with its access control.
-        listening: socket from `listen_here`.
+        listening: socket from `listen_on_loopback`.
     """
     import anyio
     import anyio.to_thread
@@ -213,14 +220,14 @@ def serve_page(app: ASGIApp, listening: socket.socket) -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
         await server.serve(sockets=[listening])
 
-    with ends_within(GRACE_S):
+    with end_process_within(GRACE_S):
         try:
             anyio.run(main)
         except KeyboardInterrupt:
             return
 
 
-def listen_here(port: int | None, default: int) -> socket.socket:
+def listen_on_loopback(port: int | None, default: int) -> socket.socket:
     """Return a socket that accepts connections only from this machine.
 
     Args:

@@ -26,7 +26,7 @@ SHUTDOWN = "the server is shutting down"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class RequestLimits:
     """Limits on concurrent requests."""
 
     max_live: int = 8
@@ -38,7 +38,7 @@ class Limits:
 class RequestQueue:
     """Running and waiting requests of a server."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         """Start without requests.
 
         Args:

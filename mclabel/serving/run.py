@@ -64,7 +64,11 @@ def make_server(app: ASGIApp, *, places: int = 1_024) -> uvicorn.Server:
 
 
 async def run_server(
-    app: ASGIApp, asked: RequestQueue, listening: socket.socket, place: Place, on_ready: Ready
+    app: ASGIApp,
+    asked: RequestQueue,
+    listening: socket.socket,
+    place: ServerAddress,
+    on_ready: Ready,
 ) -> None:
     """Serve until a signal, a call of the function passed to `on_ready`, or an engine's death.
 
@@ -102,7 +106,7 @@ _STATE = "mark_authorised"
 authorised."""
 
 
-def keep(scope: Scope) -> None:
+def mark_connection_authorised(scope: Scope) -> None:
     """Mark the connection of an authorised request, so that new connections do not close it.
 
     Args:
@@ -223,7 +227,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ServerAddress:
     """Address of a server, and the token that its clients must send."""
 
     host: str = HOST
@@ -234,7 +238,7 @@ class Place:
     """Token that clients must send. None requires no token, so `host` must be a loopback name."""
 
 
-def token_of(variable: str | None) -> str | None:
+def read_token(variable: str | None) -> str | None:
     """Return the token in an environment variable; None if `variable` is None.
 
     Raises:
@@ -266,7 +270,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def listen(place: Place) -> socket.socket:
+def open_listening_socket(place: ServerAddress) -> socket.socket:
     """Return a socket that listens at an address.
 
     Raises:

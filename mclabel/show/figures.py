@@ -130,7 +130,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=130, metadata={"Software": None})
 
 
-def svg(plot: Plot, identity: str) -> str:
+def render_svg(plot: Plot, identity: str) -> str:
     """Return a plot as an SVG element for a page, in the page's colours and font, without title.
 
     Args:
@@ -203,7 +203,7 @@ def plot_style(salt: str = "") -> Iterator[None]:
         yield
 
 
-def draw(axes: Axes, plot: Plot) -> tuple[list[Any], list[str]]:
+def draw_plot(axes: Axes, plot: Plot) -> tuple[list[Any], list[str]]:
     """Draw a plot without its title and its legend. Call this function within `plot_style`.
 
     Returns:
@@ -311,11 +311,11 @@ def _figure(plot: Plot) -> Figure:
     height += 0.2 * (-(-len(names) // num_columns) + plot.legend_title.count("\n"))
     figure = Figure(figsize=(width, height), layout="constrained")
     if plot.below is None:
-        handles, words = draw(figure.subplots(), plot)
+        handles, words = draw_plot(figure.subplots(), plot)
     else:
         upper, lower = figure.subplots(2, 1, height_ratios=[4, 1], sharex=True)
-        handles, words = draw(upper, replace(plot, x_label=""))
-        draw(lower, plot.below)
+        handles, words = draw_plot(upper, replace(plot, x_label=""))
+        draw_plot(lower, plot.below)
     if handles:
         figure.legend(
             handles,
@@ -354,7 +354,7 @@ class Grid:
     """Conclusion from the table, in one or two sentences above it; empty for none."""
 
 
-def rich_table(grid: Grid) -> Group:
+def render_rich_table(grid: Grid) -> Group:
     """Draw the conclusion and the table for a terminal, without interpreting markup in the texts.
 
     If the table is too wide, each interval moves below its value. If it is still too wide, rows and
@@ -396,7 +396,7 @@ def _longest(*cells: str) -> int:
     return max((len(line) for cell in cells for line in cell.split("\n")), default=0)
 
 
-def markdown(grids: Sequence[Grid]) -> str:
+def render_markdown(grids: Sequence[Grid]) -> str:
     """Return the tables as GitHub Markdown, separated by blank lines."""
     return "\n".join(map(_markdown, grids))
 

@@ -28,7 +28,7 @@ from mclabel.core.records import (
     StepLabel,
 )
 from mclabel.data.exchange.formats import imported_id
-from mclabel.show.texts import cut, step_body
+from mclabel.show.texts import shorten_answer, step_body
 
 MAX_SHOWN = 2000
 """Maximum characters of one text."""
@@ -57,7 +57,7 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
     head.append(f"  answer {printable_text(row.solution.prediction or 'none')}")
     gold = row.problem.answer
     head.append(
-        f", gold {printable_text(cut(gold) if row.problem.answer_is_json else gold)}",
+        f", gold {printable_text(shorten_answer(gold) if row.problem.answer_is_json else gold)}",
         style="dim",
     )
     console.print(head)
@@ -91,7 +91,7 @@ def printable_text(text: str) -> str:
     return safe + (f"… ({len(text) - MAX_SHOWN} more characters)" if len(text) > MAX_SHOWN else "")
 
 
-def step_text(text: str, style: str, places: Sequence[Place]) -> Text:
+def step_text(text: str, style: str, places: Sequence[MarkedPassage]) -> Text:
     """Return a step with the marked places underlined, and the remark on each place below it."""
     body, indent = step_body(text)
     styled = Text(printable_text(body), style=style)
@@ -109,8 +109,8 @@ def step_text(text: str, style: str, places: Sequence[Place]) -> Text:
 
 def _consensus_line(consensus: Consensus) -> Text:
     line = Text(f"{printable_text(rule_name(consensus))}: ")
-    line.append(kept_word(consensus), style="green" if consensus.kept else "bold yellow")
-    described = ", ".join(f"{source}: {words}" for source, words in opinions_words(consensus))
+    line.append(describe_kept(consensus), style="green" if consensus.kept else "bold yellow")
+    described = ", ".join(f"{source}: {words}" for source, words in describe_opinions(consensus))
     return line.append(f"  {printable_text(described)}", style="dim")
 
 
@@ -178,7 +178,7 @@ MAX_REASON = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class MarkedPassage:
     """A part of a step's text that a source has marked."""
 
     start: int
@@ -190,7 +190,7 @@ class Place:
     """Remark on the place: its source, a quotation and the reason."""
 
 
-def opinion_words(opinion: SourceOpinion) -> str:
+def describe_opinion(opinion: SourceOpinion) -> str:
     """Return an opinion in words, with 0-based steps.
 
     The result is `step 3`, `at or before step 2`, `no error`, `nothing found` or `unknown`.
@@ -203,13 +203,13 @@ def opinion_words(opinion: SourceOpinion) -> str:
     return f"{'at or before ' if silent_on_the_rest else ''}step {opinion.first_error}"
 
 
-def opinions_words(consensus: Consensus) -> list[tuple[str, str]]:
+def describe_opinions(consensus: Consensus) -> list[tuple[str, str]]:
     """Return pairs of a source and its opinion in words, in order.
 
     If there are more than MAX_OPINIONS, the last pair gives the number of those left out.
     """
     lines = [
-        (_shorten_line(opinion.source, MAX_NAME), opinion_words(opinion))
+        (_shorten_line(opinion.source, MAX_NAME), describe_opinion(opinion))
         for opinion in consensus.opinions[:MAX_OPINIONS]
     ]
     if (num_hidden := len(consensus.opinions) - MAX_OPINIONS) > 0:
@@ -222,19 +222,19 @@ def rule_name(consensus: Consensus) -> str:
     return _shorten_line(consensus.rule, MAX_NAME)
 
 
-def kept_word(consensus: Consensus) -> str:
+def describe_kept(consensus: Consensus) -> str:
     """Return whether a consensus keeps the solution, as `kept` or `not kept`."""
     return "kept" if consensus.kept else "not kept"
 
 
 def places_by_step(
     consensus: Consensus | None, steps: Sequence[Step]
-) -> Mapping[int, Sequence[Place]]:
+) -> Mapping[int, Sequence[MarkedPassage]]:
     """Return the marked places by the 0-based index of their step, from left to right.
 
     If a step has more than MAX_PLACES, the last entry gives the number of those left out.
     """
-    by_step: dict[int, list[Place]] = defaultdict(list)
+    by_step: dict[int, list[MarkedPassage]] = defaultdict(list)
     for opinion in () if consensus is None else consensus.opinions:
         for flag in opinion.flags:
             if 0 <= flag.step < len(steps):
@@ -245,26 +245,32 @@ def places_by_step(
     }
 
 
-def pieces(text: str, places: Sequence[Place]) -> Iterator[tuple[str, list[Place]]]:
+def split_at_places(
+    text: str, places: Sequence[MarkedPassage]
+) -> Iterator[tuple[str, list[MarkedPassage]]]:
     """Split a text where places begin or end; yield each part with the places that cover it."""
     inside = {at for place in places for at in (place.start, place.end) if 0 < at < len(text)}
     for start, end in pairwise(sorted({0, len(text), *inside})):
         yield text[start:end], [p for p in places if p.start < end and p.end > start]
 
 
-def _flag_place(source: str, flag: Flag, text: str) -> Place:
+def _flag_place(source: str, flag: Flag, text: str) -> MarkedPassage:
     start = min(max(0, flag.start), len(text))
     end = min(max(start, flag.end), len(text))
     quote = " ".join(text[start:end][: MAX_NAME + 1].split())
     quoted = f", “{_shorten_line(quote, MAX_NAME)}”" if quote else ""
     words = f"{_shorten_line(source, MAX_NAME)}{quoted}: {_shorten_line(flag.reason, MAX_REASON)}"
-    return Place(start=start, end=end, words=words)
+    return MarkedPassage(start=start, end=end, words=words)
 
 
-def _limit_places(places: list[Place]) -> list[Place]:
+def _limit_places(places: list[MarkedPassage]) -> list[MarkedPassage]:
     """Return the first MAX_PLACES places, and an entry with the number of those left out."""
     num_hidden = len(places) - MAX_PLACES
-    rest = [Place(start=0, end=0, words=f"{num_hidden:,} more not shown")] if num_hidden > 0 else []
+    rest = (
+        [MarkedPassage(start=0, end=0, words=f"{num_hidden:,} more not shown")]
+        if num_hidden > 0
+        else []
+    )
     return places[:MAX_PLACES] + rest
 
 

@@ -68,7 +68,7 @@ def step_body(text: str) -> tuple[str, int]:
     return text[start:].rstrip(), start
 
 
-def cut(answer: str) -> str:
+def shorten_answer(answer: str) -> str:
     """Return at most MAX_ANSWER characters of an answer, with … in place of the others."""
     return answer if len(answer) <= MAX_ANSWER else f"{answer[: MAX_ANSWER - 1]}…"
 

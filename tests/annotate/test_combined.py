@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mclabel.annotate.folder import Annotated
-from mclabel.annotate.gold import is_of_run
+from mclabel.annotate.folder import AnnotationFolder
+from mclabel.annotate.gold import is_run_solution
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.judge.combine import combine
 from mclabel.judge.consensus.models import Locations
@@ -60,7 +60,7 @@ def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path)
     with pytest.raises(DataError, match="has no opinion on the solutions of"):
         combine(other, [str(tmp_path / "old")], str(tmp_path / "third"))
     annotated_folder(tmp_path / "gold", ROWS, {}, [OWN], gold_share=0.1)
-    assert not is_of_run(Annotated.read(str(tmp_path / "gold")).items[-1])
+    assert not is_run_solution(AnnotationFolder.read(str(tmp_path / "gold")).items[-1])
     annotated_folder(tmp_path / "none", ROWS, {})
     with pytest.raises(DataError, match="nobody has submitted a solution"):
         combine(run, [str(tmp_path / "none")], str(tmp_path / "third"))

@@ -25,7 +25,7 @@ from mclabel.cli import main
 from mclabel.core.errors import MclabelError
 from mclabel.evaluate.labels.job import evaluate_labels
 from mclabel.judge.combine import combine
-from mclabel.run.shards.digest import with_digest
+from mclabel.run.shards.digest import add_digest
 from tests.annotate.test_measured import FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import add_events, event
 from tests.support.commands import run_verb
@@ -107,7 +107,7 @@ def revalued(folder: Path, name: str, field: str, value: Any) -> dict[str, Conte
         rows[2][field] = value
         changed[name], end = _chain_records(rows, LineEnd())
         manifest[name.split(".")[0]] = vars(end)
-    return {**changed, MANIFEST: json.dumps(with_digest(manifest)).encode()}
+    return {**changed, MANIFEST: json.dumps(add_digest(manifest)).encode()}
 
 
 def damages(folder: Path, name: str) -> Iterator[tuple[str, dict[str, Content]]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mclabel.annotate.events import parse_event
-from mclabel.annotate.folder import Annotated
+from mclabel.annotate.folder import AnnotationFolder
 from mclabel.annotate.storage import EVENTS, MANIFEST, read_folder
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from tests.support.annotated import add_events, begun_log, event
@@ -43,9 +43,9 @@ def test_the_order_of_recording_counts_and_no_clock(tmp_path: Path) -> None:
             ):
                 log.add(wrong)
         assert log.first("ana", "solution-1") == blind
-    found = Annotated.read(str(tmp_path))
+    found = AnnotationFolder.read(str(tmp_path))
     key = ("ana", "solution-1")
-    assert (found.firsts[key], found.latest[key]) == (blind, later)
+    assert (found.first_events[key], found.last_events[key]) == (blind, later)
 
 
 def test_nothing_acknowledged_is_lost_wherever_a_kill_strikes(

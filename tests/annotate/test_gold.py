@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mclabel.annotate.folder import Annotated, peoples_truth, summarise
-from mclabel.annotate.gold import GoldLine, queues, read_gold
+from mclabel.annotate.folder import AnnotationFolder, human_truth, summarise
+from mclabel.annotate.gold import GoldLine, build_queues, read_gold
 from mclabel.core.errors import DataError
 from tests.annotate.test_measured import DOUBT, FIRST, GAVE_UP, RIGHT, ROWS, WRONG
 from tests.support.annotated import AnnotateProcess, add_events, annotated_folder, event
@@ -56,11 +56,11 @@ def test_gold_lies_unseen_among_the_others(tmp_path: Path) -> None:
     people = ("ana", "ben")
     lines = [*gold(*range(6)), OWN]
     annotated_folder(tmp_path / "out", ROWS, {}, lines, people=people, gold_share=0.25, overlap=0)
-    annotated = Annotated.read(str(tmp_path / "out"))
+    annotated = AnnotationFolder.read(str(tmp_path / "out"))
     drawn_as_gold = [i for i in annotated.items if i.gold is not None and i.probability == 1]
     # all rows are drawn, but the gold of the seventh row has other texts
     assert len(drawn_as_gold) == 6
-    ordered = queues(annotated.items, annotated.settings)
+    ordered = build_queues(annotated.items, annotated.settings)
     others = {person: [i.id for i in annotated.items if i.gold is None and person in i.people]
               for person in people}  # fmt: skip
     hidden = {person: [i.id for i in annotated.items if i.gold is not None and person in i.people]
@@ -86,12 +86,12 @@ def test_a_first_opinion_on_gold_is_the_one_that_counts(tmp_path: Path) -> None:
         for revision, one in enumerate(said[person], 1)
     ]
     add_events(tmp_path / "out", [event(n, **one) for n, one in enumerate(given)])
-    annotated = Annotated.read(str(tmp_path / "out"))
+    annotated = AnnotationFolder.read(str(tmp_path / "out"))
     ana, ben = summarise(annotated).people
     assert (ana.hidden.num_right, ben.hidden.num_right) == (2, 0)
     assert ana.hidden.low == pytest.approx(0.025**0.5)  # Clopper-Pearson interval for 2 of 2
     assert "  hidden gold: 2 of 2 right, 1.00 [0.16, 1.00]" in list(summarise(annotated).lines())
-    truth = {one.id: one for one in peoples_truth(annotated).judged}
+    truth = {one.id: one for one in human_truth(annotated).judged}
     assert truth["solution-0"].first_error == 1  # the gold overrides all annotations
 
 
@@ -103,10 +103,10 @@ def test_the_overseer_settles_what_people_differ_on(tmp_path: Path) -> None:
         ("overseer", "solution-0"): RIGHT,
     }  # fmt: skip
     annotated_folder(tmp_path / "out", ROWS, said, people=("ana", "ben"), overlap=1.0)
-    annotated = Annotated.read(str(tmp_path / "out"))
+    annotated = AnnotationFolder.read(str(tmp_path / "out"))
     # the unsettled one comes first
     assert [item.id for item, _ in annotated.disagreements] == ["solution-2", "solution-0"]
-    assert {one.id: (one.first_error, one.also) for one in peoples_truth(annotated).judged} == {
+    assert {one.id: (one.first_error, one.also) for one in human_truth(annotated).judged} == {
         "solution-0": (None, frozenset()),
         "solution-1": (1, frozenset([1])),
         "solution-2": (1, frozenset()),

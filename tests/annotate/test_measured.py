@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mclabel.annotate.folder import Annotated, summarise
+from mclabel.annotate.folder import AnnotationFolder, summarise
 from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.core.stats.bootstrap import nominal_alpha
@@ -104,7 +104,7 @@ def test_alpha_is_krippendorffs() -> None:
 def test_people_are_summed_up(tmp_path: Path) -> None:
     said = said_by_two((WRONG, WRONG), (FIRST, WRONG), (RIGHT, RIGHT), (DOUBT, WRONG))
     annotated_folder(tmp_path / "out", ROWS, said, **PEOPLE)
-    summary = summarise(Annotated.read(str(tmp_path / "out")))
+    summary = summarise(AnnotationFolder.read(str(tmp_path / "out")))
     assert (summary.num_done, summary.num_twice) == (4, 3)
     assert summary.agreement.value == pytest.approx(2 / 3)
     # Of 6 annotations, 3 name step 1, 1 names step 0 and 2 name none. Observed disagreement is 2,
@@ -116,7 +116,7 @@ def test_people_are_summed_up(tmp_path: Path) -> None:
     )
     assert lines[3].startswith("  same first error: 0.67 [")
     annotated_folder(tmp_path / "none", ROWS, {}, **PEOPLE)
-    nothing = summarise(Annotated.read(str(tmp_path / "none")))
+    nothing = summarise(AnnotationFolder.read(str(tmp_path / "none")))
     assert nothing.alpha.value is None and "No solution" in list(nothing.lines())[-1]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from mclabel.annotate.folder import Annotated
+from mclabel.annotate.folder import AnnotationFolder
 from mclabel.core.records import Outcome
 from tests.support.annotated import AnnotateProcess
 from tests.support.browser import (
@@ -84,7 +84,7 @@ def test_by_keyboard_alone_and_through_a_lost_connection(tmp_path: Path) -> None
         # What the browser logs depends on how far a request was when the server was killed.
         lost = re.compile("ERR_CONNECTION_(REFUSED|RESET|CLOSED)|ERR_EMPTY_RESPONSE")
         assert [c for c in logged_problems(browser) if not lost.search(c["message"])] == []
-    found = Annotated.read(str(out)).latest
+    found = AnnotationFolder.read(str(out)).last_events
     said = [(found["me", one].ratings, found["me", one].finish) for one in order]
     assert said == [
         (("good", "bad", None), "found_error"),
@@ -136,5 +136,5 @@ def test_the_overseer_sees_where_people_differ_and_settles_it(tmp_path: Path) ->
         assert "overseer: step 2" in texts(browser, "#differ thead th")
         assert not browser.execute_script("return window.executed")
         assert logged_problems(browser) == violations(browser) == []
-    settled = Annotated.read(str(out)).latest["overseer", "solution-1"]
+    settled = AnnotationFolder.read(str(out)).last_events["overseer", "solution-1"]
     assert settled.first_error == 2

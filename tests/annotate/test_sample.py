@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.annotate.items import Item, Settings, draw_items
+from mclabel.annotate.items import AnnotationSettings, Item, draw_items
 from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.data.readers.solutions import read_selected
@@ -33,7 +33,7 @@ ROWS = world()
 
 
 def drawn(**changes: object) -> list[Item]:
-    settings = Settings(id="x", run="r", run_id="r", **{"sample": 40, **changes})  # type: ignore[arg-type]
+    settings = AnnotationSettings(id="x", run="r", run_id="r", **{"sample": 40, **changes})  # type: ignore[arg-type]
     rows = list(ROWS)
     random.Random(settings.seed + len(settings.people)).shuffle(rows)
     return draw_items(lambda: rows, settings)
@@ -83,7 +83,7 @@ def test_a_selection_names_the_solutions_and_their_probabilities(tmp_path: Path)
     arguments = ["select", run, "--rule", "uniform", "--budget", "4", "-o", chosen]
     run_verb(arguments)
     selected = read_selected(chosen)
-    settings = Settings(id="x", run=run, run_id="r")
+    settings = AnnotationSettings(id="x", run=run, run_id="r")
     items = draw_items(lambda: rows, settings, selected)
     assert {item.id: item.probability for item in items} == selected.probabilities
     assert all(item.people == ("me",) and item.stratum == "selected" for item in items)

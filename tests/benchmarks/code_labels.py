@@ -85,7 +85,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
     config = load_config(LabelConfig, bundled_config(f"label/{PYARITH}"), ["out=unused"])
     posterior = config.estimator
     assert isinstance(posterior, PosteriorEstimator.Settings)
-    posterior = posterior.changed(rollouts=min(rollouts, posterior.rollouts))
+    posterior = posterior.with_changes(rollouts=min(rollouts, posterior.rollouts))
     learned = fit_posterior_priors(validation, agreement=posterior.agreement, cap=min(rollouts, 16))
     bisect = BisectEstimator.Settings(rollouts=min(rollouts, 16), batch=4)
     points = [
@@ -99,7 +99,7 @@ def label_figures(out: Path, rollouts: int) -> dict[str, LabelFigures]:
             Point(
                 name=f"posterior, all decided, gain {gain:g}",
                 label="",
-                settings=posterior.changed(min_belief=0.0, min_gain=gain),
+                settings=posterior.with_changes(min_belief=0.0, min_gain=gain),
                 knowledge=learned,
             )
             for gain in GAINS

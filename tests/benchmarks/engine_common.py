@@ -153,7 +153,7 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
             identity=config.identity(),
             block_items=config.block_problems,
         )
-        blocks = list(planned.blocks())
+        blocks = list(planned.read_blocks())
         book = LeaseBook(blocks, num_blocks=len(blocks))
         lags: list[float] = []
         solutions = 0

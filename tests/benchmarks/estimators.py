@@ -214,7 +214,7 @@ def _with_pilot(
     found = {}
     pilot = size.pick(smoke=4, quick=100, full=100)
     for gain in PILOT_GAINS[: size.pick(smoke=1, quick=3, full=3)]:
-        run = SimulatedRun(_posterior(cap, gain, True).changed(pilot=pilot))
+        run = SimulatedRun(_posterior(cap, gain, True).with_changes(pilot=pilot))
 
         def learn(
             case: Case, checked: ProblemEstimator, done: Replay, to: SimulatedRun = run

@@ -27,7 +27,7 @@ from mclabel.domains.arith.problems import generate
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.posterior.priors import starting_priors
 from mclabel.run.budget import read_spent
-from mclabel.run.forecast import Interval, Size, pilot_blocks, predict
+from mclabel.run.forecast import Interval, Size, choose_pilot_blocks, forecast_cost
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.store import Store
 from tests.benchmarks.figures import finish
@@ -141,10 +141,10 @@ def _forecast_from_other_pilots(
     errors, covered = [], 0
     everything = sum(tokens for _, tokens, _ in blocks)
     for seed in range(num_other_pilots):
-        chosen = pilot_blocks([size for size, *_ in blocks], count, seed=seed)
+        chosen = choose_pilot_blocks([size for size, *_ in blocks], count, seed=seed)
         left = [block for number, block in enumerate(blocks) if number not in chosen]
         seen = [blocks[number][:2] for number in sorted(chosen)]
-        found = predict(seen, sum((size for size, *_ in left), Size()), seed=seed)
+        found = forecast_cost(seen, sum((size for size, *_ in left), Size()), seed=seed)
         truth = sum(tokens for _, tokens, _ in left)
         errors.append((found.expected - truth) / everything)
         covered += found.low <= truth <= found.high

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import (
     Estimate,
-    interval,
+    bootstrap_interval,
     ratio_estimate,
     resample_weights,
     sums_by_problem,
@@ -267,7 +267,9 @@ def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
 
 def _spread(shares: NDArray[np.float64], num_problems: int) -> list[float]:
     """Return the first share, and the interval of the others, which are resampled."""
-    return [round(one, 4) for one in (float(shares[0]), *interval(shares[1:], num_problems))]
+    return [
+        round(one, 4) for one in (float(shares[0]), *bootstrap_interval(shares[1:], num_problems))
+    ]
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def _book(num_problems: int) -> tuple[float, float]:
     items = ProblemItems(problems)
     planned = plan_blocks(None, items, LABEL_OUTPUTS, identity=identity, block_items=BLOCK_PROBLEMS)
     num_blocks = len(planned)
-    book = LeaseBook(planned.blocks(), num_blocks=num_blocks)
+    book = LeaseBook(planned.read_blocks(), num_blocks=num_blocks)
     busy = RunnerState(num_live=256, max_live=256, num_waiting=256)
     held: list[list[str]] = [[] for _ in range(NUM_CLIENTS)]
     count, before = 0, 0
@@ -94,10 +94,10 @@ def _book(num_problems: int) -> tuple[float, float]:
         client = rng.randrange(NUM_CLIENTS)
         for block_id in held[client]:
             if rng.random() < LOST:
-                book.release(client, block_id, "simulated", counts=False)
+                book.release(client, block_id, "simulated", may_be_cause=False)
             else:
                 book.mark_done(client, block_id)
-        leases = book.take(client, busy, num_workers=NUM_CLIENTS)
+        leases = book.lease_blocks(client, busy, num_workers=NUM_CLIENTS)
         held[client] = [lease.block.id for lease in leases]
         count += len(leases)
         if not before and count > num_blocks / 10:

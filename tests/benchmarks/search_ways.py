@@ -21,7 +21,7 @@ from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.search.config import SearchSettings
 from mclabel.search.problem import ProblemSearch, SearchContext, SearchResult, search_problem
 from mclabel.search.scorers import StepScorer, make_scorer
-from mclabel.search.task import graded_search
+from mclabel.search.task import grade_search_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,9 @@ async def _levels(searches: Sequence[ProblemSearch]) -> list[SearchResult]:
         for one in search.method.wanted()
         for number in range(one.count)
     ]:
-        pieces = await asyncio.gather(*(s.sampled(node, i, steps) for s, node, i, steps in asked))
+        pieces = await asyncio.gather(
+            *(s.sample_continuation(node, i, steps) for s, node, i, steps in asked)
+        )
         arrived = []
         for (search, node, _, _), piece in zip(asked, pieces, strict=True):
             assert piece is not None  # the search has no token limit
@@ -93,7 +95,7 @@ async def _levels(searches: Sequence[ProblemSearch]) -> list[SearchResult]:
         nodes = dict(
             zip(
                 fresh,
-                await asyncio.gather(*(s.scored(p, name) for s, p, name in fresh)),
+                await asyncio.gather(*(s.score_node(p, name) for s, p, name in fresh)),
                 strict=True,
             )
         )
@@ -118,7 +120,7 @@ async def _way(
 ) -> Way:
     checker, executor = make_checker(shared.settings.checker), CpuExecutor()
     graded = [
-        await graded_search(
+        await grade_search_result(
             problem, policy.prompt_ids(problem.text), one, shared.settings, checker, executor
         )
         for problem, one in zip(problems, found, strict=True)

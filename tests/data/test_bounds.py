@@ -21,7 +21,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.plain_files import MAX_ROW
 from mclabel.data.readers import rows
 from mclabel.data.readers.rows import MAX_TEXT, TOO_LARGE, scan_rows
-from mclabel.run.parquet import row_batches, row_sizes, table_too_large
+from mclabel.run.parquet import describe_oversized_table, read_row_batches, row_sizes
 from mclabel.run.shards import plan
 from mclabel.run.shards.plan import PackedNames
 from mclabel.run.shards.schema import SCHEMA_VERSION
@@ -142,7 +142,7 @@ def test_rows_read_in_pieces_are_those_of_the_table(tmp_path: Path, group: int) 
     table = pa.Table.from_pylist(rows).append_column("named", named)
     path = tmp_path / "rows.parquet"
     pq.write_table(table, path, row_group_size=group)
-    read = [row for batch in row_batches(path, path.stat().st_size) for row in batch or []]
+    read = [row for batch in read_row_batches(path, path.stat().st_size) for row in batch or []]
     assert read == table.to_pylist()
     texts = pa.array(["ab", None, "abcd"]).dictionary_encode()
     sizes = row_sizes(pa.record_batch({"text": texts, "of": pa.array([["xyz"], [], None])}))
@@ -223,7 +223,7 @@ def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
                 writer.write_batch(batch, group_rows)
         stamped.replace(path)
         content = pa.py_buffer(path.read_bytes())
-        reason = table_too_large(content, pq.ParquetFile(content).metadata)
+        reason = describe_oversized_table(content, pq.ParquetFile(content).metadata)
         assert reason is not None and "which no ordinary data does" in reason
         taken = peak_mb(
             "from mclabel.run.shards.labels import read_labels\n"
@@ -244,7 +244,7 @@ def test_an_honest_table_is_read_however_much_its_rows_share() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     content = sink.getvalue()
-    assert table_too_large(content, pq.ParquetFile(content).metadata) is None
+    assert describe_oversized_table(content, pq.ParquetFile(content).metadata) is None
 
 
 OPTIONS: dict[str, Callable[[str, str, str], list[str]]] = {

@@ -18,7 +18,7 @@ from mclabel.judge.opinions import opinion_of
 from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, uninformed_priors
 from mclabel.prm.job import TrainReport
 from mclabel.run.budget import read_spent
-from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.finished import read_finished
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
@@ -33,7 +33,10 @@ def label(folder: Path, *more: str, out: str = "run", blocks: int | None = None)
     source = write_problems(folder, 12)
     changes = scripted_overrides(source, folder / out, "ray.address=none", *more)
     return run_label_job(
-        changes, choose=None if blocks is None else lambda job: [n for n, _ in job.sizes()][:blocks]
+        changes,
+        choose_blocks=None
+        if blocks is None
+        else lambda job: [n for n, _ in job.item_counts()][:blocks],
     )
 
 
@@ -98,9 +101,9 @@ def test_the_job_that_began_a_run_writes_its_manifest_again(
 def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
     label(tmp_path)
     path = tmp_path / "run" / "run.json"
-    content, _ = read_object(path.read_bytes())
+    content, _ = parse_checked_object(path.read_bytes())
     before = list((tmp_path / "run").rglob("*"))
-    for of_then in ({**content, "format": 3}, with_digest({**content, "format": 2})):
+    for of_then in ({**content, "format": 3}, add_digest({**content, "format": 2})):
         path.write_text(json.dumps(of_then))
         with pytest.raises(ShardError) as error:
             label(tmp_path)
@@ -128,13 +131,13 @@ OPINION |= {
 
 def finished(folder: Path, content: Mapping[str, Any]) -> object:
     """Write and read `finished.json`."""
-    (folder / "finished.json").write_text(json.dumps(with_digest(content)))
+    (folder / "finished.json").write_text(json.dumps(add_digest(content)))
     return read_finished(Store(str(folder)))
 
 
 def spent(folder: Path, content: Mapping[str, Any]) -> object:
     """Write and read `spent.json`."""
-    (folder / "spent.json").write_text(json.dumps(with_digest(content)))
+    (folder / "spent.json").write_text(json.dumps(add_digest(content)))
     return read_spent(Store(str(folder)))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.errors import ShardError
-from mclabel.run.outputs import BEST_OF_N, REINFORCED, RUN, TRAINING, Kind, check_places
+from mclabel.run.outputs import BEST_OF_N, RUN, TRAINING, OutputKind, check_output
 from tests.support.commands import run_verb
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -45,16 +45,16 @@ def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
     ("kind", "name"),
     [
         (kind, name)
-        for kind in (RUN, TRAINING, REINFORCED, BEST_OF_N)
+        for kind in (RUN, TRAINING, BEST_OF_N)
         for name in (*kind.folders, *kind.all_files)
     ],
 )
 def test_what_stands_in_the_way_of_an_output_is_named(
-    tmp_path: Path, kind: Kind, name: str
+    tmp_path: Path, kind: OutputKind, name: str
 ) -> None:
     path = block(tmp_path / "out", name, folder=name in kind.all_files)
     with pytest.raises(ShardError, match=f"{path}: is a .*, must be a"):
-        check_places(str(tmp_path / "out"), kind)
+        check_output(str(tmp_path / "out"), kind)
 
 
 def test_a_file_on_the_way_and_a_link_to_nothing(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_logs_and_configurations_may_be_there_first(tmp_path: Path) -> None:
     out.mkdir()
     for name in (".DS_Store", "job.yaml", "slurm-7.out", "stdout.log"):
         (out / name).write_text("precious")
-    check_places(str(out), RUN)
+    check_output(str(out), RUN)
     (out / "run.json").write_text("{}")
     (out / "thesis.tex").write_text("precious")  # a foreign file beside a run that was begun
-    check_places(str(out), RUN)
+    check_output(str(out), RUN)

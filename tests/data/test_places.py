@@ -15,13 +15,13 @@ from mclabel.run.outputs import (
     QUICKSTART,
     RUN,
     TRAINING,
-    Kind,
+    OutputKind,
 )
 from tests.support.commands import run_verb
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 SCRIPTED = ("policy.engine=scripted", "ray.address=none")
-VERBS: dict[str, tuple[Kind, list[str]]] = {
+VERBS: dict[str, tuple[OutputKind, list[str]]] = {
     "label": (RUN, ["label", "/dev/null", "problems.source=PROBLEMS", "out=OUT", *SCRIPTED]),
     "regrade": (RUN, ["regrade", "LABELS", "-o", "OUT"]),
     "judge": (RUN, ["judge", "LABELS", "-o", "OUT", "judge=symbolic", "ray.address=none"]),

@@ -150,7 +150,7 @@ class Run:
 
         def choose(blocks: Any) -> list[str]:
             self.labelled = {name: answer for name, (_, answer) in self.problems.items()}
-            names = [name for name, _ in blocks.sizes()]
+            names = [name for name, _ in blocks.item_counts()]
             return names if num_blocks is None else names[:num_blocks]
 
         with dying(dies_after) as is_dead:
@@ -167,7 +167,7 @@ class Run:
                         *("block_problems=2", f"problems.source={source}", "estimator.rollouts=3"),
                         f"solutions.per_problem={PER_PROBLEM}",
                     ],
-                    choose=choose,
+                    choose_blocks=choose,
                     accept_changes=True,
                 )
             except ShardError:

@@ -14,7 +14,7 @@ import pytest
 
 from mclabel.core.errors import ShardError
 from mclabel.run.shards import durable
-from mclabel.run.shards.durable import PARTIAL, create_durably, sweep
+from mclabel.run.shards.durable import PARTIAL, create_durably, delete_partial_files
 from mclabel.run.shards.store import Store
 
 
@@ -99,7 +99,7 @@ def test_old_partial_files_are_swept_and_young_ones_are_not(tmp_path: Path) -> N
     old.write_bytes(b"x")
     young.write_bytes(b"x")
     os.utime(old, (time.time() - 3600,) * 2)
-    sweep(tmp_path)
+    delete_partial_files(tmp_path)
     assert [p.name for p in (tmp_path / PARTIAL).iterdir()] == ["young"]
 
 

@@ -88,7 +88,9 @@ def test_create_read_append_list_delete(tmp_path: Path) -> None:
     store.append("log", b"x")
     store.append("log", b"y")
     assert store.read("log") == b"xy"
-    assert store.fetch("labels/a", tmp_path / "a") and not store.fetch("none", tmp_path / "none")
+    assert store.download("labels/a", tmp_path / "a") and not store.download(
+        "none", tmp_path / "none"
+    )
     assert (tmp_path / "a").read_bytes() == b"one"
     assert abs(store.modified_times("labels")["labels/a"].timestamp() - time.time()) < 600
     store.delete("labels/a")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.engines import PolicySettings
-from mclabel.engines.cascade import Row
+from mclabel.engines.cascade import LiveRollout
 from mclabel.engines.decoder import SharedPrefixDecoder
 from mclabel.engines.hf import HfEngine
 from tests.support.continuation import (
@@ -31,7 +31,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Record the contexts and the sampled ids of the decoder."""
     recorded, step = Calls(), SharedPrefixDecoder.step
 
-    def recording(decoder: SharedPrefixDecoder) -> list[Row]:
+    def recording(decoder: SharedPrefixDecoder) -> list[LiveRollout]:
         ended = step(decoder)
         recorded.made += [(tuple(row.context), tuple(row.sampled)) for row in ended]
         return ended

@@ -27,7 +27,7 @@ from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program, reference_solution
-from mclabel.engines.cascade import ATTENTION, Row
+from mclabel.engines.cascade import ATTENTION, LiveRollout
 from mclabel.engines.decoder import SharedPrefixDecoder, uniform_numbers
 from mclabel.engines.text import PolicyText
 
@@ -88,7 +88,7 @@ def worst_logit_error(model: PreTrainedModel, contexts: list[tuple[int, ...]], e
     rng = random.Random(0)
     engine = decoder(model, max_live=20, end_ids=[end], temperature=0.8)
     waiting = [
-        Row(context=rng.choice(contexts), max_tokens=rng.randrange(3, 20), seed=i)
+        LiveRollout(context=rng.choice(contexts), max_tokens=rng.randrange(3, 20), seed=i)
         for i in range(60)
     ]
     worst = 0.0
@@ -128,7 +128,7 @@ def test_sampled_tokens_follow_the_model_s_distribution() -> None:
         counts = np.zeros(len(probabilities))
         for start in range(0, 6000, 500):
             for seed in range(start, start + 500):
-                assert engine.admit(Row(context=ids[:cut], max_tokens=1, seed=seed * 7919))
+                assert engine.admit(LiveRollout(context=ids[:cut], max_tokens=1, seed=seed * 7919))
             for row in engine.step():
                 counts[row.sampled[0]] += 1
         expected = probabilities.double().numpy() * counts.sum()
@@ -150,7 +150,7 @@ def test_seeds_decide_what_is_sampled_and_nothing_else_does() -> None:
 
     def sample(seeds: list[int], max_live: int) -> dict[int, list[int]]:
         engine = decoder(model, max_live=max_live)
-        waiting = [Row(context=context, max_tokens=12, seed=seed) for seed in seeds]
+        waiting = [LiveRollout(context=context, max_tokens=12, seed=seed) for seed in seeds]
         texts: dict[int, list[int]] = {}
         while waiting or engine.num_live:
             while waiting and engine.admit(waiting[-1]):
@@ -172,13 +172,13 @@ def test_a_narrow_step_computes_the_lowest_ranks_and_samples_the_same() -> None:
         texts: dict[int, list[int]] = {}
         waiting = []
         for seed in range(6):  # of two problems: the later problem is requested first
-            row = Row(context=tuple(range(seed // 3, 25)), max_tokens=12, seed=seed)
+            row = LiveRollout(context=tuple(range(seed // 3, 25)), max_tokens=12, seed=seed)
             row.rank = (1 - seed // 3, seed)
             waiting += [] if engine.admit(row) else [row]
         assert [row.seed for row in waiting] == ([2] if first_step else [])
         for _ in range(3):
             engine.step()
-        assert engine.admit(Row(context=(40, 41), max_tokens=4, seed=6, rank=(-1, 6)))
+        assert engine.admit(LiveRollout(context=(40, 41), max_tokens=4, seed=6, rank=(-1, 6)))
         while engine.num_live or waiting:
             texts |= {row.seed: row.sampled for row in engine.step()}
             waiting = [row for row in waiting if not engine.admit(row)]
@@ -198,7 +198,7 @@ def test_rollouts_share_a_lane_until_they_part_and_wait_where_there_is_none() ->
     def sample(max_live: int, parked: list[int]) -> dict[int, list[int]]:
         engine = decoder(model, max_live=max_live)
         for seed, context in enumerate(contexts):
-            assert engine.admit(Row(context=context, max_tokens=12, seed=seed))
+            assert engine.admit(LiveRollout(context=context, max_tokens=12, seed=seed))
         assert [len(lane.rows) for lane in engine.lanes] == [13, 1, 1, 1]
         texts: dict[int, list[int]] = {}
         while engine.num_live:
@@ -215,7 +215,7 @@ def test_rollouts_share_a_lane_until_they_part_and_wait_where_there_is_none() ->
 
 def test_random_numbers_are_uniform_and_unrelated() -> None:
     rows = [
-        Row(context=(1,), max_tokens=1, seed=s, sampled=[0] * p)
+        LiveRollout(context=(1,), max_tokens=1, seed=s, sampled=[0] * p)
         for s in range(200)
         for p in range(50)
     ]
@@ -229,12 +229,12 @@ def test_end_token_budget_and_context_end_a_completion() -> None:
     torch.manual_seed(2)
     model = MODELS["llama"]()
     engine = decoder(model, end_ids=range(97), temperature=0)
-    row = Row(context=(1, 2, 3), max_tokens=9, seed=0)
+    row = LiveRollout(context=(1, 2, 3), max_tokens=9, seed=0)
     engine.admit(row)
     assert engine.step() == [row]
     assert engine.ended_by_token(row)
     engine = decoder(model)
-    long, short = (Row(context=(4,) * n, max_tokens=5, seed=0) for n in (126, 3))
+    long, short = (LiveRollout(context=(4,) * n, max_tokens=5, seed=0) for n in (126, 3))
     assert engine.admit(long) and engine.admit(short)
     ended = [row for _ in range(6) for row in engine.step()]
     assert ended == [long, short]
@@ -254,7 +254,7 @@ def test_greedy_top_k_and_top_p_bound_the_choice() -> None:
     ):
         engine = decoder(model, **changes)
         for seed in range(50):
-            engine.admit(Row(context=context, max_tokens=1, seed=seed))
+            engine.admit(LiveRollout(context=context, max_tokens=1, seed=seed))
         assert {row.sampled[0] for row in engine.step()} <= set(allowed)
 
 
@@ -264,7 +264,9 @@ def test_memory_of_unused_prefixes_is_bounded() -> None:
     rng = random.Random(0)
     for seed in range(60):
         engine.admit(
-            Row(context=tuple(rng.randrange(90) for _ in range(40)), max_tokens=2, seed=seed)
+            LiveRollout(
+                context=tuple(rng.randrange(90) for _ in range(40)), max_tokens=2, seed=seed
+            )
         )
         engine.step()
     assert engine._prefixes.num_bytes <= 500_000

@@ -21,7 +21,7 @@ from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import semantic_config
 from mclabel.prm.config import TrainConfig
 from mclabel.rl.config import ServeRewardsConfig
-from mclabel.run.shards.manifest import versions
+from mclabel.run.shards.manifest import package_versions
 from mclabel.search.config import SearchConfig, ServeSearchConfig
 from mclabel.search.prm_scorer import PrmScorer
 
@@ -164,7 +164,7 @@ def test_engines_with_a_model_are_known_by_its_weights_and_others_by_their_name(
 
 
 def test_an_engine_names_the_packages_that_are_recorded() -> None:
-    recorded = versions(engine_of("policy.engine=openai", SERVER).component.packages)
+    recorded = package_versions(engine_of("policy.engine=openai", SERVER).component.packages)
     assert recorded["openai"] == version("openai")
-    assert "openai" not in versions(engine_of("policy.engine=hf").component.packages)
-    assert versions(["no-such-package"]) == versions()
+    assert "openai" not in package_versions(engine_of("policy.engine=hf").component.packages)
+    assert package_versions(["no-such-package"]) == package_versions()

@@ -24,10 +24,10 @@ from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate
 from mclabel.engines import Engine, PolicySettings, make_engine
-from mclabel.engines.cascade import Row
+from mclabel.engines.cascade import LiveRollout
 from mclabel.engines.decoder import draw_tokens
 from mclabel.engines.hf import HfEngine
-from mclabel.engines.loading import current_stage, load_in_thread, mark_start, note_stage
+from mclabel.engines.loading import current_stage, load_in_thread, mark_start, record_stage
 from mclabel.engines.pretrained import check_finite
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.vllm_start import OutputTail, StartLog
@@ -54,7 +54,7 @@ def test_the_log_of_vllm_gives_the_stages_and_its_detail_is_not_shown(
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "WARNING")
     config = SimpleNamespace(logging_config=SimpleNamespace(log_level="WARNING"))
     log, stages, shown = StartLog(config, on_ray=False), [], []
-    with log.detailed():
+    with log.raise_log_level():
         assert os.environ["VLLM_LOGGING_LEVEL"] == config.logging_config.log_level == "INFO"
     assert os.environ["VLLM_LOGGING_LEVEL"] == config.logging_config.log_level == "WARNING"
     with mark_start():
@@ -77,7 +77,7 @@ def test_a_start_has_stages_in_whatever_thread_it_loads() -> None:
     goes_on = Event()
 
     def load() -> int:
-        note_stage("loading weights")
+        record_stage("loading weights")
         goes_on.wait(60)
         return 3
 
@@ -91,7 +91,7 @@ def test_a_start_has_stages_in_whatever_thread_it_loads() -> None:
             goes_on.set()
             assert await loaded == 3
         assert current_stage() is None
-        note_stage("sampling")  # no engine is starting
+        record_stage("sampling")  # no engine is starting
         assert current_stage() is None
 
     asyncio.run(start())
@@ -102,7 +102,7 @@ class SlowEngine(ScriptedEngine):
 
     async def start(self) -> None:
         """Wait instead of loading weights."""
-        note_stage("loading weights")
+        record_stage("loading weights")
         await asyncio.sleep(1.0)
 
 
@@ -177,7 +177,7 @@ def test_rows_of_tokens_that_no_text_has_may_be_anything(tied: bool) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_logits_that_are_no_numbers_draw_nothing(temperature: float) -> None:
     logits = torch.zeros(2, 5)
-    lanes = [[Row(context=(1,), max_tokens=4, seed=seed, tag=seed)] for seed in range(2)]
+    lanes = [[LiveRollout(context=(1,), max_tokens=4, seed=seed, tag=seed)] for seed in range(2)]
     drawn = draw_tokens(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
     assert [len(row) for row in drawn] == [1, 1]
     logits[1, 3] = float("nan")

@@ -14,7 +14,7 @@ import pytest
 from mclabel.core.errors import BadAnswer, EngineError, RequestFailed
 from mclabel.core.records import Completion
 from mclabel.engines import PolicySettings
-from mclabel.engines.endpoints import Slots, pause_s, retry_after_s
+from mclabel.engines.endpoints import RequestSlots, backoff_s, parse_retry_after_s
 from mclabel.engines.openai import OpenAIEngine
 from tests.support.openai_server import ANSWER, Server, policy_text
 from tests.support.ports import free_port
@@ -280,7 +280,7 @@ def test_a_server_that_repeats_the_key_is_not_quoted(monkeypatch: pytest.MonkeyP
 
 
 def test_pauses_double_up_to_a_bound() -> None:
-    assert [pause_s(n) for n in (1, 2, 3, 10**6)] == [0.005, 0.01, 0.02, 30.0]
+    assert [backoff_s(n) for n in (1, 2, 3, 10**6)] == [0.005, 0.01, 0.02, 30.0]
 
 
 @pytest.mark.parametrize(
@@ -294,12 +294,12 @@ def test_pauses_double_up_to_a_bound() -> None:
     ],
 )
 def test_a_server_says_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after_s(headers) == seconds
+    assert parse_retry_after_s(headers) == seconds
 
 
 def test_slots_are_given_to_the_most_urgent_and_survive_cancelling() -> None:
     async def run() -> list[int]:
-        slots, order, go = Slots(1), [], asyncio.Event()
+        slots, order, go = RequestSlots(1), [], asyncio.Event()
 
         async def work(priority: int) -> None:
             async with slots.hold_slot(priority):

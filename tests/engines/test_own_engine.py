@@ -63,7 +63,7 @@ def test_what_an_engine_without_statistics_samples_is_counted() -> None:
 
 def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:
     more = ["policy.engine.num_cpus=3", "ray.address=none"]
-    planned = jobs.plan(load_config(LabelConfig, None, overrides(tmp_path, OWN, *more)))
+    planned = jobs.plan_labelling(load_config(LabelConfig, None, overrides(tmp_path, OWN, *more)))
     assert planned.resources.num_cpus == 3
     assert ("engine", f"{OWN}, here") in planned.lines()
     with pytest.raises(

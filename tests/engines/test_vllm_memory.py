@@ -31,7 +31,7 @@ ENGINE = f"""
 import subprocess, sys, time
 from mclabel.engines.vllm_memory import EngineMemory
 memory = EngineMemory()
-with memory.noting_segments():
+with memory.record_segments_during():
     child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], stdout=subprocess.PIPE, text=True)
     name = child.stdout.readline().strip()
     (memory.folder / "weights").write_bytes(bytes(1000))
@@ -116,7 +116,7 @@ def test_a_record_names_shared_memory_alone(tmp_path: Path) -> None:
 
 def test_an_engine_that_ends_leaves_no_record(tmp_path: Path) -> None:
     memory = EngineMemory(tmp_path)
-    with memory.noting_segments():
+    with memory.record_segments_during():
         free_abandoned_memory(tmp_path)
         assert memory.folder is not None and memory.folder.parent == tmp_path
     memory.close()

@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mclabel.labeling.estimators.posterior import plan
-from mclabel.labeling.estimators.posterior.arithmetic import LANES, combine, exp, log, total
+from mclabel.labeling.estimators.posterior.arithmetic import (
+    LANES,
+    exp,
+    log,
+    ordered_sum,
+    weighted_sums,
+)
 from mclabel.labeling.estimators.posterior.plan import PlanRequest, make_plans
 from mclabel.labeling.estimators.posterior.priors import TABLE, ClassPriors, uninformed_priors
 
@@ -108,15 +114,15 @@ def test_sums_run_from_the_first_term_to_the_last(
     for weight, vector in zip(weights[1:], vectors[1:], strict=True):
         added = added + vector
         exact = exact + weight.reshape(size, *[1] * len(shape)) * vector
-    found = combine(weights, vectors)
-    assert np.array_equal(total(vectors), added)
-    assert np.array_equal(combine(weights, vectors, inside), found)
+    found = weighted_sums(weights, vectors)
+    assert np.array_equal(ordered_sum(vectors), added)
+    assert np.array_equal(weighted_sums(weights, vectors, inside), found)
     # Fused multiplications and additions round a sum less often.
     assert np.allclose(found, exact, rtol=1e-14 * terms, atol=0)
     for lane in range(vectors.shape[-1]):
         others = rng.permuted(vectors, axis=-1)
         others[..., 0] = vectors[..., lane]
-        assert np.array_equal(combine(weights, others)[..., 0], found[..., lane])
+        assert np.array_equal(weighted_sums(weights, others)[..., 0], found[..., lane])
 
 
 @given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=20))

@@ -25,9 +25,9 @@ from mclabel.labeling.estimators import (
     decide_together,
 )
 from mclabel.labeling.estimators.begin import SeparateEstimators, problem_for_completer
-from mclabel.labeling.estimators.posterior.chain import Evidence, infer
+from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.labeling.estimators.posterior.evidence import nothing_seen
+from mclabel.labeling.estimators.posterior.evidence import empty_evidence
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     ClassPriors,
@@ -35,7 +35,7 @@ from mclabel.labeling.estimators.posterior.priors import (
     Rates,
     uninformed_priors,
 )
-from mclabel.labeling.estimators.posterior.views import CompleterView, plan_together
+from mclabel.labeling.estimators.posterior.views import CompleterView, update_plans
 from tests.benchmarks.simulation.measure import Measurement, SimulatedRun, measure
 from tests.benchmarks.simulation.replay import Case, Game, Replay
 from tests.estimators.test_batches import rough
@@ -133,11 +133,13 @@ def product_over_chains(views: Sequence[CompleterView]) -> np.ndarray:
     for number, view in enumerate(views):
         evidence = without_other_completers(view.evidence())
         count, width = evidence.right.shape
-        own = infer(evidence, view.priors).first_error.T[:count]
+        own = infer_beliefs(evidence, view.priors).first_error.T[:count]
         if number:
             bare = np.ones((count, width))
             for row, steps in enumerate(evidence.num_steps.tolist()):
-                chances = infer(nothing_seen(np.array([steps])), view.priors).first_error[:, 0]
+                chances = infer_beliefs(empty_evidence(np.array([steps])), view.priors).first_error[
+                    :, 0
+                ]
                 bare[row, : steps + 1] = chances
             both = own[:, :2].sum(1, keepdims=True) / bare[:, :2].sum(1, keepdims=True)
             own = np.concatenate([np.repeat(both, 2, axis=1), own[:, 2:] / bare[:, 2:]], axis=1)
@@ -151,7 +153,7 @@ def posteriors(views: Sequence[CompleterView]) -> list[np.ndarray]:
     for view in views:
         if view.can_roll_out:
             assert view.plan is not None
-            found.append(view.plan.first_error[view.table.chain_of])
+            found.append(view.plan.first_error[view.table.chain_index])
     return found
 
 
@@ -166,7 +168,7 @@ def test_the_posterior_is_the_product_of_what_the_chains_say(
     rng = np.random.default_rng(5)
     for _ in range(12):
         views = rolled_out(problem_of(rng, names), rng, agreement=agreement)
-        plan_together([views])
+        update_plans([views])
         assert len(posteriors(views)) == len(names)
         for found in posteriors(views):
             # The product does not have the lower bound of 1e-9 on likelihoods.
@@ -177,10 +179,10 @@ def test_what_others_know_is_no_evidence_of_ones_own() -> None:
     # Otherwise a fit would count the evidence twice and would never depart from its first beliefs.
     views = rolled_out(problem_of(np.random.default_rng(6)), np.random.default_rng(6))
     before = [view.evidence() for view in views]
-    plan_together([views])
+    update_plans([views])
     for view, old in zip(views, before, strict=True):
         assert not (view.external_likelihood == 1).all()
-        for evidence in (old, view.evidence(), view.evidence_once()):
+        for evidence in (old, view.evidence(), view.starting_prefix_evidence()):
             assert (evidence.external_likelihood == 1).all()
 
 
@@ -195,7 +197,7 @@ def test_every_view_has_the_same_posterior(names: Sequence[str]) -> None:
             assert isinstance(estimator, PosteriorEstimator)
             family = estimator._agreeing or estimator._outcomes
             first, *others = (
-                family.first_errors(family.plan_for_labels(number), number)
+                family.first_error_posterior(family.plan_for_labels(number), number)
                 for number in range(len(names))
             )
             assert first.sum(-1) == pytest.approx(1)

@@ -69,7 +69,7 @@ class Counted(FixedEstimator):
         min_gain: float | None = None,
     ) -> Counted:
         assert knowledge is not None and min_gain is None
-        return cls(settings.changed(rollouts=settings.rollouts + knowledge.number), problem)
+        return cls(settings.with_changes(rollouts=settings.rollouts + knowledge.number), problem)
 
 
 def settings_of(name: str, **settings: object) -> EstimatorSettings:
@@ -105,7 +105,9 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
         ]
         return [
             await label_problem(
-                problem, shared, ticket=None if learning_queue is None else learning_queue.begin()
+                problem,
+                shared,
+                ticket=None if learning_queue is None else learning_queue.open_ticket(),
             )
             for problem in problems
         ]

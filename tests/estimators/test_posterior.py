@@ -15,7 +15,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import AUTHOR, CHANCE, Counts, Outcome, Problem
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath, answer_class
 from mclabel.labeling.estimators.paths import guess_probability
-from mclabel.labeling.estimators.posterior.chain import Evidence, infer
+from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator, PriorLearner
 from mclabel.labeling.estimators.posterior.evidence import EvidenceTable, stack_evidence
 from mclabel.labeling.estimators.posterior.fit import fit_priors
@@ -88,7 +88,7 @@ def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
 
 def test_forward_backward_is_brute_force() -> None:
     evidence = some_evidence(np.random.default_rng(1), [3, 1, 2, 3])
-    beliefs = infer(evidence, some_priors())
+    beliefs = infer_beliefs(evidence, some_priors())
     for b, steps in enumerate(evidence.num_steps):
         exact = brute_force(evidence, b, some_priors())
         exact /= exact[:, steps].sum()
@@ -111,7 +111,7 @@ def test_gain_of_a_probe_by_hand() -> None:
         outcome=np.array([[1.0, 1.0]]),
         external_likelihood=np.ones((1, 2)),
     )
-    beliefs = infer(evidence, uninformed_priors().for_class("any"))
+    beliefs = infer_beliefs(evidence, uninformed_priors().for_class("any"))
     joint, marginal = beliefs.joint[:, :, 0, 0].T, beliefs.first_error[:, 0]
     gains = probe_gains(beliefs)
     for i, m in enumerate(DRAWS):
@@ -188,7 +188,7 @@ def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
     batch = stack_evidence(parts)
     evidence = [{AUTHOR: part} for part in parts]
     fitted = [fit_priors({"number": evidence}, rounds=n).for_class("number") for n in (0, 1, 4, 8)]
-    likelihoods = [infer(batch, one).log_likelihood[: len(parts)].sum() for one in fitted]
+    likelihoods = [infer_beliefs(batch, one).log_likelihood[: len(parts)].sum() for one in fitted]
     assert likelihoods == sorted(likelihoods)
     right, first_wrong, _ = fit_priors({"number": evidence}).for_class("number").agreement
     assert right[0] / right.sum() > 0.8

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mclabel.core.records import Outcome
 from mclabel.labeling.estimators import RecordedRollout, SolutionPath
-from mclabel.labeling.estimators.posterior.chain import Evidence, infer
+from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.evidence import EvidenceTable
 from mclabel.labeling.estimators.posterior.judging import temper_posterior
@@ -58,7 +58,7 @@ def test_what_is_known_of_unchanged_chains_is_kept_exactly() -> None:
         game = Game(estimator, case)
         while game.move():
             [view] = estimator._outcomes.views
-            request = view.request()
+            request = view.plan_request()
             afresh = replace(request, previous=None, changed=range(len(request.num_steps)))
             assert len(request.changed) <= len(afresh.changed)
             kept, new = make_plans([request, afresh])
@@ -74,7 +74,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         rollouts=1,
     )
     [view] = estimator._outcomes.views
-    request = view.request()
+    request = view.plan_request()
     [plan] = make_plans([request])
     right, wrong, same, others = request.counts
     evidence = Evidence(
@@ -86,7 +86,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         outcome=request.outcome,
         external_likelihood=request.external_likelihood,
     )
-    values = infer(evidence, request.priors).values[..., 0].T
+    values = infer_beliefs(evidence, request.priors).values[..., 0].T
     for r in (1, 2):
         for i, m in enumerate(DRAWS):
             # The geometric series up to m: the sum over j < m of the chances that j rollouts
@@ -100,7 +100,7 @@ def test_solutions_with_the_same_content_are_one_chain() -> None:
     path = SolutionPath(prefixes=(1, 2), outcome=WRONG)
     other = SolutionPath(prefixes=(1, 3), outcome=RIGHT)
     table = EvidenceTable([path, other, path], agreement=False, truncated="wrong")
-    assert table.chain_of.tolist() == [0, 1, 0] and table.copies.tolist() == [2, 1]
+    assert table.chain_index.tolist() == [0, 1, 0] and table.copies.tolist() == [2, 1]
     seen = table.evidence(table.counts, np.ones((2, 4)))
     # To solution 0, its copy is also a rollout of prefix 2, and the other solution one of prefix 1.
     assert seen.wrong[0].tolist() == seen.wrong[2].tolist() == [0, 1, 0, 1]
@@ -127,7 +127,7 @@ def test_evidence_without_agreement_by_hand() -> None:
     assert table.counts[0, 1].tolist() == [0, 0, 1, 0, 0]
     assert table.counts[0, 2].sum() == 0
     # For values, each outcome counts only at the prefix where its sample started.
-    right, wrong = table.counts_once()[:2]
+    right, wrong = table.starting_prefix_counts()[:2]
     assert wrong[0].tolist() == [0, 0, 0, 0, 1] and right[0].tolist() == [0, 1, 0, 0, 0]
     assert right[1].sum() == 0
     # A failure from prefix 3 is no evidence about prefix 1.

@@ -24,9 +24,9 @@ from mclabel.labeling.estimators.trace.chain import (
     NUM_STATES,
     Floats,
     TraceEvidence,
-    infer,
-    likelihoods,
-    to_go_bins,
+    count_likelihoods,
+    infer_beliefs,
+    steps_to_go_bins,
 )
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator, likeliest_moves
 from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
@@ -68,7 +68,7 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
     weights = np.zeros((len(lengths), NUM_LEVELS))
     firsts = [np.zeros((NUM_LEVELS, steps + 1)) for steps in lengths]
     moves = [np.zeros((NUM_LEVELS, steps, 4)) for steps in lengths]
-    bins = to_go_bins(evidence.num_steps, max(lengths))
+    bins = steps_to_go_bins(evidence.num_steps, max(lengths))
     for (chain, steps), root in itertools.product(enumerate(lengths), range(NUM_LEVELS)):
         for way in itertools.product(range(NUM_STATES), repeat=steps):
             chance, before = 1.0, 2 * root + 1
@@ -78,10 +78,10 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
                 for name, counts in evidence.counts.items():
                     shares = RATES.shares[name][level, state, bins[step, chain]]
                     mine = counts[step, :, chain]
-                    chance *= float(likelihoods(mine, shares, RATES.spread[name]))
+                    chance *= float(count_likelihoods(mine, shares, RATES.spread[name]))
                 for name, counts in evidence.steps.items():
                     shares, spread = RATES.steps[name], RATES.step_spread[name]
-                    of_moves = likelihoods(counts[step, :, chain], shares, spread)
+                    of_moves = count_likelihoods(counts[step, :, chain], shares, spread)
                     chance *= float(of_moves[2 * (before % 2) + state])
                 stated = evidence.commitments[step, :, chain]
                 chance *= float(np.prod(RATES.commitment[state] ** stated))
@@ -92,9 +92,9 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
             firsts[chain][root, states.index(0) if 0 in states else steps] += chance
             for step, (a, b) in enumerate(itertools.pairwise((1, *states))):
                 moves[chain][root, step, 2 * a + b] += chance
-    furthest = to_go_bins(np.array([max(lengths) + 1]), 1)[0, 0]
+    furthest = steps_to_go_bins(np.array([max(lengths) + 1]), 1)[0, 0]
     shares = RATES.shares["policy"][:, 1, furthest]
-    seen = likelihoods(evidence.root["policy"][None], shares, RATES.spread["policy"])
+    seen = count_likelihoods(evidence.root["policy"][None], shares, RATES.spread["policy"])
     roots = RATES.level * seen * weights.prod(0)
     roots /= roots.sum()
     given = roots / weights
@@ -108,7 +108,7 @@ def by_enumeration(evidence: TraceEvidence) -> tuple[Floats, list[Floats], list[
 @pytest.mark.slow
 def test_beliefs_are_those_of_all_ways_there_are() -> None:
     evidence = evidence_of(np.random.default_rng(3), [3, 2, 3, 1])
-    found = infer(evidence, RATES)
+    found = infer_beliefs(evidence, RATES)
     roots, firsts, moves = by_enumeration(evidence)
     np.testing.assert_allclose(found.root, roots, rtol=1e-9)
     for chain, steps in enumerate(evidence.num_steps.tolist()):
@@ -120,7 +120,7 @@ def test_beliefs_are_those_of_all_ways_there_are() -> None:
 
 def test_five_hundred_steps_do_not_vanish() -> None:
     evidence = evidence_of(np.random.default_rng(0), [500, 7])
-    found = infer(evidence, RATES)
+    found = infer_beliefs(evidence, RATES)
     np.testing.assert_allclose(found.moves[:, :, 0].sum(1), 1, rtol=1e-9)
     np.testing.assert_allclose(found.first_error.sum(0), 1, rtol=1e-9)
 

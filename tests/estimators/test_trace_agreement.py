@@ -17,7 +17,7 @@ from mclabel.labeling.estimators.trace.agreement import (
     compare_solutions,
     repeats_and_departs,
 )
-from mclabel.labeling.estimators.trace.chain import infer
+from mclabel.labeling.estimators.trace.chain import infer_beliefs
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.trace.fit import fit_rates
 from mclabel.labeling.estimators.trace.rates import uninformed_rates
@@ -114,7 +114,7 @@ def test_chances_are_less_sure_where_the_same_solutions_are_asked_at_each_step()
     ):
         estimator = TraceEstimator(TraceEstimator.Settings(kind="trace"), ProblemPaths(paths=paths))
         shown = estimator.evidence()
-        chances = infer(shown.evidence, uninformed_rates(shown.completers).classes[POOLED])
+        chances = infer_beliefs(shown.evidence, uninformed_rates(shown.completers).classes[POOLED])
         expected = chances.first_error[:, 0] ** (1.0 if number else 0.5)
         found = estimator.judge([Counts()] * 1000)[0].posterior
         assert found == pytest.approx(expected / expected.sum())
@@ -134,7 +134,7 @@ def test_hundreds_of_solutions_and_of_completions_stay_numbers() -> None:
     asked += [(0, ends[n % 2]) for n in range(1016)]
     for n, end in asked:
         prefix = paths[n].prefixes[0]
-        estimator.record(RecordedRollout(prefix=prefix, outcome=end, asked=False))
+        estimator.record(RecordedRollout(prefix=prefix, outcome=end, is_requested=False))
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         judged = estimator.judge([Counts()] * 50_000)
         fitted = fit_rates({"": [estimator.evidence()]})

@@ -25,7 +25,7 @@ from mclabel.labeling.job import label
 from mclabel.prm.examples.targets import step_targets
 from mclabel.prm.scoring.items import labeled_item
 from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
 from mclabel.run.shards.opinions import commit_opinions
 from mclabel.run.shards.store import Store
 from mclabel.run.verify.run import verify
@@ -71,7 +71,9 @@ def write_opinions(
     """Write a judge's opinions on a labelling run, and return the folder."""
     store = Store(str(folder), create=True)
     config = {"task": "judge", "judge": {"kind": judge, "claim": claim_, "split": "line"}}
-    claim(store, MANIFEST, Semantic.of(config), {"input": {"solutions": "run"}})
+    claim_manifest(
+        store, MANIFEST, SemanticConfig.from_config(config), {"input": {"solutions": "run"}}
+    )
     commit_opinions(
         store,
         "block",

@@ -155,7 +155,7 @@ def test_a_cut_answer_is_known_by_its_word_or_by_its_tokens(
 ) -> None:
     choice = {"finish_reason": word, "message": {"content": "5"}}
     answer = {"choices": [choice], "usage": {"completion_tokens": count}}
-    assert read_answer(answer, "chat").end(60) == reason
+    assert read_answer(answer, "chat").normalised_finish_reason(60) == reason
 
 
 def in_reasoning(name: str) -> Callable[[dict[str, Any]], None]:

@@ -218,7 +218,7 @@ def test_a_search_is_given_scores_or_an_error() -> None:
     scorer = make_scorer(PrmScorer.Settings(**settings()))
 
     async def ask(*texts: str) -> list[Any]:
-        scorer.check()
+        scorer.check_ready()
         await scorer.start()
         steps = tuple(Step(text=one, end=i + 1) for i, one in enumerate(STEPS))
         asked = [

@@ -15,7 +15,7 @@ from mclabel.core.errors import ConfigError
 from mclabel.core.records import Problem, Rollout, total_counts
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig, LabelSettings
-from mclabel.labeling.estimators import Completer, strongest_completer
+from mclabel.labeling.estimators import Completer, strongest_completer_index
 from mclabel.labeling.job import semantic_config
 from mclabel.labeling.policy import PreparedModels
 from mclabel.labeling.problem import ProblemLabels, RolloutModel, label_problem
@@ -194,7 +194,7 @@ def test_the_costs_of_models_are_their_parameters(tmp_path: Path) -> None:
     assert author == models.author.engine.num_parameters() and author > 1e5
     assert [one.cost for one in models.estimator_completers] == [1.0, (strong or 0) / author]
     assert (
-        strongest_completer(models.estimator_completers) == 1
+        strongest_completer_index(models.estimator_completers) == 1
     )  # among models of equal size, the strongest is not the author
 
 

@@ -49,15 +49,18 @@ def count_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_what_is_due_together_is_decided_together(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = count_batches(monkeypatch)
-    monkeypatch.setattr(decisions, "MAX_TOGETHER", 20)
+    monkeypatch.setattr(decisions, "MAX_BATCH_DECISIONS", 20)
 
     async def run() -> list[list[int]]:
         shared = DecisionBatcher(CpuExecutor())
         some = estimators("posterior", 50)
         with ExitStack() as at_work:
             for _ in some:
-                at_work.enter_context(shared.at_work())
-            return [list(w) for w in await asyncio.gather(*(shared.wanted(e, MANY) for e in some))]
+                at_work.enter_context(shared.active_problem())
+            return [
+                list(w)
+                for w in await asyncio.gather(*(shared.request_probes(e, MANY) for e in some))
+            ]
 
     found = asyncio.run(run())
     assert sizes == [20, 20, 10]
@@ -72,15 +75,15 @@ def test_nobody_waits_once_all_at_work_have_asked_or_ended(
 
     async def run() -> None:
         shared, some = DecisionBatcher(CpuExecutor()), estimators("posterior", 3)
-        with shared.at_work():
-            await shared.wanted(some[0], MANY)
-            with shared.at_work():
-                asked = [asyncio.create_task(shared.wanted(one, MANY)) for one in some[1:2]]
+        with shared.active_problem():
+            await shared.request_probes(some[0], MANY)
+            with shared.active_problem():
+                asked = [asyncio.create_task(shared.request_probes(one, MANY)) for one in some[1:2]]
                 await asyncio.sleep(0.05)
                 assert not asked[0].done(), "another problem may ask yet"
             await asyncio.gather(*asked)
-            with shared.at_work():
-                await asyncio.gather(*(shared.wanted(one, MANY) for one in some[1:]))
+            with shared.active_problem():
+                await asyncio.gather(*(shared.request_probes(one, MANY) for one in some[1:]))
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert sizes == [1, 1, 2]
@@ -90,8 +93,8 @@ def test_a_request_that_is_cancelled_does_no_harm() -> None:
     async def run() -> int:
         shared = DecisionBatcher(CpuExecutor())
         first, second = estimators("posterior", 2)
-        gone = asyncio.create_task(shared.wanted(first, MANY))
-        stays = asyncio.create_task(shared.wanted(second, MANY))
+        gone = asyncio.create_task(shared.request_probes(first, MANY))
+        stays = asyncio.create_task(shared.request_probes(second, MANY))
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
@@ -109,6 +112,8 @@ def test_a_failure_reaches_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -
     async def run() -> list[object]:
         shared = DecisionBatcher(CpuExecutor())
         some = estimators("posterior", 3)
-        return await asyncio.gather(*(shared.wanted(e, MANY) for e in some), return_exceptions=True)
+        return await asyncio.gather(
+            *(shared.request_probes(e, MANY) for e in some), return_exceptions=True
+        )
 
     assert [str(one) for one in asyncio.run(run())] == ["impossible"] * 3

@@ -58,7 +58,7 @@ async def run(
 
     async def run_problem(number: int) -> None:
         nonlocal most
-        ticket = learning_queue.begin()
+        ticket = learning_queue.open_ticket()
         try:
             await asyncio.sleep(delays[number])
             if number in failing:
@@ -70,9 +70,9 @@ async def run(
             await asyncio.sleep(delays[-1 - number])
             under_way.remove(number)
             paths = ProblemPaths(paths=[PATH] * 4)
-            await ticket.teach(problem_of(number, learner), paths, num_tokens=1)
+            await ticket.submit_results(problem_of(number, learner), paths, num_tokens=1)
         finally:
-            await ticket.leave()
+            await ticket.close()
 
     await asyncio.wait_for(asyncio.gather(*map(run_problem, range(len(delays)))), 60)
     return known, most
@@ -106,7 +106,7 @@ def test_a_problem_that_is_cancelled_while_it_teaches_holds_up_nobody() -> None:
     async def cancelled() -> int:
         learner = RecordingLearner()
         learning_queue = LearningQueue(learner, CpuExecutor(), fit=learner.fit)  # type: ignore[arg-type]
-        first, *others = [learning_queue.begin() for _ in range(LAG + 1)]
+        first, *others = [learning_queue.open_ticket() for _ in range(LAG + 1)]
         paths = ProblemPaths(paths=[PATH])
         begun = threading.Event()
 
@@ -115,7 +115,7 @@ def test_a_problem_that_is_cancelled_while_it_teaches_holds_up_nobody() -> None:
             time.sleep(0.1)
 
         slowly: Any = SimpleNamespace(record_evidence=slow)
-        task = asyncio.create_task(first.teach(slowly, paths, num_tokens=1))
+        task = asyncio.create_task(first.submit_results(slowly, paths, num_tokens=1))
         await asyncio.to_thread(begun.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

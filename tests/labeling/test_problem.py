@@ -13,7 +13,7 @@ from mclabel.core.errors import BadAnswer, DataError
 from mclabel.core.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelSettings
-from mclabel.labeling.grading import grade_recorded
+from mclabel.labeling.grading import grade_recorded_completions
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.rollouts import Sampler
 from mclabel.run.cpu_executor import CpuExecutor
@@ -147,7 +147,7 @@ def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason(kind: str) -> No
         assert (one.outcome, one.num_tokens, one.text) == (Outcome.UNGRADED, 0, "")
         assert one.reason == "an answer of the server has no choices"
     recorded = [(problem(9), one.text, one.finish_reason) for one in failed]
-    (again, *_) = grade_recorded(recorded, lambda items: [])
+    (again, *_) = grade_recorded_completions(recorded, lambda items: [])
     # grading again does not turn a failed rollout into a wrong one
     assert again.outcome is Outcome.UNGRADED
 

@@ -14,7 +14,7 @@ from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.problem import ProblemLabels, label_problem
-from mclabel.labeling.sampling import Sampled, SolutionSettings, sample_solutions
+from mclabel.labeling.sampling import SampledSolutions, SolutionSettings, sample_solutions
 from tests.support.one_engine import on_one_engine
 from tests.support.scripted_jobs import scripted
 
@@ -41,7 +41,7 @@ def solution(index: int, outcome: Outcome) -> Solution:
     )
 
 
-def draw(outcomes: str, **arguments: int) -> tuple[Sampled, list[int]]:
+def draw(outcomes: str, **arguments: int) -> tuple[SampledSolutions, list[int]]:
     """Sample solutions with a row of outcomes, and return the result and the sampled indices."""
     asked = []
 
@@ -76,9 +76,9 @@ def test_what_is_kept(
 
 def test_only_the_draws_that_are_made_anyway_are_free_observations() -> None:
     sampled, _ = draw("WWWWRRRR", count=4, balance=2, max_samples=8)
-    assert sampled.first == Counts(num_wrong=4, num_tokens=8)
+    assert sampled.first_batch_counts == Counts(num_wrong=4, num_tokens=8)
     plain, _ = draw("WRWW", count=4)
-    assert plain.first == Counts(num_right=1, num_wrong=3, num_tokens=8)
+    assert plain.first_batch_counts == Counts(num_right=1, num_wrong=3, num_tokens=8)
 
 
 def test_outcomes_of_chosen_solutions_are_no_evidence() -> None:

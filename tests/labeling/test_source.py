@@ -74,7 +74,7 @@ def sampling_completers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     async def noted(self: Sampler, *arguments: Any) -> Any:
         completion, rollout = await roll_out(self, *arguments)
-        names.extend([] if completion is None else [self.name])
+        names.extend([] if completion is None else [self.completer_name])
         return completion, rollout
 
     monkeypatch.setattr(Sampler, "roll_out", noted)

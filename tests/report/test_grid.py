@@ -14,16 +14,16 @@ from mclabel.show.figures import (
     MAX_WIDTH,
     Grid,
     estimate_text,
-    markdown,
     number_text,
-    rich_table,
+    render_markdown,
+    render_rich_table,
 )
 from mclabel.show.texts import json_text
 
 
 def test_markdown() -> None:
     grid = Grid(title="T", header=("", "a"), rows=(("x|y", "1"), ("two\nlines", "-")), note="N.")
-    assert markdown([grid, Grid(title="U", header=("u",), rows=())]) == (
+    assert render_markdown([grid, Grid(title="U", header=("u",), rows=())]) == (
         "**T**\n\n|  | a |\n| --- | ---: |\n| x\\|y | 1 |\n| two lines | - |\n\nN.\n\n"
         "**U**\n\n| u |\n| --- |\n"
     )
@@ -35,7 +35,7 @@ def test_wide_tables_fit_the_terminal() -> None:
         cells = ("0.66 [.60, .72]",) * num_columns
         grid = Grid(title="T", header=("", *names), rows=(("all", *cells),), conclusion="So it is.")
         console = Console(width=MAX_WIDTH, file=io.StringIO())
-        console.print(rich_table(grid))
+        console.print(render_rich_table(grid))
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         assert lines[0] == "So it is." and max(map(len, lines)) <= MAX_WIDTH
         return [" ".join(line.split()) for line in lines]

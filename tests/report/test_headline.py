@@ -19,12 +19,12 @@ from mclabel.report.page.choices import main_choice
 from mclabel.report.page.example import MAX_SHOWN, Example, higher_ranked
 from mclabel.report.page.facts import GatheredRun
 from mclabel.report.page.html import (
-    amount,
-    duration,
-    percent,
-    percent_range,
-    points,
-    points_range,
+    format_count,
+    format_duration,
+    format_percent,
+    format_percent_range,
+    format_points,
+    format_points_range,
 )
 from mclabel.run.kinds import find_runs
 from tests.support.shown import (
@@ -162,16 +162,16 @@ def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
 @pytest.mark.parametrize(
     ("show", "figures", "shown"),
     [
-        (percent, (0.614, 0.5, 0.7), "61%"),
-        (percent, (None, None, None), "-"),
-        (percent_range, (0.614, 0.5, 0.7), "50 to 70%"),
-        (percent_range, (0.614, 0.605, 0.62), "60.5 to 62.0%"),
-        (points, (0.002, -0.003, 0.008), "+0.2 points"),
-        (points_range, (0.002, -0.003, 0.008), "-0.3 to +0.8"),
-        (points, (-0.0001, -0.2, 0.2), "0 points"),
-        (points, (-0.012, -0.2, -0.001), "-1 point"),
+        (format_percent, (0.614, 0.5, 0.7), "61%"),
+        (format_percent, (None, None, None), "-"),
+        (format_percent_range, (0.614, 0.5, 0.7), "50 to 70%"),
+        (format_percent_range, (0.614, 0.605, 0.62), "60.5 to 62.0%"),
+        (format_points, (0.002, -0.003, 0.008), "+0.2 points"),
+        (format_points_range, (0.002, -0.003, 0.008), "-0.3 to +0.8"),
+        (format_points, (-0.0001, -0.2, 0.2), "0 points"),
+        (format_points, (-0.012, -0.2, -0.001), "-1 point"),
         *(
-            (amount, number, words)
+            (format_count, number, words)
             for number, words in {
                 9_999: "9,999",
                 12_345: "12 thousand",
@@ -182,7 +182,7 @@ def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
             }.items()
         ),
         *(
-            (duration, seconds, words)
+            (format_duration, seconds, words)
             for seconds, words in {
                 0.4: "0 s",
                 28: "28 s",

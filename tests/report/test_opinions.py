@@ -19,11 +19,11 @@ from mclabel.report.page.facts import GatheredRun
 from mclabel.run.kinds import find_runs
 from mclabel.show.solutions import (
     MAX_REASON,
-    Place,
-    opinion_words,
-    pieces,
+    MarkedPassage,
+    describe_opinion,
     places_by_step,
     show_solution,
+    split_at_places,
 )
 from tests.support.shown import combined, example_markup, report_page, solution, write_run
 from tests.support.viewer_process import ViewerHere
@@ -75,7 +75,7 @@ def test_code_keeps_its_indentation_and_a_gold_of_tests_is_cut() -> None:
 )
 def test_what_an_opinion_says(claim: Claim, known: bool, error: int | None, words: str) -> None:
     one = SourceOpinion(source="a", claim=claim, is_known=known, first_error=error)
-    assert opinion_words(one) == words
+    assert describe_opinion(one) == words
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,12 @@ def test_what_an_opinion_says(claim: Claim, known: bool, error: int | None, word
 def test_a_text_is_cut_where_places_begin_and_end(
     spans: list[tuple[int, int]], expected: list[tuple[str, str]]
 ) -> None:
-    places = [Place(start=a, end=b, words=str(number)) for number, (a, b) in enumerate(spans)]
-    found = [(part, "".join(p.words for p in over)) for part, over in pieces("abcdef", places)]
+    places = [
+        MarkedPassage(start=a, end=b, words=str(number)) for number, (a, b) in enumerate(spans)
+    ]
+    found = [
+        (part, "".join(p.words for p in over)) for part, over in split_at_places("abcdef", places)
+    ]
     assert found == expected
 
 
@@ -110,9 +114,9 @@ def test_places_lie_in_their_step_whatever_was_recorded() -> None:
     consensus = combined(wrong(), *flags).consensus
     assert places_by_step(consensus, [Step(text="abcd", end=1)]) == {
         0: [
-            Place(start=0, end=2, words="symbolic, “ab”: before"),
-            Place(start=2, end=4, words="symbolic, “cd”: behind it"),
-            Place(start=4, end=4, words=f"symbolic: {'r' * (MAX_REASON - 1)}…"),
+            MarkedPassage(start=0, end=2, words="symbolic, “ab”: before"),
+            MarkedPassage(start=2, end=4, words="symbolic, “cd”: behind it"),
+            MarkedPassage(start=4, end=4, words=f"symbolic: {'r' * (MAX_REASON - 1)}…"),
         ]
     }
 

@@ -12,7 +12,7 @@ import pytest
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.show import curves_plot
 from mclabel.evaluate.labels.show import reliability_plot, share_points
-from mclabel.show.figures import MAX_NAME, Plot, Series, safe_name, svg
+from mclabel.show.figures import MAX_NAME, Plot, Series, render_svg, safe_name
 from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run, report_page
 
 NAMES = [
@@ -47,9 +47,9 @@ def hostile_plot() -> Plot:
 
 
 def test_hostile_names_are_text_of_bounded_length(recwarn: pytest.WarningsRecorder) -> None:
-    markup = svg(hostile_plot(), "one")
+    markup = render_svg(hostile_plot(), "one")
     assert not recwarn.list
-    assert markup == svg(hostile_plot(), "one")
+    assert markup == render_svg(hostile_plot(), "one")
     assert all(c.isprintable() for c in markup)
     root = ElementTree.fromstring(markup)
     assert {node.tag for node in root.iter()} <= {
@@ -67,7 +67,7 @@ def test_hostile_names_are_text_of_bounded_length(recwarn: pytest.WarningsRecord
     assert {"$x$", " _hidden", "two\\u000alines", "\\ud800\\ufffe", "漢字🙂"} <= words
     assert max(map(len, words)) <= MAX_NAME + 20
     twins = [Series(name=f"{'a' * 50}{n}{'a' * 50}", x=[0], y=[0], hue=n) for n in (0, 1)]
-    both = svg(Plot(title="t", x_label="x", series=twins), "two")
+    both = render_svg(Plot(title="t", x_label="x", series=twins), "two")
     # both names are cut to the same words, and both are shown
     assert both.count(f">{safe_name(twins[0].name)}<") == 2
     assert safe_name("a" * 10_000) == "a" * 40 + "…" + "a" * 19
@@ -92,7 +92,9 @@ def test_of_many_numbered_ticks_some_have_no_name_but_words_all_do() -> None:
         names = [*map(str, range(count)), "none", "undecided"]
         bars = Series(name="", x=range(count + 2), y=[1] * (count + 2), kind="bars", hue=0)
         plot = Plot(title="t", x_label="x", series=[bars], ticks=dict(enumerate(names)))
-        words = [node.text or "" for node in ElementTree.fromstring(svg(plot, "x")).iter("text")]
+        words = [
+            node.text or "" for node in ElementTree.fromstring(render_svg(plot, "x")).iter("text")
+        ]
         assert {"none", "undecided"} <= set(words)
         on_axis = words[: words.index("x")]
         assert len([word for word in on_axis if word.isdigit()]) == named

@@ -15,9 +15,9 @@ from jinja2 import UndefinedError
 
 from mclabel.core.errors import ShardError
 from mclabel.report.page.facts import GatheredRun, agreement
-from mclabel.report.page.html import environment
+from mclabel.report.page.html import make_environment
 from mclabel.run.kinds import find_runs
-from mclabel.run.shards.digest import with_digest
+from mclabel.run.shards.digest import add_digest
 from mclabel.show.figures import Plot, Series
 from mclabel.show.texts import DESCRIBED, SELECTED, answer_kind
 from tests.support.labelled import arith_rows
@@ -97,7 +97,7 @@ def test_what_was_lost_and_survived_is_summed_over_starts(tmp_path: Path) -> Non
         {"elapsed_s": 20.0, "gpu_hours": 0.2, "num_failures": 1, "num_replayed": 0},
         {"elapsed_s": 5.0, "gpu_hours": 0.4, "num_failures": 1, "num_replayed": 7},
     ]
-    log = "".join(json.dumps(with_digest(line)) + "\n" for line in lines) + '{"elapsed_s": 6'
+    log = "".join(json.dumps(add_digest(line)) + "\n" for line in lines) + '{"elapsed_s": 6'
     (run / "progress.jsonl").write_text(log)
     job = GatheredRun(find_runs([str(run)])[0]).facts()["job"]
     assert job == {
@@ -134,7 +134,7 @@ def test_a_folder_stands_for_the_runs_in_it(tmp_path: Path) -> None:
 
 
 def test_text_is_escaped_and_bounded() -> None:
-    draw = environment()
+    draw = make_environment()
     render = draw.from_string("{{ it }}").render
     assert render(it="<b>&\x00\u202e") == "&lt;b&gt;&amp;\\u0000\\u202e"
     assert len(render(it="x" * 10_000)) < 2100

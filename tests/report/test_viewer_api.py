@@ -14,7 +14,7 @@ import pytest
 from mclabel.core.records import Outcome
 from mclabel.report.viewer.listing import MAX_PART, MAX_PART_STEPS
 from mclabel.run.kinds import find_runs, run_identity
-from mclabel.run.shards.manifest import Semantic, claim
+from mclabel.run.shards.manifest import SemanticConfig, claim_manifest
 from mclabel.run.shards.store import Store
 from tests.support.shown import (
     CONFIG,
@@ -308,7 +308,13 @@ def test_many_steps_are_given_part_by_part(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_under_way_grows(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    claim(Store(str(run), create=True), "run.json", Semantic.of(CONFIG), {}, run=run.name)
+    claim_manifest(
+        Store(str(run), create=True),
+        "run.json",
+        SemanticConfig.from_config(CONFIG),
+        {},
+        run=run.name,
+    )
     with ViewerHere(str(run)) as viewer:
         assert viewer.get("state")["counts"]["total"] == 0
         for number in range(2):

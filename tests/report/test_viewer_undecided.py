@@ -13,7 +13,7 @@ from mclabel.domains.arith.problems import generate
 from mclabel.domains.arith.program import Program, reference_solution
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Index
-from mclabel.report.viewer.listing import ERRORS, Listing, Question, Selection, counts
+from mclabel.report.viewer.listing import ERRORS, Listing, ListingQuery, Selection, count_facets
 from mclabel.run.kinds import find_runs
 from tests.support.shown import solution, write_run
 
@@ -41,7 +41,7 @@ def labelled(
 
 
 def found(index: Index, **asked: str) -> list[str]:
-    page = Listing(index).page(Question(**asked), 0, 100)  # type: ignore[arg-type]
+    page = Listing(index).page(ListingQuery(**asked), 0, 100)  # type: ignore[arg-type]
     return [row["solution_id"].removeprefix("solution-") for row in page["rows"]]
 
 
@@ -77,7 +77,7 @@ def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path
         }
         assert found(index, mark="undecided") == ["2"]
         assert found(index, mark="truth") == ["1"]
-        told = counts(index, 0)
+        told = count_facets(index, 0)
         assert told["total"] == 5 and told["errors"] == {"any": 1, "none": 2, "undecided": 2}
         assert {name: told["marks"][name] for name in ("undecided", "truth")} == {
             "undecided": 1,
@@ -85,12 +85,12 @@ def test_undecided_is_neither_without_an_error_nor_other_than_the_truth(tmp_path
         }
         listing = Listing(index)
         selection = Selection(index, listing)
-        summary = selection.summary(Question())
+        summary = selection.summary(ListingQuery())
         assert summary["errors"] == {"0": 1, "none": 2, "undecided": 2}
         assert summary["truths"] == {"none": 5}
         served = [
-            listing.page(Question(), 0, 9)["rows"],
-            selection.part(Question(), 0)["rows"],
+            listing.page(ListingQuery(), 0, 9)["rows"],
+            selection.part(ListingQuery(), 0)["rows"],
             [Details(index).solution(0, row.solution.id) for row in rows],
         ]
         for one in served:

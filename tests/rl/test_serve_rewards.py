@@ -24,8 +24,8 @@ from mclabel.rl.client import RewardClient, RewardError, RewardItem
 from mclabel.rl.config import ServeRewardsConfig
 from mclabel.rl.rewarder import Rewarder
 from mclabel.rl.serve import serve_rewards
-from mclabel.serving.requests import Limits
-from mclabel.serving.run import Place
+from mclabel.serving.requests import RequestLimits
+from mclabel.serving.run import ServerAddress
 from tests.support.in_thread import WAIT_S, InThread, in_thread, until
 from tests.support.ports import free_port
 from tests.support.serving import trained_prm
@@ -58,13 +58,13 @@ class Running(InThread[Rewarder]):
 
 @contextmanager
 def serving(
-    *, token: str | None = None, limits: Limits | None = None, **keys: Any
+    *, token: str | None = None, limits: RequestLimits | None = None, **keys: Any
 ) -> Iterator[Running]:
     config = ServeRewardsConfig.model_validate(keys)
 
     def serve(on_ready: Callable[[str, Callable[[], None]], None]) -> None:
-        place = Place(port=0, token=token)
-        serve_rewards(config, place=place, limits=limits or Limits(), on_ready=on_ready)
+        place = ServerAddress(port=0, token=token)
+        serve_rewards(config, place=place, limits=limits or RequestLimits(), on_ready=on_ready)
 
     name = "mclabel.rl.serve.Rewarder"
     with in_thread(Running(), serve, part=Rewarder, name=name) as running:
@@ -337,7 +337,7 @@ def test_requests_share_a_pass_and_those_gone_cost_none(
 
 def test_too_many_are_turned_away(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.dumps({"items": [ITEM]}).encode()
-    with serving(prm=prm, limits=Limits(max_live=1, max_waiting=1)) as server:
+    with serving(prm=prm, limits=RequestLimits(max_live=1, max_waiting=1)) as server:
         [rewarder] = server.parts
         with held_passes(monkeypatch):
             asked = [server.posting("/score", body) for _ in range(2)]
@@ -377,9 +377,11 @@ def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_what_cannot_be_served_is_refused_at_the_start(keys: dict[str, Any], message: str) -> None:
     config = ServeRewardsConfig.model_validate(keys)
-    place = Place(port=0)
+    place = ServerAddress(port=0)
     with pytest.raises((ConfigError, DataError), match=message):
-        serve_rewards(config, place=place, limits=Limits(), on_ready=lambda url, stop: stop())
+        serve_rewards(
+            config, place=place, limits=RequestLimits(), on_ready=lambda url, stop: stop()
+        )
 
 
 @pytest.mark.parametrize(

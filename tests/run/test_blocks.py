@@ -205,14 +205,14 @@ def test_two_drivers_with_different_inputs_agree_on_blocks(tmp_path: Path) -> No
         def __iter__(self):  # type: ignore[no-untyped-def]
             if not other:
                 other.update({"": 0})
-                other.update(planned(store, few, 4).sizes())
+                other.update(planned(store, few, 4).item_counts())
             return super().__iter__()
 
     blocks = planned(store, Slow(many), 4)
     del other[""]
     assert sorted(other.values()) == [2, 4]
-    assert sorted(dict(blocks.sizes()).values()) == [2, 4, 4]
-    assert other.items() <= dict(blocks.sizes()).items()
+    assert sorted(dict(blocks.item_counts()).values()) == [2, 4, 4]
+    assert other.items() <= dict(blocks.item_counts()).items()
     ids = [name for part in read_parts(store) for name in part["item_id"].to_pylist()]
     assert sorted(ids) == sorted(p.id for p in many)
 
@@ -225,13 +225,15 @@ def test_large_plans_are_written_in_parts_and_found_again(
     store = Store(str(tmp_path / "out"), create=True)
     blocks = planned(store, problems, 4)
     assert len(store.names("plan")) == 5
-    whole = [problems_of(block) for block in blocks.blocks()]
+    whole = [problems_of(block) for block in blocks.read_blocks()]
     assert whole == [tuple(problems[i : i + 4]) for i in range(0, 50, 4)]
     shuffled = random.Random(0).sample(problems, 50)
     again = planned(store, shuffled, 7)
-    assert {b.id: b.items for b in again.blocks()} == {b.id: b.items for b in blocks.blocks()}
+    assert {b.id: b.items for b in again.read_blocks()} == {
+        b.id: b.items for b in blocks.read_blocks()
+    }
     dry = planned(None, problems, 4)
-    assert list(dry.sizes()) == list(blocks.sizes())
+    assert list(dry.item_counts()) == list(blocks.item_counts())
 
 
 def test_an_input_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
@@ -239,10 +241,10 @@ def test_an_input_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> N
     blocks = planned(None, problems, 4)
     del problems[2]
     with pytest.raises(DataError, match="8 problems at first, now 7: the input changed"):
-        list(blocks.blocks())
+        list(blocks.read_blocks())
     problems.append(Problem(id="new", text="", answer="1"))
     with pytest.raises(DataError, match="'new': the input changed"):
-        list(blocks.blocks())
+        list(blocks.read_blocks())
 
 
 class Rewritten:

@@ -19,7 +19,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ShardError
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.budget import Ledger, read_spent
-from mclabel.run.forecast import CostModel, Interval, Size, pilot_blocks, predict
+from mclabel.run.forecast import CostModel, Interval, Size, choose_pilot_blocks, forecast_cost
 from mclabel.run.shards.labels import committed_blocks, label_tables
 from mclabel.run.shards.shard import read_shard
 from mclabel.run.shards.store import Store
@@ -140,7 +140,7 @@ def test_the_cost_model_by_hand() -> None:
     # The cost is 30 per problem, 0.5 per character and 0.01 per squared character.
     for lengths in [(50, 50), (100, 200), (20, 20, 20), (7,), (300, 10)]:
         size = size_of_texts(*lengths)
-        model.add(size, 30 * len(lengths) + 0.5 * size.num_chars + 0.01 * size.num_squares)
+        model.add(size, 30 * len(lengths) + 0.5 * size.num_chars + 0.01 * size.sum_squared_chars)
     assert model.predict(size_of_texts(100, 100)) == pytest.approx(60 + 100 + 200, rel=1e-6)
     assert model.predict(size_of_texts(400)) == pytest.approx(30 + 200 + 1600, rel=1e-6)
     assert model.predict(Size()) == 0
@@ -167,11 +167,11 @@ def test_a_pilot_is_spread_over_all_lengths() -> None:
     random.Random(0).shuffle(lengths)
     sizes = [size_of_texts(length) for length in lengths]
     for seed in range(20):
-        picked = sorted(lengths[i] for i in pilot_blocks(sizes, 10, seed=seed))
+        picked = sorted(lengths[i] for i in choose_pilot_blocks(sizes, 10, seed=seed))
         assert [x // 10 for x in picked] == list(range(10))  # one block of each tenth
-    assert pilot_blocks(sizes, 10, seed=3) == pilot_blocks(sizes, 10, seed=3)
-    assert pilot_blocks(sizes[:2], 10, seed=0) == {0, 1}
-    counts = np.bincount([i for s in range(2000) for i in pilot_blocks(sizes, 9, seed=s)])
+    assert choose_pilot_blocks(sizes, 10, seed=3) == choose_pilot_blocks(sizes, 10, seed=3)
+    assert choose_pilot_blocks(sizes[:2], 10, seed=0) == {0, 1}
+    counts = np.bincount([i for s in range(2000) for i in choose_pilot_blocks(sizes, 9, seed=s)])
     assert counts.min() > 120 and counts.max() < 240  # the expected counts are 167 or 182
 
 
@@ -183,11 +183,11 @@ def test_the_interval_holds_about_as_often_as_it_says() -> None:
         lengths = rng.lognormal(5, 1, size=120).astype(int) + 1
         cost = (200 + 3 * lengths + 0.002 * lengths**2) * rng.lognormal(0, 0.2, size=120)
         sizes = [size_of_texts(int(length)) for length in lengths]
-        pilot = pilot_blocks(sizes, 12, seed=trial)
+        pilot = choose_pilot_blocks(sizes, 12, seed=trial)
         left = [i for i in range(120) if i not in pilot]
         truth = float(cost[left].sum())
         seen = [(sizes[i], float(cost[i])) for i in sorted(pilot)]
-        found = predict(seen, sum((sizes[i] for i in left), Size()), seed=trial)
+        found = forecast_cost(seen, sum((sizes[i] for i in left), Size()), seed=trial)
         hits += found.low <= truth <= found.high
         errors += abs(found.expected / truth - 1)
     assert hits / 40 >= 0.85
@@ -195,11 +195,11 @@ def test_the_interval_holds_about_as_often_as_it_says() -> None:
 
 
 def test_intervals() -> None:
-    one = predict([(size_of_texts(5, 5), 50)], size_of_texts(5, 5, 5, 5))
+    one = forecast_cost([(size_of_texts(5, 5), 50)], size_of_texts(5, 5, 5, 5))
     assert one.expected == pytest.approx(100) and (one.low, one.high) == (0, float("inf"))
-    same = predict([(size_of_texts(5, 5), 50)] * 5, size_of_texts(5, 5, 5, 5))
+    same = forecast_cost([(size_of_texts(5, 5), 50)] * 5, size_of_texts(5, 5, 5, 5))
     assert (same.low, same.expected, same.high) == pytest.approx((100, 100, 100))
-    assert same.times(2, plus=1).expected == pytest.approx(201)
+    assert same.scale_and_shift(2, plus=1).expected == pytest.approx(201)
 
 
 def overrides(folder: Path, *more: str) -> list[str]:

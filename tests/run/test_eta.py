@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from mclabel.labeling.task import LABEL_OUTPUTS
-from mclabel.run.forecast import Remainder, Size
-from mclabel.run.progress_log import Meter, totals
-from mclabel.run.running import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, Watch
+from mclabel.run.forecast import RemainderForecast, Size
+from mclabel.run.progress_log import Meter, cumulative_keys
+from mclabel.run.running import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, EngineWatch
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobState
 from mclabel.run.task import RunnerState
@@ -81,7 +81,7 @@ running blocks, problems committed, and tokens of the committed problems."""
 
 def test_the_tokens_left_are_forecast_under_an_estimator_that_learns() -> None:
     """The longest-running problems cost most, so the mean cost of finished ones is far too low."""
-    remainder = Remainder(num_items=120, size=_size(120))
+    remainder = RemainderForecast(num_items=120, size=_size(120))
     num_committed = committed_tokens = 0
     ratios = []
     for sampled, done, num_open, done_tokens, open_tokens, committed, tokens in RECORDED:
@@ -142,9 +142,9 @@ def test_nothing_done_has_no_eta_and_a_cache_that_is_not_told_of_has_no_hits() -
     rates = meter.update(STATE, 10.0)
     assert (rates.eta_s, rates.tokens_per_s) == (None, 0.0)
     counters = STATE.counters
-    assert LABEL_OUTPUTS.derived(counters) == {"cache_hits": None}
+    assert LABEL_OUTPUTS.derived_figures(counters) == {"cache_hits": None}
     told = {**counters, "num_prefill_tokens": 25, "num_cached_tokens": 75}
-    assert LABEL_OUTPUTS.derived(told) == {"cache_hits": 0.75}
+    assert LABEL_OUTPUTS.derived_figures(told) == {"cache_hits": 0.75}
 
 
 def test_a_line_says_what_there_is_to_say() -> None:
@@ -178,9 +178,9 @@ def test_a_run_leaves_its_last_state(tmp_path: Path) -> None:
     assert 0 < last["num_completions"] <= sum(report.counts.values())
     assert 0 < last["num_truncated"] < last["num_completions"]
     assert last["num_tokens"] > 0 and last["num_replayed"] == 0
-    assert totals(STATE) < set(last)
+    assert cumulative_keys(STATE) < set(last)
     documented = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
-    for name in totals(STATE):
+    for name in cumulative_keys(STATE):
         assert name in documented
 
 
@@ -203,7 +203,7 @@ def at_work(num_tokens: int, *, is_steady: bool = True) -> WorkerProgress:
 class Clock:
     """A simulated clock that ticks a watch once per simulated second."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: EngineWatch) -> None:
         self.watch, self.now = watch, 0.0
         watch.tick(self.now)
 
@@ -216,7 +216,7 @@ class Clock:
 
 def producing_clock(pause_s: float = 1.0) -> Clock:
     """Return a clock whose engine has produced 20 tokens, with a pause before each, in seconds."""
-    clock = Clock(Watch(stall_s=FLOOR))
+    clock = Clock(EngineWatch(stall_s=FLOOR))
     for number in range(20):
         clock.watch.record(at_work(number))
         clock.wait(pause_s)
@@ -230,8 +230,8 @@ def test_a_fast_engine_has_stopped_after_twice_the_floor() -> None:
         clock.wait(now - clock.watch.silent_s)
         clock.watch.record(at_work(20))
         assert (clock.watch.is_silent, clock.watch.has_stopped) == (silent, stopped)
-    assert "produced no token and did not respond for 120 s" in clock.watch.report()
-    assert "longest recent pause: 1.0 s" in clock.watch.report()
+    assert "produced no token and did not respond for 120 s" in clock.watch.describe_silence()
+    assert "longest recent pause: 1.0 s" in clock.watch.describe_silence()
 
 
 def test_a_slow_engine_is_given_the_time_that_it_takes() -> None:
@@ -257,7 +257,7 @@ def test_a_long_pause_counts_for_some_minutes() -> None:
 
 
 def test_the_first_token_may_take_longer() -> None:
-    clock = Clock(Watch(stall_s=FLOOR))
+    clock = Clock(EngineWatch(stall_s=FLOOR))
     clock.watch.record(at_work(0))
     clock.wait(FIRST * FLOOR - 1)
     clock.watch.record(at_work(0))
@@ -292,7 +292,7 @@ def test_a_driver_that_was_held_up_suspects_nobody(held_up_s: float) -> None:
 
 
 def test_an_engine_that_counts_at_the_end_is_reported_and_not_replaced() -> None:
-    clock = Clock(Watch(stall_s=FLOOR))
+    clock = Clock(EngineWatch(stall_s=FLOOR))
     for number in range(3):
         clock.watch.record(at_work(number, is_steady=False))
         clock.wait(1)

@@ -126,7 +126,7 @@ def worker(folder: Path, *, delay_s: float = 0.0, strict: bool = False) -> Worke
 def lease(name: str, text: str = "", gold: str = "1", only: str | None = None) -> Lease:
     problem = Problem(id=f"p-{name}", text=f"{text} [answer 1]", answer=gold)
     block = Block(id=name, items=(ProblemItem(problem),), priority=0)
-    return Lease(block=block, replay=False, only=only)
+    return Lease(block=block, replay=False, only_item_id=only)
 
 
 def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_path: Path) -> None:
@@ -134,14 +134,14 @@ def test_blocks_that_end_in_the_same_moment_are_reported_together_and_once(tmp_p
         one = worker(tmp_path)
         await one.start()
         blocks = RunningBlocks(one)
-        blocks.begin([lease(f"b{i}") for i in range(5)])
+        blocks.start_leases([lease(f"b{i}") for i in range(5)])
         ended = await blocks.wait_for_ended(60)
         while len(ended) < 5:  # a busy machine may need several waits
             ended += await blocks.wait_for_ended(60)
         assert sorted(block_id for block_id, _ in ended) == [f"b{i}" for i in range(5)]
         assert all(report is not None and report.committed for _, report in ended)
         assert blocks.unreported == [] and await blocks.wait_for_ended(0.01) == []
-        blocks.begin([lease("b5", only="p-b5")])
+        blocks.start_leases([lease("b5", only="p-b5")])
         assert await blocks.wait_for_ended(60) == [("b5", None)]  # attempted, but not committed
 
     asyncio.run(run())
@@ -153,11 +153,11 @@ def test_what_failed_stays_unreported_and_the_worse_failure_is_named(tmp_path: P
         one = worker(tmp_path, strict=True)
         await one.start()
         blocks = RunningBlocks(one)
-        blocks.begin([lease("kills", "[poison]")])
+        blocks.start_leases([lease("kills", "[poison]")])
         while blocks.failure is None:
             assert await blocks.wait_for_ended(1) == []
         assert isinstance(blocks.failure, EngineDied)
-        blocks.begin([lease("bad", gold="")])
+        blocks.start_leases([lease("bad", gold="")])
         while not isinstance(blocks.failure, DataError):
             await blocks.wait_for_ended(1)
         assert blocks.unreported == ["kills", "bad"]
@@ -170,7 +170,7 @@ def test_what_is_stopped_leaves_its_journal_and_is_no_failure(tmp_path: Path) ->
         one = worker(tmp_path, delay_s=0.2)
         await one.start()
         blocks = RunningBlocks(one)
-        blocks.begin([lease("b0")])
+        blocks.start_leases([lease("b0")])
         while (await one.progress()).runner.counters["num_completions"] == 0:
             assert await blocks.wait_for_ended(0.01) == []
         await blocks.stop()

@@ -27,8 +27,8 @@ import pytest
 from mclabel.labeling.journal import read_entry
 from mclabel.prm.scoring.score import PRM
 from mclabel.run import job
-from mclabel.run.job import STALE_S, DriverSign
-from mclabel.run.shards.digest import with_digest
+from mclabel.run.job import STALE_S, DriverHeartbeat
+from mclabel.run.shards.digest import add_digest
 from mclabel.run.shards.journal import parse_journal
 from mclabel.run.shards.labels import read_labels, read_rollouts
 from mclabel.run.shards.store import Store
@@ -265,12 +265,12 @@ def test_signs_of_the_dead_are_removed_and_those_of_the_living_are_told(
         "stale": {"process": gone.pid, "node": "another", "since": "x"},
     }
     for name, said in signs.items():
-        store.create(f"drivers/{name}.json", json.dumps(with_digest(said)).encode())
+        store.create(f"drivers/{name}.json", json.dumps(add_digest(said)).encode())
     store.create("drivers/torn.json", b"{")
     old = time.time() - STALE_S - 5
     os.utime(tmp_path / "drivers" / "stale.json", (old, old))
-    with DriverSign(store) as sign, caplog.at_level(logging.WARNING):
-        sign.warn()
+    with DriverHeartbeat(store) as sign, caplog.at_level(logging.WARNING):
+        sign.warn_of_other_drivers()
         assert len(store.names("drivers")) == 3
     assert store.names("drivers") == ["drivers/away.json", "drivers/here.json"]
     here = f"process {os.getpid()} on {os.uname().nodename}, since x"
@@ -292,7 +292,7 @@ def test_a_sign_that_is_being_written_ends_before_it_is_removed(
 
     monkeypatch.setattr(job, "BEAT_S", 0.01)
     monkeypatch.setattr(Store, "replace", slow)
-    with DriverSign(store):
+    with DriverHeartbeat(store):
         assert begun.wait(HANGS_S)
     assert written.is_set() and store.names("drivers") == []
     assert "driver-sign" not in [thread.name for thread in threading.enumerate()]

@@ -70,17 +70,17 @@ WORDS = LABEL_OUTPUTS.words
 
 def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> None:
     book = LeaseBook(map(block, range(5)), num_blocks=5, journaled={"b1"})
-    first = book.take("one", IDLE, num_workers=2)
+    first = book.lease_blocks("one", IDLE, num_workers=2)
     assert ids(first) == ["b0", "b1"]
     assert [lease.replay for lease in first] == [False, True]
-    assert ids(book.take("one", IDLE)) == []
-    assert ids(book.take("two", IDLE, num_workers=2)) == ["b2", "b3"]
+    assert ids(book.lease_blocks("one", IDLE)) == []
+    assert ids(book.lease_blocks("two", IDLE, num_workers=2)) == ["b2", "b3"]
     book.release("one", "b0", "gone")
     book.release("one", "b1", "gone")
     book.mark_done("two", "b2")
-    again = book.take("two", IDLE, num_workers=2)
+    again = book.lease_blocks("two", IDLE, num_workers=2)
     assert ids(again) == ["b0"] and again[0].replay
-    assert ids(book.take("one", IDLE, num_workers=2)) == ["b1", "b4"]
+    assert ids(book.lease_blocks("one", IDLE, num_workers=2)) == ["b1", "b4"]
     assert not book.finished
     assert book.num_unfinished == 4
     for worker, name in [("two", "b3"), ("two", "b0"), ("one", "b1"), ("one", "b4")]:
@@ -91,19 +91,19 @@ def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> No
 def test_the_last_blocks_are_shared() -> None:
     """A worker that requests blocks more often than the others does not get their share."""
     book = LeaseBook(map(block, range(3)), num_blocks=3)
-    assert ids(book.take("one", IDLE, num_workers=2)) == ["b0", "b1"]
-    assert book.take("one", IDLE, num_workers=2, num_ended=8) == []
-    assert ids(book.take("two", IDLE, num_workers=2)) == ["b2"]
+    assert ids(book.lease_blocks("one", IDLE, num_workers=2)) == ["b0", "b1"]
+    assert book.lease_blocks("one", IDLE, num_workers=2, num_ended=8) == []
+    assert ids(book.lease_blocks("two", IDLE, num_workers=2)) == ["b2"]
     for name in ("b0", "b1"):
         book.mark_done("one", name)
-    assert book.take("one", IDLE, num_workers=2) == []
+    assert book.lease_blocks("one", IDLE, num_workers=2) == []
     book.release("two", "b2", "gone")
-    assert ids(book.take("one", IDLE, num_workers=1)) == ["b2"]
+    assert ids(book.lease_blocks("one", IDLE, num_workers=1)) == ["b2"]
 
 
 def test_a_book_finds_itself_finished_without_being_asked_for_more() -> None:
     book = LeaseBook(map(block, range(2)), num_blocks=2)
-    for lease in book.take("one", IDLE):
+    for lease in book.lease_blocks("one", IDLE):
         book.mark_done("one", lease.block.id)
     assert book.finished
     assert not LeaseBook(map(block, range(1)), num_blocks=1).finished
@@ -113,9 +113,9 @@ def test_a_book_finds_itself_finished_without_being_asked_for_more() -> None:
 def test_a_first_loss_or_a_preempted_node_changes_nothing_for_a_block() -> None:
     book = LeaseBook(map(block, range(2)), num_blocks=2)
     for counts in (False, False, False, True):
-        first, second = book.take("one", IDLE)
+        first, second = book.lease_blocks("one", IDLE)
         for lease in (first, second):
-            book.release("one", lease.block.id, "the node went away", counts=counts)
+            book.release("one", lease.block.id, "the node went away", may_be_cause=counts)
 
 
 def big(number: int, count: int) -> Block:
@@ -135,7 +135,7 @@ def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) 
             assert not any(held.values())
             return deaths
         worker = step % workers
-        held[worker] += book.take(worker, IDLE, num_workers=workers)
+        held[worker] += book.lease_blocks(worker, IDLE, num_workers=workers)
         leases, held[worker] = held[worker], []
         suspects = [lease for lease in leases if losses[lease.block.id] >= MAX_SHARED_LOSSES]
         assert len(leases) == 1 or not suspects
@@ -143,7 +143,7 @@ def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) 
             p.id
             for lease in leases
             for p in lease.block.items
-            if lease.only in (None, p.id) and p.id not in lease.set_aside
+            if lease.only_item_id in (None, p.id) and p.id not in lease.set_aside
         }
         died = bool(run_now & poison)
         deaths += died
@@ -152,7 +152,7 @@ def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) 
             if died:
                 book.release(worker, lease.block.id, "out of  memory\n" + "x" * 1000)
             else:
-                if lease.only is None:
+                if lease.only_item_id is None:
                     DONE[lease.block.id] = dict(lease.set_aside)
                 book.mark_done(worker, lease.block.id)
     raise AssertionError("not finished")
@@ -182,13 +182,17 @@ def test_problems_that_kill_their_engines_are_set_aside_and_no_others(
 def test_a_death_that_counts_not_sets_nothing_aside() -> None:
     book = LeaseBook([big(0, 1)], num_blocks=1)
     for counts in (True, True, True, False, False):
-        (lease,) = book.take("one", IDLE)
-        book.release("one", "b0", "gone", counts=counts)
-    (lease,) = book.take("one", IDLE)
-    assert lease.only == "p0.0" and not lease.set_aside and book.take("one", IDLE) == []
+        (lease,) = book.lease_blocks("one", IDLE)
+        book.release("one", "b0", "gone", may_be_cause=counts)
+    (lease,) = book.lease_blocks("one", IDLE)
+    assert (
+        lease.only_item_id == "p0.0"
+        and not lease.set_aside
+        and book.lease_blocks("one", IDLE) == []
+    )
     book.release("one", "b0", "gone")
-    (lease,) = book.take("one", IDLE)
-    assert lease.only is None and set(lease.set_aside) == {"p0.0"}
+    (lease,) = book.lease_blocks("one", IDLE)
+    assert lease.only_item_id is None and set(lease.set_aside) == {"p0.0"}
 
 
 def test_engines_that_die_whatever_they_are_given_stop_the_job() -> None:
@@ -201,8 +205,8 @@ def test_a_block_that_dies_whole_and_passes_in_parts_stops_the_job() -> None:
     book = LeaseBook([big(0, 2)], num_blocks=1, words=WORDS)
     with pytest.raises(EngineError, match=r"block b0 made its engine die 5 times.*block_problems"):
         for _ in range(100):
-            for lease in book.take("one", IDLE):
-                if lease.only is None:
+            for lease in book.lease_blocks("one", IDLE):
+                if lease.only_item_id is None:
                     book.release("one", "b0", "out of memory")
                 else:
                     book.mark_done("one", "b0")
@@ -211,14 +215,14 @@ def test_a_block_that_dies_whole_and_passes_in_parts_stops_the_job() -> None:
 def test_while_a_block_is_alone_other_workers_go_on() -> None:
     book = LeaseBook(map(block, range(40)), num_blocks=40)
     for _ in range(2):
-        for lease in book.take("one", IDLE):
+        for lease in book.lease_blocks("one", IDLE):
             book.release("one", lease.block.id, "gone")
-    assert ids(book.take("one", IDLE)) == ["b0"] and book.take("one", IDLE) == []
+    assert ids(book.lease_blocks("one", IDLE)) == ["b0"] and book.lease_blocks("one", IDLE) == []
     book.mark_done("one", "b0")
-    assert ids(book.take("two", IDLE, num_workers=2)) == ["b1"]
-    assert book.take("two", IDLE, num_workers=2) == []
+    assert ids(book.lease_blocks("two", IDLE, num_workers=2)) == ["b1"]
+    assert book.lease_blocks("two", IDLE, num_workers=2) == []
     for _ in range(3):
-        leases = book.take("one", IDLE, num_workers=2)
+        leases = book.lease_blocks("one", IDLE, num_workers=2)
         assert len(leases) == 2
         for lease in leases:
             book.mark_done("one", lease.block.id)
@@ -227,4 +231,4 @@ def test_while_a_block_is_alone_other_workers_go_on() -> None:
 def test_a_closed_book_leases_nothing() -> None:
     book = LeaseBook(map(block, range(3)), num_blocks=3)
     book.close()
-    assert book.take("one", IDLE) == [] and not book.finished
+    assert book.lease_blocks("one", IDLE) == [] and not book.finished

@@ -13,7 +13,7 @@ from mclabel.core.config.load import load_config
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.shards.labels import label_tables
-from mclabel.run.shards.rejects import FILE, set_aside, write_rejects
+from mclabel.run.shards.rejects import FILE, read_set_aside, write_rejects
 from mclabel.run.shards.store import Store
 from mclabel.run.tally import JobReport
 from tests.support.exactness import check_solutions
@@ -115,7 +115,7 @@ def test_what_was_set_aside_is_found_after_a_kill(tmp_path: Path) -> None:
     store = Store(str(out))
     found = rejects(out)
     (out / FILE).unlink()
-    assert write_rejects(store, set_aside(store)) == 2 and rejects(out) == found
+    assert write_rejects(store, read_set_aside(store)) == 2 and rejects(out) == found
 
 
 def test_a_block_that_another_attempt_committed_whole_rejects_nothing(tmp_path: Path) -> None:
@@ -124,5 +124,5 @@ def test_a_block_that_another_attempt_committed_whole_rejects_nothing(tmp_path: 
     for name in store.names("labels"):
         block = name.removeprefix("labels/").removesuffix(".parquet")
         store.create(f"rejects/{block}.json", b"{}")
-    assert write_rejects(store, set_aside(store)) == 0
+    assert write_rejects(store, read_set_aside(store)) == 0
     assert store.read(FILE) is None

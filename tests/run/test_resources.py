@@ -20,7 +20,7 @@ from mclabel.domains.words import smollm2
 from mclabel.engines import EngineResources, PolicySettings, make_engine
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.labeling.config import LabelConfig
-from mclabel.run.ray_cluster import Place
+from mclabel.run.ray_cluster import Placement
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "label"
 
@@ -51,7 +51,7 @@ def test_one_node(
 ) -> None:
     resources = resources_of(engine, **changes)
     assert (resources.num_cpus, resources.num_gpus) == (num_cpus, num_gpus)
-    place = Place.reserve(resources)
+    place = Placement.reserve(resources)
     assert place.options == {"num_cpus": num_cpus, "num_gpus": num_gpus} and place.group is None
 
 
@@ -90,7 +90,7 @@ def test_every_label_configuration_is_planned_without_model_or_gpu(
     monkeypatch.setattr(smollm2, "SMOLLM2_PACKAGE", "no_such_package")
     monkeypatch.setenv(smollm2.CACHE, str(tmp_path))
     config = load_config(LabelConfig, CONFIGS / f"{name}.yaml", ["out=somewhere"])
-    planned = jobs.plan(config)
+    planned = jobs.plan_labelling(config)
     assert (planned.resources.num_cpus, planned.resources.num_gpus) == (num_cpus, num_gpus)
     result = CliRunner(env={"COLUMNS": "200"}).invoke(
         main, ["label", str(CONFIGS / f"{name}.yaml"), "out=somewhere", "--dry-run"]
@@ -124,12 +124,12 @@ def test_an_engine_over_two_nodes_gets_its_bundles() -> None:
         over_nodes = {"kind": "vllm", "tensor_parallel": 2, "pipeline_parallel": 2}
         resources = resources_of(over_nodes, num_cpus=1)
         for _ in range(2):  # the second actor has room only if the first returned its bundles
-            place = Place.reserve(resources)
+            place = Placement.reserve(resources)
             actor = ray.remote(_Engine).options(**place.options).remote()
             seen = ray.get(actor.look.remote(), timeout=60)
             assert seen["gpus"] == 4
             assert sorted(seen["nodes"]) == [2, 2]
-            place.give_back()
+            place.release()
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -11,7 +11,12 @@ from pydantic import ValidationError
 
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
-from mclabel.search.levels import effective_size, resampled, split, tempered
+from mclabel.search.levels import (
+    effective_sample_size,
+    resample_systematically,
+    split_by_largest_remainder,
+    temper_weights,
+)
 from tests.support.search_world import begin
 
 
@@ -125,7 +130,7 @@ def test_rebase_by_hand() -> None:
     ],
 )
 def test_split_of_five_by_hand(shares: list[float], parts: list[int]) -> None:
-    assert split(5, shares) == parts
+    assert split_by_largest_remainder(5, shares) == parts
 
 
 positive = st.lists(st.floats(1e-12, 1e6), min_size=1, max_size=40)
@@ -133,7 +138,7 @@ positive = st.lists(st.floats(1e-12, 1e6), min_size=1, max_size=40)
 
 @given(total=st.integers(0, 4096), shares=positive)
 def test_split_adds_up(total: int, shares: list[float]) -> None:
-    parts = split(total, shares)
+    parts = split_by_largest_remainder(total, shares)
     assert sum(parts) == total
     for part, share in zip(parts, shares, strict=True):
         assert abs(part - total * share / sum(shares)) < 1 + 1e-6
@@ -143,7 +148,7 @@ def test_split_adds_up(total: int, shares: list[float]) -> None:
 def test_resampling_is_within_one_of_what_is_expected(
     total: int, shares: list[float], start: float
 ) -> None:
-    counts = resampled(shares, total, start)
+    counts = resample_systematically(shares, total, start)
     assert sum(counts) == total
     for count, share in zip(counts, shares, strict=True):
         assert abs(count - total * share / sum(shares)) < 1 + 1e-6
@@ -151,15 +156,15 @@ def test_resampling_is_within_one_of_what_is_expected(
 
 def test_resampling_is_unbiased() -> None:
     shares, starts = [0.4, 2.2, 0.0, 1.3, 0.1], [(i + 0.5) / 1000 for i in range(1000)]
-    drawn = [resampled(shares, 10, start) for start in starts]
+    drawn = [resample_systematically(shares, 10, start) for start in starts]
     means = [sum(counts) / len(drawn) for counts in zip(*drawn, strict=True)]
     assert means == pytest.approx([1.0, 5.5, 0.0, 3.25, 0.25], abs=2e-3)
 
 
 def test_resampling_by_hand() -> None:
-    assert resampled([3.0, 1.0], 4, 0.7) == [3, 1]
+    assert resample_systematically([3.0, 1.0], 4, 0.7) == [3, 1]
     # The sampling points are 0.25 and 0.75; the boundaries are 0.25, 0.5 and 1.
-    assert resampled([1.0, 1.0, 2.0], 2, 0.5) == [0, 1, 1]
+    assert resample_systematically([1.0, 1.0, 2.0], 2, 0.5) == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,7 @@ def test_resampling_by_hand() -> None:
 )
 def test_weights_are_tempered_until_enough_particles_count(least: float, weight: float) -> None:
     log_odds = [math.log(4), 0.0]
-    assert tempered(log_odds, [1, 1], least) == pytest.approx([1.0, weight], abs=1e-6)
+    assert temper_weights(log_odds, [1, 1], least) == pytest.approx([1.0, weight], abs=1e-6)
 
 
 @given(
@@ -186,8 +191,8 @@ def test_enough_particles_stay_in_effect(
 ) -> None:
     size = len(log_odds)
     counts = data.draw(st.lists(st.integers(1, 9), min_size=size, max_size=size))
-    weights = tempered(log_odds, counts, least)
-    assert effective_size(weights, counts) >= least * sum(counts) * (1 - 1e-9)
+    weights = temper_weights(log_odds, counts, least)
+    assert effective_sample_size(weights, counts) >= least * sum(counts) * (1 - 1e-9)
     order = sorted(range(size), key=lambda i: log_odds[i])
     assert [weights[i] for i in order] == sorted(weights)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from mclabel.core.records import Completion
-from mclabel.search.tree import GrowingPiece
+from mclabel.search.tree import ContinuationBuilder
 
 
 def decode(ids: Sequence[int]) -> str:
@@ -30,10 +30,10 @@ def decode(ids: Sequence[int]) -> str:
 def test_blank_lines_belong_to_the_step_that_follows(
     parts: tuple[bytes, ...], ends: tuple[bytes, ...], steps: list[str]
 ) -> None:
-    piece = GrowingPiece(decode, start=0)
+    piece = ContinuationBuilder(decode, start=0)
     for part in parts:
         found = Completion(ids=tuple(part), text=part.decode(), finish_reason="stop", at_stop=True)
         piece.add(found, len(part))
-        assert piece.close_step(least=1) == (part in ends)
-    closed = piece.piece(is_finished=False, is_cut=False).steps
+        assert piece.close_step(min_tokens=1) == (part in ends)
+    closed = piece.build(is_finished=False, is_cut=False).steps
     assert [step.text for step in closed] == steps

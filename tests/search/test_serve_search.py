@@ -21,8 +21,8 @@ from mclabel.search import searcher as searcher_module
 from mclabel.search.config import ServeSearchConfig
 from mclabel.search.searcher import Searcher
 from mclabel.search.serve import serve_search
-from mclabel.serving.requests import Limits
-from mclabel.serving.run import Place
+from mclabel.serving.requests import RequestLimits
+from mclabel.serving.run import ServerAddress
 from tests.support.in_thread import WAIT_S, InThread, in_thread, until
 from tests.support.ports import free_port
 
@@ -69,7 +69,7 @@ class Running(InThread[Searcher]):
 def serving(
     *,
     policy: dict[str, Any] = POLICY,
-    limits: Limits | None = None,
+    limits: RequestLimits | None = None,
     token: str | None = None,
     **more: Any,
 ) -> Iterator[Running]:
@@ -77,8 +77,8 @@ def serving(
     config = ServeSearchConfig.model_validate(content)
 
     def serve(on_ready: Callable[[str, Callable[[], None]], None]) -> None:
-        place = Place(port=0, token=token)
-        serve_search(config, place=place, limits=limits or Limits(), on_ready=on_ready)
+        place = ServerAddress(port=0, token=token)
+        serve_search(config, place=place, limits=limits or RequestLimits(), on_ready=on_ready)
 
     name = "mclabel.search.serve.Searcher"
     with in_thread(Running(), serve, part=Searcher, name=name) as running:
@@ -243,16 +243,16 @@ def test_a_wrong_token_is_refused() -> None:
 
 
 def test_too_many_are_turned_away() -> None:
-    with serving(policy=HANGING, limits=Limits(max_live=1, max_waiting=1)) as server:
+    with serving(policy=HANGING, limits=RequestLimits(max_live=1, max_waiting=1)) as server:
         held = [server.hanging(), server.hanging()]
-        until(lambda: len(server.parts[0].asked) == 2)
+        until(lambda: len(server.parts[0].requests) == 2)
         with pytest.raises(openai.RateLimitError, match="Try again in 5 seconds") as refused:
             server.ask()
         assert refused.value.response.headers["retry-after"] == "5"
         with pytest.raises(openai.RateLimitError):
             list(server.ask(stream=True))
         held[0].close()
-        until(lambda: len(server.parts[0].asked) == 1)
+        until(lambda: len(server.parts[0].requests) == 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -263,7 +263,7 @@ def test_a_client_that_goes_away_ends_its_search(stream: bool) -> None:
         connection = server.hanging(stream=stream)
         until(lambda: engine.stats().num_live == 4)
         connection.close()
-        until(lambda: len(searcher.asked) == 0)
+        until(lambda: len(searcher.requests) == 0)
         until(lambda: engine.stats().num_live == 0)
 
 
@@ -308,17 +308,17 @@ def test_a_fault_of_the_server_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("place", "more", "message"),
     [
-        (Place(host="0.0.0.0", port=0), {}, "clients need a token"),
-        (Place(port=0), {"scorer": "exact"}, "works only for problems with known truth"),
-        (Place(host="192.0.2.1", port=0, token="x"), {}, "cannot listen on"),
+        (ServerAddress(host="0.0.0.0", port=0), {}, "clients need a token"),
+        (ServerAddress(port=0), {"scorer": "exact"}, "works only for problems with known truth"),
+        (ServerAddress(host="192.0.2.1", port=0, token="x"), {}, "cannot listen on"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_the_start(
-    place: Place, more: dict[str, Any], message: str
+    place: ServerAddress, more: dict[str, Any], message: str
 ) -> None:
     config = ServeSearchConfig.model_validate({"policy": POLICY, "scorer": "constant", **more})
     with pytest.raises(ConfigError, match=message):
-        serve_search(config, place=place, limits=Limits(), on_ready=lambda url, stop: stop())
+        serve_search(config, place=place, limits=RequestLimits(), on_ready=lambda url, stop: stop())
 
 
 def test_the_file_of_a_job_is_served_as_it_stands() -> None:

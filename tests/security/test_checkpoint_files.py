@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mclabel.core.errors import EngineError, TrainingError
-from mclabel.engines.pretrained import load_state
+from mclabel.engines.pretrained import load_torch_state
 from mclabel.prm.training.checkpoint import (
     check_checkpoint,
     check_trainer_files,
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused_and_the_one_before
 def test_what_pytorch_says_of_a_file_that_is_no_state_does_not_get_through(tmp_path: Path) -> None:
     torch.save({"a": Path}, tmp_path / "optimizer.pt")  # a class, which pickles as code
     with pytest.raises(EngineError) as refused:
-        load_state(tmp_path / "optimizer.pt")
+        load_torch_state(tmp_path / "optimizer.pt")
     assert str(tmp_path / "optimizer.pt") in str(refused.value)
     assert "weights_only" not in str(refused.value)
 

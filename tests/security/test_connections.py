@@ -18,7 +18,13 @@ from starlette.routing import Route
 from mclabel.serving import run as crowd_module
 from mclabel.serving.access import api_app
 from mclabel.serving.requests import json_response
-from mclabel.serving.run import Place, host_name, is_loopback, listen, make_server
+from mclabel.serving.run import (
+    ServerAddress,
+    host_name,
+    is_loopback,
+    make_server,
+    open_listening_socket,
+)
 
 WAIT_S = 60.0
 HALF = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"
@@ -31,8 +37,8 @@ def serving(token: str | None, places: int) -> Iterator[int]:
     async def hello(request: Request) -> Response:
         return json_response({"said": "hello"})
 
-    place = Place(port=0, token=token)
-    with listen(place) as listening:
+    place = ServerAddress(port=0, token=token)
+    with open_listening_socket(place) as listening:
         server = make_server(api_app([Route("/", hello)], token), places=places)
         run: Callable[[], Any] = lambda: asyncio.run(server.serve(sockets=[listening]))  # noqa: E731
         thread = threading.Thread(target=run, daemon=True)

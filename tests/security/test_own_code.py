@@ -19,7 +19,7 @@ from mclabel.core.errors import ConfigError
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.labeling.config import LabelConfig
 from mclabel.prm.config import TrainConfig
-from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.digest import add_digest, parse_checked_object
 from tests.support.commands import run_verb
 from tests.support.scripted_jobs import write_problems
 
@@ -232,9 +232,9 @@ def labelled_run(folder: Path, *changes: str) -> Path:
 
 def record(run: Path, **changes: object) -> None:
     """Change the recorded configuration of a run, and update the digest."""
-    manifest, _ = read_object((run / "run.json").read_bytes())
+    manifest, _ = parse_checked_object((run / "run.json").read_bytes())
     manifest["config"] |= changes
-    (run / "run.json").write_text(json.dumps(with_digest(manifest)))
+    (run / "run.json").write_text(json.dumps(add_digest(manifest)))
 
 
 def regrade(run: Path, *more: str) -> tuple[int, str]:

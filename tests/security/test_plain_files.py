@@ -15,7 +15,12 @@ from transformers import AutoModelForCausalLM
 from mclabel.core.errors import DataError, MclabelError
 from mclabel.domains.arith import bundled_model
 from mclabel.engines.hub import weights_fingerprint
-from mclabel.engines.pretrained import load_model, load_model_config, load_state, load_tokenizer
+from mclabel.engines.pretrained import (
+    load_model,
+    load_model_config,
+    load_tokenizer,
+    load_torch_state,
+)
 from mclabel.prm.scoring.manifest import PrmManifest, scorer_fingerprint
 from mclabel.prm.scoring.scorer import load_prm
 from mclabel.prm.training.checkpoint import check_trainer_files
@@ -85,7 +90,7 @@ def test_a_run_holds_plain_files(tmp_path: Path, name: str, damage: Damage) -> N
     damage(path)
     message = f"{path.name} is {DAMAGES[damage]}, and only plain files are read"
     store = Store(str(run))
-    for read in (store.read, lambda one: store.fetch(one, tmp_path / "copy")):
+    for read in (store.read, lambda one: store.download(one, tmp_path / "copy")):
         with pytest.raises(MclabelError, match=message):
             read(str(path.relative_to(run)))
     if name == MANIFEST:
@@ -101,7 +106,7 @@ def test_a_checkpoint_holds_plain_files(tmp_path: Path, name: str, damage: Damag
     with pytest.raises(MclabelError, match=f"{name} is {DAMAGES[damage]}"):
         check_trainer_files(tmp_path)
     with pytest.raises(MclabelError, match=f"{name} is {DAMAGES[damage]}"):
-        load_state(tmp_path / name)
+        load_torch_state(tmp_path / name)
 
 
 def test_a_link_to_a_plain_file_is_one(prm: Path, tmp_path: Path) -> None:

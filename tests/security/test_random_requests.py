@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from mclabel.serving.requests import Limits
+from mclabel.serving.requests import RequestLimits
 from tests.rl.test_serve_rewards import serving as serving_rewards
 from tests.search.test_serve_search import serving as serving_search
 from tests.support.shown import plain_run
@@ -89,7 +89,7 @@ def _asked(port: int, path: str | None, made: Any, cookie: str) -> http.client.H
     return connection
 
 
-LIMITS = Limits(max_live=4, max_waiting=400)
+LIMITS = RequestLimits(max_live=4, max_waiting=400)
 SCRIPTED = {"engine": {"kind": "scripted", "num_steps": 2}, "max_tokens": 1_000}
 MAX = 10**9
 METHODS: dict[str, dict[str, list[Any]]] = {

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from mclabel.core.errors import DataError
-from mclabel.select.pool import Chosen, choose, num_drawn
+from mclabel.select.pool import ChosenSolutions, choose_solutions, num_to_draw
 
 NAN = float("nan")
 
 
-def chosen(keys: list[float], problems: str, wrong: str = "", **settings: Any) -> Chosen:
-    return choose(
+def chosen(keys: list[float], problems: str, wrong: str = "", **settings: Any) -> ChosenSolutions:
+    return choose_solutions(
         [f"s{place}" for place in range(len(keys))],
         np.array([ord(one) for one in problems]) - ord("a"),
         np.array(keys),
@@ -67,8 +67,8 @@ def test_four_of_five_are_convincing_wrong_answers() -> None:
 
 
 def test_a_share_of_the_budget_is_drawn() -> None:
-    assert [num_drawn(budget, 0.15) for budget in (1, 2, 10, 100)] == [1, 1, 2, 15]
-    assert (num_drawn(10, 0.0), num_drawn(10, 1.0)) == (0, 10)
+    assert [num_to_draw(budget, 0.15) for budget in (1, 2, 10, 100)] == [1, 1, 2, 15]
+    assert (num_to_draw(10, 0.0), num_to_draw(10, 1.0)) == (0, 10)
 
 
 def test_every_other_solution_is_drawn_with_the_probability_that_is_given() -> None:
@@ -90,7 +90,7 @@ def test_the_order_of_the_pool_does_not_matter() -> None:
     keys, turned = np.array([0.1, 0.5] * 20), np.random.default_rng(0).permutation(40)
 
     def ids(order: Any) -> tuple[list[str], list[str]]:
-        one = choose(
+        one = choose_solutions(
             [names[place] for place in order],
             np.arange(40)[order] % 4,
             keys[order],

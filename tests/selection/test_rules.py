@@ -11,12 +11,17 @@ import pytest
 
 from mclabel.core.errors import ComponentError, ConfigError, DataError
 from mclabel.core.records import Outcome
-from mclabel.select.pool import ScoredSolution, entropy_of_first_error, find_rule, scored_solution
+from mclabel.select.pool import (
+    ScoredSolution,
+    entropy_of_first_error,
+    find_rule,
+    make_scored_solution,
+)
 
 
 def solution(scores: Any = (0.9, 0.5), **row: Any) -> ScoredSolution:
     content = {"scores": list(scores), **row}
-    return scored_solution("solution x", "P", ("a\n", "b"), content, Outcome.WRONG, min)
+    return make_scored_solution("solution x", "P", ("a\n", "b"), content, Outcome.WRONG, min)
 
 
 def key(name: str, row: ScoredSolution) -> float:
@@ -80,4 +85,4 @@ def test_what_a_function_may_take(own: ModuleType) -> None:
 @pytest.mark.parametrize("scores", [[], [0.5, 1.5], [float("nan")], ["0.5"], "0.5", None, [True]])
 def test_scores_that_are_none(scores: Any) -> None:
     with pytest.raises(DataError, match=r"solution x: scores=.*Give the output of `mclabel score`"):
-        scored_solution("solution x", "P", ("a",), {"scores": scores}, None, min)
+        make_scored_solution("solution x", "P", ("a",), {"scores": scores}, None, min)

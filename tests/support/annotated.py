@@ -16,8 +16,8 @@ from typing import Any
 
 from mclabel.annotate.events import Event, parse_event
 from mclabel.annotate.gold import GoldLine, add_gold_items
-from mclabel.annotate.items import Item, Settings, draw_items, texts_digest
-from mclabel.annotate.storage import EventLog, locked_events, read_folder, write_folder
+from mclabel.annotate.items import AnnotationSettings, Item, digest_texts, draw_items
+from mclabel.annotate.storage import EventLog, lock_events_file, read_folder, write_folder
 from mclabel.core.records import LabeledSolution
 
 ONLY = Item(
@@ -26,7 +26,7 @@ ONLY = Item(
     answer="1",
     steps=("a", "b", "c"),
     prediction=None,
-    digest=texts_digest("p", ("a", "b", "c")),
+    digest=digest_texts("p", ("a", "b", "c")),
     stratum="all",
     probability=1.0,
     people=("ana", "ben"),
@@ -37,9 +37,11 @@ ONLY = Item(
 def begun_log(folder: Path) -> Iterator[EventLog]:
     """Open a folder's event log; an empty folder is first set up with the item `ONLY`."""
     folder.mkdir(exist_ok=True)
-    with locked_events(folder) as file:
+    with lock_events_file(folder) as file:
         if not (folder / "annotations.json").exists():
-            write_folder(folder, Settings(id="x", run="r", run_id="r", people=ONLY.people), [ONLY])
+            write_folder(
+                folder, AnnotationSettings(id="x", run="r", run_id="r", people=ONLY.people), [ONLY]
+            )
         yield EventLog(folder, file, read_folder(folder))
 
 
@@ -165,7 +167,7 @@ def annotated_folder(
         settings: settings of the draw.
     """
     folder.mkdir()
-    chosen = Settings(id="test", run="run", run_id="run", **settings)
+    chosen = AnnotationSettings(id="test", run="run", run_id="run", **settings)
     items = draw_items(lambda: rows, chosen)
     if gold is not None:
         items = add_gold_items(items, gold, lambda: rows, chosen)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.annotate.items import Item, Settings, texts_digest
+from mclabel.annotate.items import AnnotationSettings, Item, digest_texts
 from mclabel.annotate.storage import write_folder
 from tests.support.annotated import add_events, event
 
@@ -63,7 +63,7 @@ def write_labelled(
     items = [
         Item(
             id=f"s{n}", problem=f"p{n}", answer="1", steps=("x",) * int(steps), prediction=None,
-            digest=texts_digest(f"p{n}", ("x",) * int(steps)), stratum="all", probability=1.0,
+            digest=digest_texts(f"p{n}", ("x",) * int(steps)), stratum="all", probability=1.0,
             people=people,
         )
         for n, steps in enumerate(num_steps)
@@ -77,7 +77,7 @@ def write_labelled(
         for who, person in enumerate(people)
         for n, item in enumerate(items)
     ]  # fmt: skip
-    chosen = Settings(id="t", run="run", run_id="r", people=people, **settings)
+    chosen = AnnotationSettings(id="t", run="run", run_id="r", people=people, **settings)
     write_folder(folder, chosen, items)
     add_events(folder, said)
     return [item.id for item in items]

@@ -25,7 +25,7 @@ from mclabel.run.shards.labels import committed_blocks, read_labels, read_rollou
 from mclabel.run.shards.manifest import claimed_config, read_priors
 from mclabel.run.shards.opinions import opinion_rows
 from mclabel.run.shards.plan import planned_blocks
-from mclabel.run.shards.rejects import set_aside
+from mclabel.run.shards.rejects import read_set_aside
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import read_trees
 from mclabel.run.trainings import check_finished
@@ -45,8 +45,8 @@ def _labels(folder: Path, seed: int, num_blocks: int | None = None) -> Path:
     for count in (8, 12):
         source.write_text("\n".join(map(json.dumps, rows[:count])) + "\nno JSON\n")
         more = ["ray.address=none", "estimator.kind=posterior", f"seed={seed}"]
-        first = lambda blocks: [name for name, _ in blocks.sizes()][:num_blocks]  # noqa: E731
-        run_label_job(scripted_overrides(source, out, *more), choose=first)
+        first = lambda blocks: [name for name, _ in blocks.item_counts()][:num_blocks]  # noqa: E731
+        run_label_job(scripted_overrides(source, out, *more), choose_blocks=first)
     return out
 
 
@@ -146,7 +146,7 @@ READERS: dict[str, Callable[[Path], list[Any]]] = {
     "rollouts": lambda run: list(read_rollouts(Store(str(run)))),
     "Python": lambda run: mc.load_labels(run).to_list(),
     "priors": _priors,
-    "rejects": lambda run: list(set_aside(Store(str(run)))),
+    "rejects": lambda run: list(read_set_aside(Store(str(run)))),
     "committed": lambda run: sorted(committed_blocks(Store(str(run)))),
     "manifest": lambda run: [claimed_config(Store(str(run)), "run.json")],
     "spent": lambda run: [read_spent(Store(str(run)))],

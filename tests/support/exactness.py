@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from mclabel.core.records import Outcome
-from mclabel.run.parquet import whole_table
+from mclabel.run.parquet import read_whole_table
 from mclabel.run.shards.durable import PARTIAL
 from mclabel.run.shards.labels import label_tables, read_labels
 from mclabel.run.shards.store import Store
@@ -33,7 +33,7 @@ def check_solutions(store: Store, problems: Iterable[int], per_problem: int = 4)
     for metadata, labels in label_tables(store):
         named.add(metadata["rollouts"])
         file = pq.ParquetFile(io.BytesIO(store.read(metadata["rollouts"]) or b""))
-        rollouts = whole_table(file).to_pylist()
+        rollouts = read_whole_table(file).to_pylist()
         counted: dict[str, Counter[str]] = {}
         for rollout in rollouts:
             counted.setdefault(rollout["prefix_id"], Counter())[rollout["outcome"]] += 1

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from mclabel.run.shards.digest import parquet_with_digest, read_object, with_digest
+from mclabel.run.shards.digest import add_digest, parquet_with_digest, parse_checked_object
 from mclabel.run.shards.manifest import FORMAT
 
 SCRIPT = "<script>window.executed=1</script><img src=x onerror=window.executed=2>"
@@ -53,9 +53,9 @@ def callables(canary: Path, module: str) -> dict[str, dict[str, Any]]:
 
 def sign_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a run's manifest and update its digest."""
-    manifest, _ = read_object((run / "run.json").read_bytes())
+    manifest, _ = parse_checked_object((run / "run.json").read_bytes())
     change(manifest)
-    (run / "run.json").write_text(json.dumps(with_digest(manifest)))
+    (run / "run.json").write_text(json.dumps(add_digest(manifest)))
 
 
 def sign_shards(
@@ -194,7 +194,7 @@ def _training(run: Path, component: Mapping[str, Any], bomb: bytes) -> None:
     """Add the files of a trained PRM and of its evaluation."""
     config = {"target": "os:system", "loss": "os:system", "template": component, "base": SCRIPT}
     manifest = {"format": FORMAT, "id": "x", "identity": config, "config": config}
-    (run / "train.json").write_text(json.dumps(with_digest(manifest)))
+    (run / "train.json").write_text(json.dumps(add_digest(manifest)))
     (run / "model").mkdir()
     head = {"format": 1, "kind": "prm", "head": "os:system", "template": "{{ x }}"}
     (run / "model" / "prm.json").write_text(json.dumps(head))

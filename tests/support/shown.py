@@ -24,10 +24,10 @@ from mclabel.core.records import (
 )
 from mclabel.core.stats.values import estimate_fixed
 from mclabel.report.page.example import Example, example_data
-from mclabel.report.page.html import environment
+from mclabel.report.page.html import make_environment
 from mclabel.report.page.report import write_report
 from mclabel.run.shards.labels import commit_block
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
 from mclabel.run.shards.store import Store
 
 CONFIG: dict[str, Any] = {"seed": 0, "estimator": {"kind": "fixed", "rollouts": 4}}
@@ -164,14 +164,16 @@ def write_run(
 ) -> str:
     """Write a run, or add a block to an existing one."""
     store = Store(str(folder), create=True)
-    claim(store, MANIFEST, Semantic.of(config), {"versions": {}}, run=folder.name)
+    claim_manifest(
+        store, MANIFEST, SemanticConfig.from_config(config), {"versions": {}}, run=folder.name
+    )
     commit_block(store, block, "test", rows, rollouts, {"config": config})
     return str(folder)
 
 
 def example_markup(example: Example, **more: Any) -> str:
     """Render the part of a report that shows one solution."""
-    macros: Any = environment().get_template("macros.html").module
+    macros: Any = make_environment().get_template("macros.html").module
     return str(macros.example(example_data(example), False, **more))
 
 

@@ -12,7 +12,7 @@ from mclabel.core.records import LabeledSolution
 from mclabel.judge.base import Answer, prompt_hash
 from mclabel.judge.critic import TEMPLATES, critic_prompt
 from mclabel.prm.scoring.items import labeled_item
-from mclabel.run.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
 from mclabel.run.shards.opinions import commit_opinions
 from mclabel.run.shards.store import Store
 
@@ -71,7 +71,12 @@ def write_critic(
     store = Store(str(folder), create=True)
     config = {"task": "judge", "judge": {"kind": "critic", "claim": "where", "split": "line"}}
     asked = {"template": asdict(TEMPLATES["step_verdicts"]), "use_reference": False} | asked
-    claim(store, MANIFEST, Semantic.of(config), {"input": {"solutions": "run"}, "asked": asked})
+    claim_manifest(
+        store,
+        MANIFEST,
+        SemanticConfig.from_config(config),
+        {"input": {"solutions": "run"}, "asked": asked},
+    )
     shard = [
         {
             "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,

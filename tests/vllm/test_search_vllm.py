@@ -40,7 +40,7 @@ async def search_all(engine: Engine, *, counts_end_tokens: bool) -> None:
             ends = sum(
                 entry.count
                 for one in found
-                for entry in one.tree.sampled()
+                for entry in one.tree.sampled_nodes()
                 if entry.node.is_finished
             )
             counted = sum(one.cost.num_sampled for one in found)

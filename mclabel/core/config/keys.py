@@ -303,7 +303,7 @@ def _dropped_keys(
     path: str,
 ) -> Iterator[Unchosen]:
     try:
-        old, new = chosen.kind_of(before), chosen.kind_of(now)
+        old, new = chosen.component_name_in(before), chosen.component_name_in(now)
         if old == new or not isinstance(old, str) or not isinstance(new, str):
             return
         had = _settings_of(chosen.component_kind, old, before)

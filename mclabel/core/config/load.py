@@ -23,7 +23,7 @@ from mclabel.core.faults import (
     describe_value,
     fault_text,
     faults_by_field,
-    must_text,
+    rule_text,
 )
 from mclabel.core.settings import (
     COMPONENT_FAULT,
@@ -292,7 +292,7 @@ def _faults(
             if (fault := _missing_space_fault(path, errors[0], parent)) is not None:
                 yield fault
                 continue
-            yield f"{_key_and_value(kind, path, errors[0], parent)}: {must_text(errors)}"
+            yield f"{_key_and_value(kind, path, errors[0], parent)}: {rule_text(errors)}"
             continue
         for detail in errors:
             if detail["type"] == NESTED_FAULTS:
@@ -323,7 +323,7 @@ def _fault(
         name, place = error["ctx"]["name"], f"{key}{error['ctx']['key']}"
         return (
             f"{key}: {name} {error['ctx']['why']}. If you trust it, pass "
-            f"{NotAllowed.option(name)}, or {place}={name} on the command line"
+            f"{NotAllowed.allow_option(name)}, or {place}={name} on the command line"
         )
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"

@@ -29,7 +29,7 @@ from mclabel.core.faults import (
     describe_value,
     fault_text,
     faults_by_field,
-    must_text,
+    rule_text,
 )
 from mclabel.core.settings.fields import (
     CONTENT,
@@ -120,7 +120,7 @@ class Settings(BaseModel):
             if OPERATIONAL not in info.metadata
         }
 
-    def changed(self, **changes: Any) -> Self:
+    def with_changes(self, **changes: Any) -> Self:
         """Return a checked copy with other values of some fields.
 
         Raises:
@@ -275,7 +275,7 @@ class Chosen:
                 )
             )
         try:
-            kind = self.kind_of(content)
+            kind = self.component_name_in(content)
             if not isinstance(kind, str):
                 raise ConfigError(f"kind must be a name, is {kind!r}")
             settings = settings_class(self.component_kind, kind)
@@ -295,7 +295,7 @@ class Chosen:
                 },
             ) from error
 
-    def kind_of(self, content: Mapping[str, Any]) -> Any:
+    def component_name_in(self, content: Mapping[str, Any]) -> Any:
         """Return the name of the component whose settings a mapping holds.
 
         Raises:
@@ -344,7 +344,7 @@ def _fault_lines(
         key = parent + ".".join(path)
         first, about = faults[0], faults[0].get("ctx", {})
         if len(faults) > 1 and all(fault["type"] in RULE_BY_ERROR_TYPE for fault in faults):
-            yield f"{key}: {must_text(faults)}"
+            yield f"{key}: {rule_text(faults)}"
         elif first["type"] == NESTED_FAULTS:
             yield from _fault_lines(about["model"], about["cause"], f"{key}.", about["name"])
         else:

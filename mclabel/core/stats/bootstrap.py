@@ -43,7 +43,7 @@ def resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
     return rng.multinomial(num_problems, even, NUM_RESAMPLES).astype(np.float64)
 
 
-def interval(resampled: NDArray[np.float64], num_problems: int) -> tuple[float, float]:
+def bootstrap_interval(resampled: NDArray[np.float64], num_problems: int) -> tuple[float, float]:
     """Return the interval of a statistic by expanded percentiles.
 
     With a single problem the interval is the smallest and the largest resampled value.
@@ -75,7 +75,7 @@ def ratio_estimate(
         return NOTHING
     tops, bottoms = weights @ top, weights @ bottom
     usable = bottoms > 0
-    low, high = interval(tops[usable] / bottoms[usable], int((bottom > 0).sum()))
+    low, high = bootstrap_interval(tops[usable] / bottoms[usable], int((bottom > 0).sum()))
     return Estimate(value=float(top.sum() / bottom.sum()), low=low, high=high)
 
 
@@ -108,7 +108,7 @@ def sums_estimate(
     if np.isnan(value):
         return NOTHING
     resampled = statistic(weights @ table)
-    low, high = interval(resampled, len(table))
+    low, high = bootstrap_interval(resampled, len(table))
     return Estimate(value=value, low=low, high=high)
 
 
@@ -125,7 +125,7 @@ def sums_by_problem(problems: Sequence[str], columns: NDArray[np.float64]) -> ND
     return table
 
 
-def shares(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
+def divide_or_nan(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return `top` divided by `bottom`, and NaN where `bottom` is 0."""
     return np.divide(top, bottom, out=np.full_like(bottom, np.nan), where=bottom > 0)
 
@@ -145,9 +145,9 @@ def cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
         counts: number of steps with each pair of classes [..., first judge's class, second's].
     """
     total = counts.sum((-2, -1))
-    observed = shares(np.trace(counts, axis1=-2, axis2=-1), total)
-    expected = shares((counts.sum(-1) * counts.sum(-2)).sum(-1), total * total)
-    return shares(observed - expected, 1 - expected)
+    observed = divide_or_nan(np.trace(counts, axis1=-2, axis2=-1), total)
+    expected = divide_or_nan((counts.sum(-1) * counts.sum(-2)).sum(-1), total * total)
+    return divide_or_nan(observed - expected, 1 - expected)
 
 
 def nominal_alpha(
@@ -175,7 +175,7 @@ def nominal_alpha(
     def alpha(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         total = sums[..., 1:].sum(-1)
         expected = total**2 - (sums[..., 1:] ** 2).sum(-1)
-        return 1 - shares(sums[..., 0] * (total - 1), expected)
+        return 1 - divide_or_nan(sums[..., 0] * (total - 1), expected)
 
     return table, alpha
 

@@ -238,7 +238,7 @@ class Boundary:
 
 
 @lru_cache(maxsize=4096)
-def first_success(*, batch: int, cap: int) -> Boundary:
+def stop_at_first_success(*, batch: int, cap: int) -> Boundary:
     """Return the rule that stops after the first batch with a success, or after `cap` trials."""
     looks = tuple(dict.fromkeys([*range(batch, cap, batch), cap]))
     return Boundary(looks=looks, low=(-1,) * len(looks), high=(1,) * len(looks))

@@ -26,13 +26,13 @@ from mclabel.data.exchange.formats import (
 )
 from mclabel.data.readers.rows import object_rows
 from mclabel.data.readers.solutions import RowRejects
-from mclabel.run.outputs import EXPORT, check_free, output_folder
-from mclabel.run.run import Run
+from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
+from mclabel.run.run import RunOutput
 from mclabel.run.shards.finished import write_finished
 from mclabel.run.shards.labels import commit_block, label_tables, read_labels, rollout_tables
-from mclabel.run.shards.manifest import Semantic, versions
+from mclabel.run.shards.manifest import SemanticConfig, package_versions
 from mclabel.run.shards.rejects import FILE as REJECTS
-from mclabel.run.shards.rejects import Reject, write_lines, write_rejects
+from mclabel.run.shards.rejects import Reject, write_reject_lines, write_rejects
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.run.shards.store import Store
 
@@ -106,9 +106,9 @@ def export_run(
         ConfigError: there is no such format, or the upload was rejected.
     """
     exchange_format = find_format(to)
-    check_free(out, EXPORT, "-o ")
+    check_no_other_output(out, EXPORT, "-o ")
     rows = read_labels(Store(run))
-    folder = output_folder(out, "-o ")
+    folder = make_output_folder(out, "-o ")
     num_rows = num_cut = num_not_kept = 0
     left_out: list[Reject] = []
     partial = folder / f"{DATA}.partial"
@@ -138,7 +138,7 @@ def export_run(
             f"{run}: none of its {num_left_out} solutions can be written in the "
             f"format {to}{first_reject}. Choose another --to"
         )
-    write_lines(folder / REJECTS, left_out)
+    write_reject_lines(folder / REJECTS, left_out)
     partial.rename(folder / DATA)
     card = _card(run, to, exchange_format, num_rows, num_left_out, num_cut)
     (folder / CARD).write_text(card, encoding="utf-8")
@@ -193,7 +193,7 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
         ShardError: the folder has other content.
     """
     exchange_format = find_format(source)
-    run = Run.look(out)
+    run = RunOutput.inspect(out)
     solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
     left_out = RowRejects(path, strict=strict)
     num_rows = 0
@@ -217,12 +217,12 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
     content = content_id(
         [row.solution.id for row in labeled], [_text_and_values(row) for row in labeled]
     )
-    run.check(Semantic.of({"imported": source, "content": content}))
-    store = run.claim({"versions": versions()})
+    run.check_config(SemanticConfig.from_config({"imported": source, "content": content}))
+    store = run.claim({"versions": package_versions()})
     for start in range(0, len(labeled), BLOCK_ROWS):
         block = content_id(content, start)
         part = labeled[start : start + BLOCK_ROWS]
-        commit_block(store, block, "import", part, None, run.stamp())
+        commit_block(store, block, "import", part, None, run.shard_metadata())
     num_rejected = write_rejects(store, left_out.found)
     write_finished(store, num_blocks=-(-len(labeled) // BLOCK_ROWS))
     return ImportReport(
@@ -340,7 +340,7 @@ def export_tables(
         ShardError: the run is missing or a shard is damaged.
         ConfigError: the folder cannot be written, or the upload was rejected.
     """
-    check_free(out, EXPORT, "-o ")
+    check_no_other_output(out, EXPORT, "-o ")
     store, folder = Store(run), Path(out)
     labels = _Tables(folder, "labels", LABELS_SCHEMA, file_bytes)
     rollouts = _Tables(folder, "rollouts", ROLLOUTS_SCHEMA, file_bytes)

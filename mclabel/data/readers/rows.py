@@ -239,11 +239,11 @@ def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
 def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
     from pyarrow.lib import ArrowException
 
-    from mclabel.run.parquet import row_batches, top_columns
+    from mclabel.run.parquet import read_row_batches, top_level_columns
 
     try:
-        _check_distinct(top_columns(path), source)
-        for rows in row_batches(path, path.stat().st_size):
+        _check_distinct(top_level_columns(path), source)
+        for rows in read_row_batches(path, path.stat().st_size):
             if rows is None:
                 yield TOO_LARGE
                 continue
@@ -333,7 +333,7 @@ def _download(url: str) -> Path:
         raise DataError(f"{url}: must name a file, as in s3://bucket/problems.jsonl")
     path = Path(tempfile.mkdtemp(dir=_folder().name)) / name
     try:
-        exists = Store(folder).fetch(name, path)
+        exists = Store(folder).download(name, path)
     except ShardError as error:
         raise DataError(f"{url}: cannot be read: {error}") from error
     if not exists:

@@ -23,7 +23,7 @@ from mclabel.core.records import GivenSolution, Problem, Selection
 from mclabel.core.seeds import content_id
 from mclabel.data.given import joined_steps
 from mclabel.data.readers.rows import LONE_SURROGATES, is_unicode, local_path, row_place, scan_rows
-from mclabel.run.parquet import whole_table
+from mclabel.run.parquet import read_whole_table
 from mclabel.run.shards.digest import check_parquet, parquet_with_digest
 from mclabel.run.shards.rejects import Reject
 
@@ -330,7 +330,7 @@ def _open_manifest(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
     path = local_path(place)
     try:
         content = path.read_bytes()
-        table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
+        table = read_whole_table(pq.ParquetFile(pa.BufferReader(content)))
         about = json.loads((table.schema.metadata or {})[_KEY])
         table = table.select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:

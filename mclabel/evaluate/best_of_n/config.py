@@ -79,4 +79,4 @@ class BestOfNConfig(Settings):
         """Return the settings of one of `scorers`."""
         given = self.scorers[name]
         settings = ScorerSettings(prm=given) if isinstance(given, str) else given
-        return settings.changed(trust_remote_code=name in self.trust_remote_code)
+        return settings.with_changes(trust_remote_code=name in self.trust_remote_code)

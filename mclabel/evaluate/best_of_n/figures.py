@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mclabel.core.stats.bootstrap import (
     Estimate,
-    interval,
+    bootstrap_interval,
     mean_estimate,
     resample_weights,
 )
@@ -231,7 +231,7 @@ def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64])
         weights: weights of the problems in each resample, [resamples, problems].
     """
     means = weights @ values / len(values)
-    low, high = interval(means, len(values))
+    low, high = bootstrap_interval(means, len(values))
     tail = min((means <= 0).sum(), (means >= 0).sum()) + 1
     return Difference(
         value=float(values.mean()),

@@ -15,7 +15,7 @@ from mclabel.checkers import make_checker
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.engines.hub import resolve_model
-from mclabel.engines.pretrained import code_allowed_by
+from mclabel.engines.pretrained import name_option_in_code_errors
 from mclabel.engines.text import check_model
 from mclabel.evaluate.best_of_n.choosing import ProblemSamples
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
@@ -33,7 +33,7 @@ from mclabel.prm.scoring import OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, aggregate
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.prm.scoring.scorer import close_scorer, load_scorer
-from mclabel.run.outputs import BEST_OF_N, RUN, check_places
+from mclabel.run.outputs import BEST_OF_N, RUN, check_output
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST
 from mclabel.run.shards.store import Store
@@ -204,9 +204,9 @@ def _check_config(config: BestOfNConfig) -> None:
     """Raise an error if the configuration has a fault, before anything is sampled."""
     from mclabel.prm.scoring.score import PRM
 
-    check_places(config.out, BEST_OF_N)
+    check_output(config.out, BEST_OF_N)
     if config.run is None:
-        check_places(_samples_folder(config.out), RUN)
+        check_output(_samples_folder(config.out), RUN)
     if both := sorted(set(config.scorers) & set(config.likelihood)):
         raise ConfigError(
             f"names must be unique, but scorers and likelihood both contain {', '.join(both)}. "
@@ -225,7 +225,7 @@ def _check_config(config: BestOfNConfig) -> None:
         )
     for name in config.scorers:
         chosen = config.scorer(name)
-        with code_allowed_by(f"trust_remote_code=[{name}]"):
+        with name_option_in_code_errors(f"trust_remote_code=[{name}]"):
             chosen.check_prm()
             if chosen.format == OWN_FORMAT:
                 PRM.load(chosen.prm, trust_remote_code=chosen.trust_remote_code)
@@ -335,7 +335,7 @@ def _step_scores(
         is_orm, encoded = prm.manifest.kind == "orm", _encode_rows(rows, prm.encoder)
         scored = cache.scores(prm, model_folder(settings.prm), list(encoded.values()), on_progress)
     else:
-        with code_allowed_by(f"trust_remote_code=[{name}]"):
+        with name_option_in_code_errors(f"trust_remote_code=[{name}]"):
             scorer = load_scorer(settings, threads=config.threads)
         is_orm, encoded = False, {}
         try:

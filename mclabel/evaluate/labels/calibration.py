@@ -26,9 +26,9 @@ from scipy.special import betainc
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Rollout, StepLabel
 from mclabel.core.stats.bootstrap import (
     Estimate,
+    divide_or_nan,
     ratio_estimate,
     resample_weights,
-    shares,
     sums_by_problem,
     sums_estimate,
 )
@@ -124,7 +124,9 @@ def calibration(
         ),
         ece=sums_estimate(table, weights, lambda sums: _ece(sums, num_bins)),
         brier=sums_estimate(
-            table, weights, lambda sums: shares(sums[..., -2], _num_predictions(sums, num_bins))
+            table,
+            weights,
+            lambda sums: divide_or_nan(sums[..., -2], _num_predictions(sums, num_bins)),
         ),
         base_brier=sums_estimate(table, weights, lambda sums: _base_brier(sums, num_bins)),
     )
@@ -137,11 +139,11 @@ def _num_predictions(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.flo
 
 def _ece(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
     apart = sums[..., num_bins : 2 * num_bins] - sums[..., 2 * num_bins : 3 * num_bins]
-    return shares(np.abs(apart).sum(-1), _num_predictions(sums, num_bins))
+    return divide_or_nan(np.abs(apart).sum(-1), _num_predictions(sums, num_bins))
 
 
 def _base_brier(sums: NDArray[np.float64], num_bins: int) -> NDArray[np.float64]:
-    share = shares(sums[..., -1], _num_predictions(sums, num_bins))
+    share = divide_or_nan(sums[..., -1], _num_predictions(sums, num_bins))
     return share * (1 - share)
 
 

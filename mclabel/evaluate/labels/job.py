@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mclabel.annotate.folder import Annotated, peoples_truth
-from mclabel.annotate.items import text_digest
-from mclabel.annotate.storage import is_annotations
+from mclabel.annotate.folder import AnnotationFolder, human_truth
+from mclabel.annotate.items import solution_digest
+from mclabel.annotate.storage import is_annotation_folder
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Counts, LabeledSolution
 from mclabel.data.readers.judged import (
@@ -27,10 +27,10 @@ from mclabel.evaluate.labels.report import ALL, LabelReport, label_report
 from mclabel.evaluate.labels.show import calibration_plot, position_plot
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_truth, judged_truth
-from mclabel.run.outputs import FIGURES, check_places, output_folder
+from mclabel.run.outputs import FIGURES, check_output, make_output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
-from mclabel.show.figures import markdown, save_plot
+from mclabel.show.figures import render_markdown, save_plot
 from mclabel.show.texts import json_text
 
 logger = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def explain_narrowing(report: LabelReport, width: float) -> str:
 def out_folder(out: str) -> Path:
     """Return the folder for results, made if it is missing."""
     check_out_folder(out)
-    return output_folder(out, "--out ")
+    return make_output_folder(out, "--out ")
 
 
 def check_out_folder(out: str | None) -> None:
@@ -134,7 +134,7 @@ def check_out_folder(out: str | None) -> None:
     """
     if out is None:
         return
-    check_places(out, FIGURES, key="--out ")
+    check_output(out, FIGURES, key="--out ")
 
 
 def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:
@@ -144,9 +144,9 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
         return exact_truth(rows)
     if not source and kind.endswith((".jsonl", ".json", ".parquet", ".csv")):
         kind, source = "processbench", kind
-    if not source and is_annotations(kind):
+    if not source and is_annotation_folder(kind):
         kind, source = "people", kind
-    if kind == "people" and is_annotations(source):
+    if kind == "people" and is_annotation_folder(source):
         return _read_people(rows, source)
     if kind == "processbench" and source:
         return judged_truth("processbench", rows, _read_usable(read_processbench, source))
@@ -168,16 +168,18 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
     A solution that people were not asked about has no truth, even if it has the same text as a
     judged solution.
     """
-    annotated = Annotated.read(folder)
+    annotated = AnnotationFolder.read(folder)
     digests = {item.id: item.digest for item in annotated.items}
-    changed = [r for r in rows if text_digest(r) != digests.get(r.solution.id, text_digest(r))]
+    changed = [
+        r for r in rows if solution_digest(r) != digests.get(r.solution.id, solution_digest(r))
+    ]
     if changed:
         raise DataError(
             f"--truth {folder}: the texts of {len(changed):,} solutions of the run differ from "
             f"the texts that people labelled, the first being {changed[0].solution.id}. Give the "
             "run as it was when people labelled it, or label its solutions again in a new folder"
         )
-    people = peoples_truth(annotated)
+    people = human_truth(annotated)
     if people.num_unsure or people.num_open:
         logger.warning(
             "%s: %d solutions have no first error because people were unsure, gave up or called "
@@ -260,7 +262,7 @@ def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, 
 
 def _write_report(report: LabelReport, folder: Path) -> None:
     (folder / "labels.json").write_text(json_text(report), encoding="utf-8")
-    (folder / "labels.md").write_text(markdown(label_grids(report)), encoding="utf-8")
+    (folder / "labels.md").write_text(render_markdown(label_grids(report)), encoding="utf-8")
     everything = report.groups[ALL]
     plots = {"reliability": calibration_plot(everything), "positions": position_plot(everything)}
     for name, plot in plots.items():

@@ -25,11 +25,11 @@ from mclabel.core.records import Claim
 from mclabel.core.stats.bootstrap import (
     NOTHING,
     Estimate,
+    bootstrap_interval,
+    divide_or_nan,
     harmonic_mean,
-    interval,
     ratio_estimate,
     resample_weights,
-    shares,
     sums_by_problem,
     sums_estimate,
 )
@@ -256,7 +256,7 @@ def _mean_f1(
     if not values or np.isnan(values).any():
         return NOTHING
     drawn = np.mean([split_f1(weights[name] @ table) for name, table in tables.items()], axis=0)
-    low, high = interval(drawn, sum(map(len, tables.values())))
+    low, high = bootstrap_interval(drawn, sum(map(len, tables.values())))
     return Estimate(value=float(np.mean(values)), low=low, high=high)
 
 
@@ -266,7 +266,9 @@ def split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     Args:
         sums: counts of solutions with the columns of `_table`, [..., 4].
     """
-    return harmonic_mean(shares(sums[..., 1], sums[..., 0]), shares(sums[..., 3], sums[..., 2]))
+    return harmonic_mean(
+        divide_or_nan(sums[..., 1], sums[..., 0]), divide_or_nan(sums[..., 3], sums[..., 2])
+    )
 
 
 MAX_NAMED = 5

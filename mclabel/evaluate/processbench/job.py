@@ -39,11 +39,11 @@ from mclabel.evaluate.processbench.figures import (
     processbench_grid,
 )
 from mclabel.prm.scoring.manifest import best_threshold, first_below, weights_of, write_provenance
-from mclabel.run.outputs import output_file
+from mclabel.run.outputs import prepare_output_file
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.rejects import Reject
 from mclabel.run.shards.store import Store
-from mclabel.show.figures import markdown
+from mclabel.show.figures import render_markdown
 from mclabel.show.texts import json_text
 
 if TYPE_CHECKING:
@@ -368,7 +368,9 @@ def write_figures(
         return
     folder = out_folder(out)
     (folder / "processbench.json").write_text(json_text(result), encoding="utf-8")
-    (folder / "processbench.md").write_text(markdown([processbench_grid(result)]), encoding="utf-8")
+    (folder / "processbench.md").write_text(
+        render_markdown([processbench_grid(result)]), encoding="utf-8"
+    )
     with (folder / LEFT_OUT).open("w", encoding="utf-8") as file:
         for name, rows_out in rejects.items():
             for reject in rows_out:
@@ -427,7 +429,7 @@ def join_golds(
     Raises:
         DataError: a file cannot be used, or no gold answer is known.
     """
-    output_file(out, "-o ")
+    prepare_output_file(out, "-o ")
     gold_by_text = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
     read = read_splits(files, strict=strict)
     judged = [solution for rows in read.solutions.values() for solution in rows]

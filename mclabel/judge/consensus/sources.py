@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.annotate.folder import Annotated
-from mclabel.annotate.gold import is_of_run
+from mclabel.annotate.folder import AnnotationFolder
+from mclabel.annotate.gold import is_run_solution
 from mclabel.annotate.items import OVERSEER
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import AUTHOR, LabeledSolution, Rollout, SourceOpinion
@@ -27,7 +27,7 @@ from mclabel.judge.consensus.models import SURENESS, JudgeModel, Locations, Scor
 from mclabel.judge.consensus.posterior import ROLLOUTS
 from mclabel.judge.opinions import OpinionRun, text_digest
 from mclabel.labeling.estimators import ProblemPaths, answer_class
-from mclabel.labeling.estimators.posterior.chain import Evidence, first_errors_by_luck
+from mclabel.labeling.estimators.posterior.chain import Evidence, first_error_posterior_by_luck
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.evidence import external_likelihoods, prior_error_chances
 from mclabel.labeling.estimators.posterior.fit import ByCompleter, Readings, fit_readings
@@ -196,14 +196,14 @@ def people_sources(folder: str) -> list[Source]:
     Raises:
         DataError: nobody has submitted a solution, or a file is damaged.
     """
-    annotated = Annotated.read(folder)
-    items = {item.id: item for item in annotated.items if is_of_run(item)}
+    annotated = AnnotationFolder.read(folder)
+    items = {item.id: item for item in annotated.items if is_run_solution(item)}
     sources = []
     for person in (*annotated.settings.people, OVERSEER):
         events = {
             name: event
             for name in items
-            if (event := annotated.latest.get((person, name))) is not None
+            if (event := annotated.last_events.get((person, name))) is not None
         }
         if not events:
             continue
@@ -281,7 +281,7 @@ class RunEvidence:
         for rollout in rollouts:
             if rollout.prefix_id in numbers:
                 received = table.to_recorded(numbers[rollout.prefix_id], rollout)
-                estimator.record(replace(received, asked=False))
+                estimator.record(replace(received, is_requested=False))
         names = tuple(row.solution.id for row in rows)
         evidence = estimator.evidence()
         self._problems.append(_Problem(answer_class=kind, solutions=names, evidence=evidence))
@@ -336,8 +336,10 @@ def _chances_by_reading(
 ) -> list[Floats]:
     own, bare = [], []
     if len(reading) == 1:
-        by_luck = priors.by_luck(answer_class, rare=rare_luck)
-        return _chances_by_step(reading[AUTHOR], first_errors_by_luck(reading[AUTHOR], by_luck))
+        by_luck = priors.luck_variants(answer_class, rare=rare_luck)
+        return _chances_by_step(
+            reading[AUTHOR], first_error_posterior_by_luck(reading[AUTHOR], by_luck)
+        )
     for name, evidence in reading.items():
         mine = priors.for_completer(name).for_class(answer_class)
         counts = np.stack([evidence.right, evidence.wrong, evidence.same, evidence.others])

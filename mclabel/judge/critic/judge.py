@@ -15,7 +15,7 @@ from mclabel.core.settings import MAX_TOKENS, OneOf, Settings, at_most, rule
 from mclabel.engines import Engine, make_engine, runs_model
 from mclabel.engines.base import describe_oversize
 from mclabel.engines.devices import EngineResources
-from mclabel.engines.settings import PolicySettings, in_section, settings_of
+from mclabel.engines.settings import PolicySettings, name_section_in_errors, rename_policy_keys
 from mclabel.judge.base import (
     UNKNOWN_VOTE,
     Answer,
@@ -151,7 +151,7 @@ class CriticJudge(Judge):
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
         """Prepare to judge; see `Judge`."""
         super().__init__(settings, seed=seed)
-        with settings_of(POLICY):
+        with name_section_in_errors(POLICY):
             self._engine: Engine = make_engine(settings.policy, seed=seed, continues=False)
 
     @classmethod
@@ -172,7 +172,7 @@ class CriticJudge(Judge):
 
     def known(self) -> dict[str, Any]:
         """Return the hash of the model's content, and that of the template; see `Judge`."""
-        with settings_of(POLICY):
+        with name_section_in_errors(POLICY):
             model = self._engine.model_identity()
         return {
             "policy": {"model": model},
@@ -188,7 +188,7 @@ class CriticJudge(Judge):
 
     def check(self) -> None:
         """Check that the model can be loaded."""
-        with settings_of(POLICY):
+        with name_section_in_errors(POLICY):
             self._engine.check_environment()
             self._engine.check_model()
 
@@ -198,7 +198,7 @@ class CriticJudge(Judge):
 
     async def start(self) -> None:
         """Load the engine."""
-        with settings_of(POLICY):
+        with name_section_in_errors(POLICY):
             await self._engine.start()
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
@@ -252,7 +252,7 @@ class CriticJudge(Judge):
             return _failed(name, number, max_tokens, why)
         seed = sampling_seed(self.seed, name, str(max_tokens), number)
         try:
-            with settings_of(POLICY):
+            with name_section_in_errors(POLICY):
                 completion = await self._engine.sample(ids, (), seed=seed, max_tokens=max_tokens)
         except EngineDied:
             raise
@@ -262,7 +262,7 @@ class CriticJudge(Judge):
             prompt=name,
             number=number,
             max_tokens=max_tokens,
-            text=in_section(completion.text, POLICY)
+            text=rename_policy_keys(completion.text, POLICY)
             if completion.finish_reason == "failed"
             else completion.text,
             finish_reason=completion.finish_reason,

@@ -35,7 +35,7 @@ from mclabel.labeling.estimators.paths import (
     SolutionPath,
     answer_class,
     distinct_prefixes,
-    strongest_completer,
+    strongest_completer_index,
 )
 
 ESTIMATORS: Mapping[str, str] = {
@@ -73,5 +73,5 @@ __all__ = [
     "distinct_prefixes",
     "outcome_estimate",
     "outcome_label",
-    "strongest_completer",
+    "strongest_completer_index",
 ]

@@ -26,7 +26,7 @@ from mclabel.labeling.estimators.paths import (
     Probe,
     ProblemPaths,
     RecordedRollout,
-    strongest_completer,
+    strongest_completer_index,
 )
 
 
@@ -85,7 +85,7 @@ class CheckedEstimator:
         self._asked.update(probes)
         for probe in probes:
             if fault := self._probe_fault(probe, num_prefixes):
-                raise self._around.broken("wanted", fault)
+                raise self._around.protocol_error("wanted", fault)
         return probes
 
     def _probe_fault(self, probe: Probe, num_prefixes: int) -> str | None:
@@ -166,7 +166,7 @@ class SeparateEstimators:
                 `problem_for_completer`.
             problem: problem with all its completers.
         """
-        self._parts, self._strongest = parts, strongest_completer(problem.completers)
+        self._parts, self._strongest = parts, strongest_completer_index(problem.completers)
         self._tokens = [0] * len(parts)
 
     @property
@@ -199,7 +199,7 @@ class SeparateEstimators:
 
     def record(self, rollout: RecordedRollout) -> None:
         """Pass a rollout on to the estimator of the completer that sampled it."""
-        self._tokens[rollout.completer] += rollout.num_tokens * rollout.asked
+        self._tokens[rollout.completer] += rollout.num_tokens * rollout.is_requested
         self._parts[rollout.completer].record(replace(rollout, completer=0))
 
     def judge(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
@@ -219,7 +219,7 @@ class SeparateEstimators:
             )
 
 
-def problem_for_completer(problem: ProblemPaths, number: int) -> ProblemPaths:
+def problem_for_completer(problem: ProblemPaths, completer_index: int) -> ProblemPaths:
     """Return a problem as the estimator of one completer receives it.
 
     Only for the author do the sampled solutions count as rollouts of the bare problem: another
@@ -227,9 +227,9 @@ def problem_for_completer(problem: ProblemPaths, number: int) -> ProblemPaths:
 
     Args:
         problem: problem with all its completers.
-        number: index of the completer in `problem.completers`.
+        completer_index: index of the completer in `problem.completers`.
     """
-    completer = problem.completers[number]
+    completer = problem.completers[completer_index]
     paths = problem.paths
     if not completer.is_author:
         paths = [replace(path, sampled=False) for path in paths]

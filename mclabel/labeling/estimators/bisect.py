@@ -19,7 +19,7 @@ from pydantic import Field
 
 from mclabel.core.records import Counts, LabelSource, Outcome
 from mclabel.core.settings import MAX_COUNT, at_most
-from mclabel.core.stats.intervals import first_success
+from mclabel.core.stats.intervals import stop_at_first_success
 from mclabel.core.stats.values import NOTHING, estimate_stopped, first_error
 from mclabel.labeling.estimators.base import (
     SLOW_DECISIONS,
@@ -131,7 +131,7 @@ class BisectEstimator(Estimator):
         return [self._judge(path, counts) for path in self._paths]
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
-        boundary = first_success(batch=self._batch, cap=self._max_rollouts)
+        boundary = stop_at_first_success(batch=self._batch, cap=self._max_rollouts)
         estimates = [
             estimate_stopped(counts[p], boundary, truncated=self._truncated, soft=False)
             if counts[p].num_rollouts

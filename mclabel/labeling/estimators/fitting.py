@@ -23,7 +23,7 @@ MAX_PROBLEMS = 2000
 """Maximum number of problems of an answer class that a fit uses; the latest are used."""
 
 
-class Fitted(Knowledge, Protocol):
+class FittedKnowledge(Knowledge, Protocol):
     """Parameters of an estimator that were fitted to the evidence of finished problems."""
 
     @property
@@ -41,7 +41,7 @@ class HoldsEvidence(Protocol[E_co]):
         """Return the evidence on which the estimator's labels rest."""
 
 
-K = TypeVar("K", bound=Fitted)
+K = TypeVar("K", bound=FittedKnowledge)
 E = TypeVar("E")
 
 
@@ -61,15 +61,15 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
         self._fitted_at = self._adopted = 0
 
     @abstractmethod
-    def read(self, content: str) -> K:
+    def parse_knowledge(self, content: str) -> K:
         """Parse the JSON that the knowledge's `to_json` wrote."""
 
     @abstractmethod
-    def size(self, evidence: E) -> int:
+    def num_solutions(self, evidence: E) -> int:
         """Return the number of solutions in the evidence on a problem."""
 
     @abstractmethod
-    def fitted(self, evidence: Mapping[str, Sequence[E]]) -> K:
+    def fit_knowledge(self, evidence: Mapping[str, Sequence[E]]) -> K:
         """Return the parameters fitted to the evidence on the problems of each answer class."""
 
     @property
@@ -82,7 +82,7 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
     ) -> None:
         """Add the evidence of a finished problem; see `RunLearner`."""
         evidence = estimator.evidence()
-        if solutions := self.size(evidence):
+        if solutions := self.num_solutions(evidence):
             self._evidence[problem.answer_class].append(evidence)
             self._num_solutions += solutions
 
@@ -94,11 +94,13 @@ class FittingLearner(RunLearner, ABC, Generic[K, E]):
 
     def adopt(self, content: str) -> None:
         """Adopt the knowledge of another learner of this run if it rests on more solutions."""
-        knowledge = self.read(content)
+        knowledge = self.parse_knowledge(content)
         if knowledge.num_solutions > self._knowledge.num_solutions:
             self._knowledge, self._adopted = knowledge, knowledge.num_solutions
 
     def fit(self) -> None:
         """Fit the knowledge to the recorded evidence; thousands of solutions take seconds."""
         self._fitted_at = self._num_solutions
-        self._knowledge = self.fitted({name: list(seen) for name, seen in self._evidence.items()})
+        self._knowledge = self.fit_knowledge(
+            {name: list(seen) for name, seen in self._evidence.items()}
+        )

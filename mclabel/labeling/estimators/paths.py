@@ -114,11 +114,11 @@ class RecordedRollout:
     repairs: bool = False
     """True if the rollout revokes a step of its prefix. A right answer of such a rollout is no
     evidence that the prefix is sound."""
-    asked: bool = True
+    is_requested: bool = True
     """True if the estimator asked for the rollout, False if it had been recorded before."""
 
 
-def strongest_completer(completers: Sequence[Completer]) -> int:
+def strongest_completer_index(completers: Sequence[Completer]) -> int:
     """Return the index of the strongest completer, which is taken to be the most costly one.
 
     Among equally costly completers, the first that is not the author is returned.
@@ -140,7 +140,7 @@ UNKNOWN_STEP_TOKENS = 20
 """Number of tokens assumed for a step whose length is unknown."""
 
 
-def mean_tokens(paths: Sequence[SolutionPath]) -> float:
+def mean_solution_tokens(paths: Sequence[SolutionPath]) -> float:
     """Return the mean number of tokens of the solutions; at least 1."""
     lengths = [
         sum(path.step_tokens) if path.step_tokens else UNKNOWN_STEP_TOKENS * path.num_steps

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mclabel.engines.loading import quiet_transformers
+from mclabel.engines.loading import silence_transformers
 from mclabel.engines.pretrained import load_model
 from mclabel.prm.examples.batch import StepBatch
 from mclabel.prm.model.settings import HEADS, ModelSettings
@@ -147,7 +147,7 @@ def load_network(kind: Any, base: str, *, dtype: str, **arguments: Any) -> PreTr
         dtype: name of a torch dtype.
         **arguments: further arguments of `load_model`.
     """
-    quiet_transformers()
+    silence_transformers()
     return load_model(kind, base, dtype=getattr(torch, dtype), **arguments)
 
 

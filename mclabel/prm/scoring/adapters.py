@@ -32,7 +32,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2Model, Qwen2PreTrained
 from mclabel.core.errors import DataError
 from mclabel.engines.chat import ControlTokens, render_chat
 from mclabel.engines.devices import AUTO, check_device
-from mclabel.engines.loading import quiet_transformers
+from mclabel.engines.loading import silence_transformers
 from mclabel.engines.pretrained import load_model, load_tokenizer
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
@@ -112,7 +112,7 @@ class AdaptedPRM(ABC):
             EngineError: the checkpoint cannot be loaded.
             DataError: the tokenizer or the network lacks what the layout needs.
         """
-        quiet_transformers()
+        silence_transformers()
         device = check_device(device)
         of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": ""}
         tokenizer = load_tokenizer(str(path), **of)
@@ -330,7 +330,7 @@ class ShepherdPRM(_TokenPRM):
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode one text; each score is read at the tag after its step."""
-        fence, tag = self._control.fence, cast(str, self.layout.separator)
+        fence, tag = self._control.fence_control_tokens, cast(str, self.layout.separator)
         lines = "\n".join(f"{fence(step)} {tag}" for step in steps)
         ids = self._control.encode_prompt(f"{fence(problem)} {lines}")
         return self._encode_at_marks(ids, self._mark, len(steps))
@@ -352,7 +352,10 @@ class RlhflowPRM(_TokenPRM):
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode a chat. The score of a step is read where the assistant's reply to it begins."""
-        fence, good = self._control.fence, cast(tuple[str, str], self.layout.classes)[0]
+        fence, good = (
+            self._control.fence_control_tokens,
+            cast(tuple[str, str], self.layout.classes)[0],
+        )
         turns: list[dict[str, str]] = []
         positions = []
         for number, step in enumerate(map(fence, steps)):
@@ -371,7 +374,7 @@ class RlhflowPRM(_TokenPRM):
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=tuple(positions))
 
     def _chat(self, turns: list[dict[str, str]], *, ask: bool) -> list[int]:
-        return self._ids(render_chat(self.tokenizer, turns, ask=ask))
+        return self._ids(render_chat(self.tokenizer, turns, add_generation_prompt=ask))
 
     def _strip_step(self, step: str) -> str:
         return step.strip()
@@ -406,13 +409,13 @@ class QwenPRM(_HeadPRM):
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Encode a chat with one reply; each score is read at the mark after its step."""
-        fence, mark = self._control.fence, cast(str, self.layout.separator)
+        fence, mark = self._control.fence_control_tokens, cast(str, self.layout.separator)
         turns = [
             {"role": "system", "content": QWEN_SYSTEM},
             {"role": "user", "content": fence(problem)},
             {"role": "assistant", "content": "".join(f"{fence(step)}{mark}" for step in steps)},
         ]
-        ids = self._ids(render_chat(self.tokenizer, turns, ask=False))
+        ids = self._ids(render_chat(self.tokenizer, turns, add_generation_prompt=False))
         return self._encode_at_marks(ids, self._mark, len(steps))
 
     def _class_indices(self, good: str, bad: str) -> tuple[int, int]:

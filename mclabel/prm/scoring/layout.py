@@ -64,10 +64,10 @@ def complete_layout(form: str, own: LayoutSettings) -> LayoutSettings:
         form: name of the format, a key of `LAYOUTS`.
         own: settings of this PRM, which take precedence over the layout of the format's authors.
     """
-    layout = LAYOUTS[form].changed(**own.model_dump(exclude_none=True))
+    layout = LAYOUTS[form].with_changes(**own.model_dump(exclude_none=True))
     if layout.split is not None:
         return layout
-    return layout.changed(split="paragraph" if "\n\n" in (layout.separator or "") else "line")
+    return layout.with_changes(split="paragraph" if "\n\n" in (layout.separator or "") else "line")
 
 
 def split_text(solution: str, how: str) -> list[str]:

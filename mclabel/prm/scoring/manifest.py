@@ -25,7 +25,7 @@ from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.encode import StepEncoder, template_fault
 from mclabel.prm.model.settings import HEAD_FILE, HeadName
-from mclabel.run.shards.manifest import versions
+from mclabel.run.shards.manifest import package_versions
 
 MANIFEST = "prm.json"
 """Name of the manifest file."""
@@ -213,7 +213,7 @@ def write_provenance(path: Path, **about: Any) -> None:
         path: path of the JSON file to write.
         **about: settings that made the results, including `trust_remote_code`, but no secrets.
     """
-    content = {**about, "versions": versions()}
+    content = {**about, "versions": package_versions()}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

@@ -27,7 +27,7 @@ from mclabel.core.settings import (
 )
 from mclabel.engines import Engine, EngineStats, make_engine
 from mclabel.engines.devices import AUTO, EngineResources, resolve_device
-from mclabel.engines.settings import PolicySettings, settings_of
+from mclabel.engines.settings import PolicySettings, name_section_in_errors
 from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, complete_layout
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
@@ -119,7 +119,7 @@ class GenerativeSettings(Settings):
 
     def policy_of(self, prm: str, *, trust_remote_code: bool) -> PolicySettings:
         """Return the sampling settings with the model `prm`."""
-        return self.policy.changed(model=prm, trust_remote_code=trust_remote_code)
+        return self.policy.with_changes(model=prm, trust_remote_code=trust_remote_code)
 
     def engine_of(self, prm: str, *, trust_remote_code: bool) -> Engine:
         """Return the engine that runs the model `prm`. It is not started.
@@ -127,7 +127,7 @@ class GenerativeSettings(Settings):
         Raises:
             ConfigError: no engine fits the settings.
         """
-        with settings_of(POLICY):
+        with name_section_in_errors(POLICY):
             return make_engine(self.policy_of(prm, trust_remote_code=trust_remote_code))
 
 
@@ -193,7 +193,7 @@ class ScorerSettings(Settings):
                 missing.
         """
         if self.format == GENERATIVE:
-            with settings_of(POLICY):
+            with name_section_in_errors(POLICY):
                 engine = self.engine()
                 engine.check_environment()
                 engine.check_model()

@@ -30,10 +30,10 @@ from transformers.trainer_callback import TrainerState
 
 from mclabel.core.errors import MclabelError, TrainingError
 from mclabel.core.plain_files import check_plain_folder
-from mclabel.engines.pretrained import load_state, load_tensors
+from mclabel.engines.pretrained import load_tensors, load_torch_state
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.training.distributed import gather_tensor, is_first, is_sharded
-from mclabel.run.trainings import COMPLETE, checkpoint_faults, mark_checkpoint, step_of
+from mclabel.run.trainings import COMPLETE, checkpoint_step, find_checkpoint_faults, mark_checkpoint
 
 OPTIMIZER, SCHEDULER, WEIGHTS = "optimizer.pt", "scheduler.pt", "model.safetensors"
 """Names of the files of a checkpoint."""
@@ -62,7 +62,7 @@ def check_checkpoint(folder: Path) -> None:
     """
     check_plain_folder(folder, TrainingError)
     check_trainer_files(folder)
-    faults = list(checkpoint_faults(folder))
+    faults = list(find_checkpoint_faults(folder))
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise TrainingError(f"{folder / faults[0].name}: {faults[0].text}{more}. {_remedy(folder)}")
@@ -92,7 +92,7 @@ def check_trainer_files(folder: Path) -> None:
             raise TrainingError(
                 f"{path}: {name}={value!r} must be of type {kind.__name__}. {remedy}"
             )
-    if state.global_step != (step := step_of(folder) or state.global_step):
+    if state.global_step != (step := checkpoint_step(folder) or state.global_step):
         raise TrainingError(
             f"{path}: global_step={state.global_step} must be {step}, as the folder says. {remedy}"
         )
@@ -180,8 +180,10 @@ def _checkpoints(folder: Path) -> list[Path]:
     """Return the folders of all checkpoints, including incomplete ones, sorted by step."""
     if not folder.is_dir():
         return []
-    folders = [path for path in folder.iterdir() if step_of(path) is not None and path.is_dir()]
-    return sorted(folders, key=lambda path: step_of(path) or 0)
+    folders = [
+        path for path in folder.iterdir() if checkpoint_step(path) is not None and path.is_dir()
+    ]
+    return sorted(folders, key=lambda path: checkpoint_step(path) or 0)
 
 
 def _remedy(folder: Path) -> str:
@@ -192,7 +194,8 @@ def _remedy(folder: Path) -> str:
     earlier = [
         path
         for path in _checkpoints(folder.parent)
-        if (step_of(path) or 0) < (step_of(folder) or 0) and (path / COMPLETE).is_file()
+        if (checkpoint_step(path) or 0) < (checkpoint_step(folder) or 0)
+        and (path / COMPLETE).is_file()
     ]
     if earlier:
         remedy = f"to resume from {earlier[-1].name}, the one before it"
@@ -241,7 +244,7 @@ def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
 def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Load the optimizer state that `save_optimizer` wrote."""
     first = is_first() or not is_sharded(model)
-    state = load_state(path) if first else {}
+    state = load_torch_state(path) if first else {}
     if first and not (isinstance(state, dict) and state.get("state")):
         raise TrainingError(f"{path}: does not hold the state of an optimizer")
     set_optimizer_state_dict(model, optimizer, cast(Any, state), options=_load_options(model))

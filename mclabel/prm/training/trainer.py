@@ -29,7 +29,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from mclabel.core.errors import TrainingError
-from mclabel.engines.pretrained import load_state
+from mclabel.engines.pretrained import load_torch_state
 from mclabel.prm.examples.batch import StepBatch
 from mclabel.prm.examples.encode import Example, PackedExamples
 from mclabel.prm.model.heads import LikelihoodHead
@@ -279,7 +279,7 @@ class _StepTrainer(CheckpointMarking, Trainer):
             load_optimizer(self._unwrapped(), self._plain_optimizer, folder / OPTIMIZER)
         assert self.lr_scheduler is not None
         with explain_resume_errors(folder, SCHEDULER):
-            self.lr_scheduler.load_state_dict(load_state(folder / SCHEDULER))
+            self.lr_scheduler.load_state_dict(load_torch_state(folder / SCHEDULER))
 
     def _unwrapped(self) -> StepModel:
         return cast(StepModel, self.accelerator.unwrap_model(self.model))

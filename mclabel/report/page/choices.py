@@ -10,7 +10,7 @@ from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluate.best_of_n.figures import is_reference
 from mclabel.evaluate.best_of_n.show import curves_plot, main_methods
-from mclabel.run.kinds import BEST_OF_N, Run, is_code, read_json
+from mclabel.run.kinds import BEST_OF_N, Run, has_program_solutions, read_checked_json
 from mclabel.show.figures import WIDTH, Plot, Series, row_height
 
 MAX_FOOLED_SHOWN = 5
@@ -25,30 +25,32 @@ def evaluation_data(run: Run) -> dict[str, Any]:
     Raises:
         ShardError: the evaluation was written by another version.
     """
-    report = read_json(run.store, BEST_OF_N) or {}
+    report = read_checked_json(run.store, BEST_OF_N) or {}
     result = report.get("result")
     if not isinstance(result, Mapping) or any(key not in result for key in _NEEDED):
         raise ShardError(
             f"{run.location}/{BEST_OF_N}: was written by another version. Run `mclabel eval "
             "best-of-n` again; its samples and scores are reused"
         )
-    config = (read_json(run.store, PROVENANCE) or {}).get("config", {})
+    config = (read_checked_json(run.store, PROVENANCE) or {}).get("config", {})
     accuracy = {
-        method: {int(n): estimate(figures) for n, figures in by_size.items()}
+        method: {int(n): parse_estimate(figures) for n, figures in by_size.items()}
         for method, by_size in result["accuracy"].items()
     }
     choice = main_choice(result)
     head = {method: accuracy[method] for method in choice["methods"]}
     main = {method: accuracy[method] for method in main_methods(accuracy)}
-    pairs = {k: estimate(e) for k, e in result["pair_accuracy"].items() if e["value"] is not None}
+    pairs = {
+        k: parse_estimate(e) for k, e in result["pair_accuracy"].items() if e["value"] is not None
+    }
     over_optimised = result["over_optimisation"]
-    falls = {name: estimate(figures["fall"]) for name, figures in over_optimised.items()}
+    falls = {name: parse_estimate(figures["fall"]) for name, figures in over_optimised.items()}
     size = result["num_samples"]
     title, axis = "Do more samples help?", f"change in accuracy from the best N to N={size}"
     return {
         **{key: report[key] for key in ("num_excluded", "num_unscored")},
         **{key: result[key] for key in ("num_problems", "num_samples")},
-        "is_code": is_code(config),
+        "is_code": has_program_solutions(config),
         "choice": choice,
         "accuracy": _accuracy(result, accuracy),
         "over_optimisation": [
@@ -96,8 +98,8 @@ def main_choice(result: Mapping[str, Any]) -> dict[str, Any]:
         "scorer": scorer,
         "likelihood": likelihood,
         "methods": [m for m in (scorer, likelihood, MAJORITY, RANDOM) if m is not None],
-        "solved": {m: estimate(accuracy[m][size]) for m in named if m is not None},
-        "gains": {m: estimate(less[m]) for m in (MAJORITY, likelihood) if m in less},
+        "solved": {m: parse_estimate(accuracy[m][size]) for m in named if m is not None},
+        "gains": {m: parse_estimate(less[m]) for m in (MAJORITY, likelihood) if m in less},
     }
 
 
@@ -154,7 +156,7 @@ def _rows_plot(
     )
 
 
-def estimate(content: Mapping[str, Any]) -> Estimate:
+def parse_estimate(content: Mapping[str, Any]) -> Estimate:
     """Restore an estimate from its JSON form."""
     return Estimate(**{end: content[end] for end in ("value", "low", "high")})
 

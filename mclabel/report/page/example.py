@@ -16,15 +16,15 @@ from mclabel.report.page.html import MAX_CELL, omission_note
 from mclabel.run.shards.store import Store
 from mclabel.run.shards.trees import StoredNode, StoredTree, has_trees, read_trees
 from mclabel.show.solutions import (
-    Place,
-    kept_word,
-    opinions_words,
-    pieces,
+    MarkedPassage,
+    describe_kept,
+    describe_opinions,
     places_by_step,
     rule_name,
     shown_value,
+    split_at_places,
 )
-from mclabel.show.texts import cut, step_body
+from mclabel.show.texts import shorten_answer, step_body
 
 MIN_STEPS, MAX_STEPS = 3, 9
 """Limits on the number of steps of a solution that is quick to read."""
@@ -121,9 +121,9 @@ def _verdicts(example: Example) -> Iterator[tuple[str, str | None, list[Mark]]]:
     """Yield the name, the words and the marks of each fact about the solution."""
     row, truth = example.row, example.truth
     outcome, prediction = row.solution.outcome, row.solution.prediction
-    answer = None if prediction is None else cut(prediction)
+    answer = None if prediction is None else shorten_answer(prediction)
     yield "Answer", answer, [(outcome, outcome)]
-    yield "Gold", cut(row.problem.answer), []
+    yield "Gold", shorten_answer(row.problem.answer), []
     is_unknown = row.first_error is None and not row.is_decided
     yield (
         "Labelled first error",
@@ -135,16 +135,16 @@ def _verdicts(example: Example) -> Iterator[tuple[str, str | None, list[Mark]]]:
         # An undecided label neither agrees with the truth nor differs from it.
         yield "True first error", _error_step_name(truth), [mark] if row.is_decided else []
     if (consensus := row.consensus) is not None:
-        mark = ("" if consensus.kept else "differs", kept_word(consensus))
+        mark = ("" if consensus.kept else "differs", describe_kept(consensus))
         yield f"Consensus, {rule_name(consensus)}", "", [mark]
-        yield from ((source, words, []) for source, words in opinions_words(consensus))
+        yield from ((source, words, []) for source, words in describe_opinions(consensus))
 
 
 def _error_step_name(index: int | None) -> str:
     return "none" if index is None else f"step {index}"
 
 
-def _step(example: Example, index: int, places: Sequence[Place]) -> dict[str, Any]:
+def _step(example: Example, index: int, places: Sequence[MarkedPassage]) -> dict[str, Any]:
     row = example.row
     label = row.steps[index]
     is_true = example.has_truth and index == example.truth
@@ -170,14 +170,14 @@ def _step(example: Example, index: int, places: Sequence[Place]) -> dict[str, An
     }
 
 
-def _pieces(text: str, places: Sequence[Place]) -> list[tuple[str, str]]:
+def _pieces(text: str, places: Sequence[MarkedPassage]) -> list[tuple[str, str]]:
     """Return the parts of a step's text, with the words of the places that cover each part."""
     body, indent = step_body(text)
     moved = [
         replace(place, start=max(0, place.start - indent), end=max(0, place.end - indent))
         for place in places
     ]
-    parts = pieces(body[:MAX_CELL], moved)
+    parts = split_at_places(body[:MAX_CELL], moved)
     shown = [(part, "\n".join(place.words for place in over)) for part, over in parts]
     return [*shown, (omission_note(body), "")]
 

@@ -27,10 +27,10 @@ from mclabel.evaluate.labels.quality import (
 )
 from mclabel.report.page.example import Example, example_data, higher_ranked
 from mclabel.report.page.health import health_data
-from mclabel.run.kinds import Run, is_code, read_json
-from mclabel.run.progress_log import job_starts
+from mclabel.run.kinds import Run, has_program_solutions, read_checked_json
+from mclabel.run.progress_log import read_job_starts
 from mclabel.run.shards.labels import read_labels
-from mclabel.run.shards.manifest import MANIFEST, flat
+from mclabel.run.shards.manifest import MANIFEST, flatten_config
 from mclabel.show.solutions import rule_name, shown_value
 from mclabel.show.texts import answer_kind
 
@@ -132,12 +132,14 @@ class GatheredRun:
 
     def facts(self) -> dict[str, Any]:
         """Return all data on the run for the report; shares have 95% intervals over problems."""
-        manifest = read_json(self.run.store, MANIFEST) or {}
-        config = flat(manifest.get("config", {})) | flat(manifest.get("input", {}))
+        manifest = read_checked_json(self.run.store, MANIFEST) or {}
+        config = flatten_config(manifest.get("config", {})) | flatten_config(
+            manifest.get("input", {})
+        )
         tallies = np.array(self._tallies, dtype=np.float64).reshape(-1, 6)
         sums = sums_by_problem([row.problem.id for row in self.rows], tallies)
         count, right, error, undecided, steps, gap = sums.T
-        starts = job_starts(self.run.store)
+        starts = read_job_starts(self.run.store)
         labels = [step for row in self.rows for step in row.steps]
         verdicts = Counter(VERDICTS[step.hard] for step in labels)
         rules = Counter(
@@ -175,7 +177,7 @@ class GatheredRun:
                 for key, groups in groups_by_key(self.rows, solution_meta).items()
             },
             "example": self.example and example_data(self.example),
-            "is_code": is_code(config),
+            "is_code": has_program_solutions(config),
         }
 
     def _group(self, rows: Sequence[LabeledSolution]) -> dict[str, Any]:

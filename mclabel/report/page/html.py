@@ -14,8 +14,8 @@ from markupsafe import Markup, escape
 
 from mclabel.core.stats.bootstrap import FEW_PROBLEMS, Estimate
 from mclabel.report.page.health import NOTE
-from mclabel.show.figures import Plot, svg
-from mclabel.show.texts import DESCRIBED, SELECTED, STATIC, cut
+from mclabel.show.figures import Plot, render_svg
+from mclabel.show.texts import DESCRIBED, SELECTED, STATIC, shorten_answer
 
 MAX_CELL = 2000
 """Maximum characters of a text."""
@@ -35,7 +35,7 @@ _PARTS = {
 _FENCE = re.compile(r"^[^\S\n]*(?:```|~~~)[\w+-]*[^\S\n]*(?:\n|$)", re.MULTILINE)
 
 
-def page(data: Mapping[str, Any]) -> str:
+def render_page(data: Mapping[str, Any]) -> str:
     """Draw a self-contained HTML page. Its security policy allows only the package's own scripts.
 
     Args:
@@ -50,30 +50,44 @@ def page(data: Mapping[str, Any]) -> str:
         f"style-src '{_csp_hash(own['styles'])}'; "
         "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    return environment().get_template("report.html").render(data, **own, policy=policy)
+    return make_environment().get_template("report.html").render(data, **own, policy=policy)
 
 
-def environment() -> Environment:
+def make_environment() -> Environment:
     """Return the template environment with its filters. It shortens and escapes every text."""
     made = Environment(
         loader=FileSystemLoader(STATIC / "report"),
         extensions=["jinja2.ext.do"],
         autoescape=True,
-        finalize=bounded,
+        finalize=limit_content,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    texts = (percent, percent_range, points, points_range, amount, duration, plural)
-    filters = (*texts, shown, cut, differing, numbers, column_kinds, breakable, scaled, unfenced)
-    made.filters |= {function.__name__: function for function in filters}
+    made.filters |= {
+        "percent": format_percent,
+        "percent_range": format_percent_range,
+        "points": format_points,
+        "points_range": format_points_range,
+        "amount": format_count,
+        "duration": format_duration,
+        "plural": format_plural,
+        "shown": format_cell,
+        "cut": shorten_answer,
+        "differing": select_differing_rows,
+        "numbers": plot_numbers,
+        "column_kinds": column_kinds,
+        "breakable": allow_line_breaks,
+        "scaled": format_bar_position,
+        "unfenced": strip_code_fences,
+    }
     made.tests |= {
         "estimate": lambda content: isinstance(content, Estimate),
         "unclear": lambda e: e.low is not None and e.low <= 0 <= e.high,
         "figure": is_figure,
     }
     made.globals |= {
-        "svg": lambda plot, identity: Markup(svg(plot, identity)),
+        "svg": lambda plot, identity: Markup(render_svg(plot, identity)),
         "NOTE": NOTE,
         "DESCRIBED": DESCRIBED,
         "SELECTED": SELECTED,
@@ -82,7 +96,7 @@ def environment() -> Environment:
     return made
 
 
-def bounded(content: object) -> object:
+def limit_content(content: object) -> object:
     """Cut a text to MAX_CELL characters, with codes for unprintable ones; keep markup unchanged."""
     if isinstance(content, Markup):
         return content
@@ -92,21 +106,21 @@ def bounded(content: object) -> object:
 
 
 def omission_note(whole: str) -> str:
-    """Return a remark on the number of characters that `bounded` leaves out; empty for none."""
+    """Return a remark on the characters that `limit_content` leaves out; empty for none."""
     return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
 
 
-def breakable(name: object) -> Markup:
+def allow_line_breaks(name: object) -> Markup:
     """Allow line breaks after the colons of a name, such as a scorer's name."""
-    return Markup(re.sub(r":(?=\S)", ":<wbr>", escape(bounded(name))))
+    return Markup(re.sub(r":(?=\S)", ":<wbr>", escape(limit_content(name))))
 
 
-def unfenced(text: str) -> str:
+def strip_code_fences(text: str) -> str:
     """Return code without its Markdown fences."""
     return _FENCE.sub("", text)
 
 
-def numbers(plot: Plot) -> list[dict[str, object]]:
+def plot_numbers(plot: Plot) -> list[dict[str, object]]:
     """Return a plot's numbers as a table with a column per series, thinned to MAX_ROWS rows."""
     rows: dict[float, dict[str, object]] = {}
     for series in plot.series:
@@ -123,7 +137,7 @@ def numbers(plot: Plot) -> list[dict[str, object]]:
     return [rows[place] for place in sorted(rows)][:: -(-len(rows) // MAX_ROWS) or 1]
 
 
-def differing(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+def select_differing_rows(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
     """Return the rows of a comparison of runs in which not all runs have the same value."""
     return [row for row in rows if len({str(cell) for cell in list(row.values())[1:]}) > 1]
 
@@ -144,7 +158,7 @@ def is_figure(cell: object) -> bool:
     return cell is None or isinstance(cell, int | float | Estimate)
 
 
-def shown(cell: object) -> str:
+def format_cell(cell: object) -> str:
     """Return a cell of a table as text; `-` for an unknown value."""
     if isinstance(cell, float):
         small = 0 < abs(cell) < 0.001
@@ -152,17 +166,17 @@ def shown(cell: object) -> str:
     return "-" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
-def scaled(value: float, *, signed: bool = False) -> str:
+def format_bar_position(value: float, *, signed: bool = False) -> str:
     """Return the position, in [0, 1], of a share or a signed difference on a bar."""
     return f"{min(1.0, max(0.0, 0.5 + value / (2 * REACH) if signed else value)):.4f}"
 
 
-def percent(estimate: Estimate) -> str:
+def format_percent(estimate: Estimate) -> str:
     """Return a share as `61%`, with a decimal if the interval is narrow; `-` if it is unknown."""
     return "-" if estimate.value is None else f"{estimate.value:.{_percent_decimals(estimate)}%}"
 
 
-def percent_range(estimate: Estimate) -> str:
+def format_percent_range(estimate: Estimate) -> str:
     """Return the interval of a share, such as `49 to 73%`."""
     if estimate.low is None or estimate.high is None:
         return "-"
@@ -170,7 +184,7 @@ def percent_range(estimate: Estimate) -> str:
     return f"{estimate.low * 100:.{decimals}f} to {estimate.high:.{decimals}%}"
 
 
-def points(estimate: Estimate) -> str:
+def format_points(estimate: Estimate) -> str:
     """Return a difference between shares in percentage points, such as `+12 points`."""
     if estimate.value is None:
         return "-"
@@ -178,7 +192,7 @@ def points(estimate: Estimate) -> str:
     return f"{difference} point{'' if difference in ('+1', '-1') else 's'}"
 
 
-def points_range(estimate: Estimate) -> str:
+def format_points_range(estimate: Estimate) -> str:
     """Return the interval of a difference in percentage points, such as `+8 to +16`."""
     if estimate.low is None or estimate.high is None:
         return "-"
@@ -187,7 +201,7 @@ def points_range(estimate: Estimate) -> str:
     )
 
 
-def amount(count: float) -> str:
+def format_count(count: float) -> str:
     """Return a count in words, such as `8,214`, `52 thousand` or `1.3 million`."""
     for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand")):
         if count >= size:
@@ -196,7 +210,7 @@ def amount(count: float) -> str:
     return f"{count:,.0f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration in its two largest units, such as `28 s`, `2 min 5 s` or `2 d 4 h`."""
     whole = round(seconds)
     units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
@@ -207,7 +221,7 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def plural(count: int, noun: str) -> str:
+def format_plural(count: int, noun: str) -> str:
     """Return a count with its noun, such as `1 problem` or `2,000 problems`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 

@@ -15,11 +15,11 @@ from mclabel.report.page.charts import label_plots
 from mclabel.report.page.choices import evaluation_data
 from mclabel.report.page.example import trees_data
 from mclabel.report.page.facts import GatheredRun, agreement
-from mclabel.report.page.html import page
+from mclabel.report.page.html import render_page
 from mclabel.report.page.tables import configurations, label_tables, side_by_side
 from mclabel.report.page.trainings import loss_plot, scorer_data
 from mclabel.run.kinds import Run, find_runs
-from mclabel.run.outputs import output_file
+from mclabel.run.outputs import prepare_output_file
 
 
 def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
@@ -38,11 +38,11 @@ def write_report(places: Sequence[str], out: str) -> dict[str, Any]:
         ConfigError: `out` cannot be written.
     """
     runs = find_runs(places)
-    path = output_file(out, "-o ")
+    path = prepare_output_file(out, "-o ")
     data = report_data(runs)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(page(data), encoding="utf-8", errors="backslashreplace")
+        partial.write_text(render_page(data), encoding="utf-8", errors="backslashreplace")
         partial.replace(path)
     except OSError as error:
         raise ConfigError(f"-o {out}: cannot be written ({error.strerror})") from error

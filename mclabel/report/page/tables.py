@@ -8,7 +8,7 @@ from typing import Any
 
 from mclabel.core.records import Outcome
 from mclabel.evaluate.labels.show import QUALITY_ROWS
-from mclabel.report.page.html import duration
+from mclabel.report.page.html import format_duration
 
 Rows = list[dict[str, Any]]
 """Rows of a table, as values by column. The first column contains the names of the rows."""
@@ -91,7 +91,7 @@ def _counts_and_cost(run: Mapping[str, Any]) -> dict[str, object]:
     if job is not None:
         spent = {
             "starts of the job": job["num_starts"],
-            "time": duration(job["elapsed_s"]),
+            "time": format_duration(job["elapsed_s"]),
             "GPU-hours": f"{job['gpu_hours']:,.2f}" if job["gpu_hours"] else "none",
             "engines lost and survived": job["num_failures"],
             "completions taken over after a kill": job["num_replayed"],

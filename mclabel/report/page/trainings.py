@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mclabel.core.errors import DataError
-from mclabel.run.kinds import TRAINING, Run, read_json
-from mclabel.run.shards.manifest import flat
+from mclabel.run.kinds import TRAINING, Run, read_checked_json
+from mclabel.run.shards.manifest import flatten_config
 from mclabel.show.figures import Plot, Series
 
 _TRAINED_ON = {
@@ -25,8 +25,8 @@ def scorer_data(run: Run) -> dict[str, Any]:
 
     Counts and metrics are missing until the training has ended.
     """
-    report = read_json(run.store, "model/report.json") or {}
-    config = flat((read_json(run.store, TRAINING) or {}).get("config", {}))
+    report = read_checked_json(run.store, "model/report.json") or {}
+    config = flatten_config((read_checked_json(run.store, TRAINING) or {}).get("config", {}))
     validation = report.get("validation") or {}
     auc = validation.get("auc")
     return {

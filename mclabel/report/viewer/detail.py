@@ -25,14 +25,14 @@ from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.kept import ResultCache
 from mclabel.report.viewer.listing import is_number
-from mclabel.run.kinds import is_code
+from mclabel.run.kinds import has_program_solutions
 from mclabel.run.shards.catalog import labels_shard
 from mclabel.run.shards.manifest import MANIFEST, claimed_config
-from mclabel.run.shards.schema import consensus_of, problem_of
+from mclabel.run.shards.schema import parse_consensus, parse_problem
 from mclabel.run.shards.shard import read_shard
 from mclabel.show.solutions import (
-    kept_word,
-    opinions_words,
+    describe_kept,
+    describe_opinions,
     places_by_step,
     rule_name,
     shown_value,
@@ -88,16 +88,16 @@ class Details:
             DataError: the run has no such solution.
         """
         indexed, row = self._find_solution(run, solution_id)
-        posterior, consensus = row["posterior"], consensus_of(row["consensus"])
+        posterior, consensus = row["posterior"], parse_consensus(row["consensus"])
         return {
             "solution_id": solution_id,
             "digest": content_id("same", row["problem"], row["solution"]),
-            "problem_id": cut(row["problem_id"]),
+            "problem_id": truncate_text(row["problem_id"]),
             "given_id": indexed["given_id"],
             "sample_index": row["sample_index"],
-            "problem": cut(row["problem"]),
-            "answer": cut(row["answer"]),
-            "prediction": cut(row["prediction"]),
+            "problem": truncate_text(row["problem"]),
+            "answer": truncate_text(row["answer"]),
+            "prediction": truncate_text(row["prediction"]),
             "outcome": row["outcome"],
             "origin": row["origin"],
             "finish_reason": row["finish_reason"],
@@ -105,7 +105,9 @@ class Details:
             "decided": indexed["decided"],
             "truth": indexed["truth"],
             "has_truth": indexed["has_truth"],
-            "is_code": is_code(claimed_config(self._index.runs[run].store, MANIFEST) or {}),
+            "is_code": has_program_solutions(
+                claimed_config(self._index.runs[run].store, MANIFEST) or {}
+            ),
             "meta": {name: indexed[name] for name in GROUP_KEYS if indexed[name] is not None},
             "root": row["root"],
             "siblings": row["siblings"],
@@ -152,7 +154,7 @@ class Details:
             "num_answers": len(ranked),
             "answers": [
                 {
-                    "answer": cut(answer[0], 500),
+                    "answer": truncate_text(answer[0], 500),
                     "outcome": answer[1],
                     "count": count,
                     "reason": reasons[answer],
@@ -163,8 +165,8 @@ class Details:
                 {
                     "completer": row["completer"],
                     "index": row["index"],
-                    "text": cut(row["text"], MAX_ROLLOUT_TEXT),
-                    "answer": cut(row["prediction"], 500),
+                    "text": truncate_text(row["text"], MAX_ROLLOUT_TEXT),
+                    "answer": truncate_text(row["prediction"], 500),
                     "outcome": row["outcome"],
                     "reason": row["reason"],
                     "num_tokens": row["num_tokens"],
@@ -198,7 +200,7 @@ class Details:
         texts = {
             (one["prediction"], one["outcome"]): one["text"] for one in reversed(table.to_pylist())
         }
-        problem, prefix = problem_of(row), "".join(s["text"] for s in row["steps"][: step + 1])
+        problem, prefix = parse_problem(row), "".join(s["text"] for s in row["steps"][: step + 1])
         items = [
             GradeItem(problem=problem, completion=prefix + texts[one])
             for one in ranked
@@ -244,7 +246,7 @@ class Details:
                 text = _existing_row(rows, 0, place)["text"]
             case _:
                 raise DataError(f"what={place!r}: is not the name of a text")
-        return cut((text or "")[max(0, offset) :]) | {"length": len(text or "")}  # type: ignore[operator]
+        return truncate_text((text or "")[max(0, offset) :]) | {"length": len(text or "")}  # type: ignore[operator]
 
     def _find_solution(self, run: int, solution_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return a solution's entry in the index, and its row in the shard."""
@@ -305,10 +307,10 @@ def _steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
     """Return at most MAX_STEPS steps from `offset` on, with their texts and labels."""
     steps, posterior = row["steps"], row["posterior"]
     texts = [Step(text=step["text"], end=step["end"]) for step in steps]
-    places = places_by_step(consensus_of(row["consensus"]), texts)
+    places = places_by_step(parse_consensus(row["consensus"]), texts)
     return [
         {
-            "text": cut(steps[number]["text"]),
+            "text": truncate_text(steps[number]["text"]),
             **{name: steps[number][name] for name in _STEP_FIELDS},
             "value": shown_value(steps[number]["source"], steps[number]["value"]),
             "chance": None if posterior is None else posterior[number],
@@ -319,7 +321,7 @@ def _steps(row: Mapping[str, Any], offset: int) -> list[dict[str, Any]]:
     ]
 
 
-def cut(text: str | None, limit: int = MAX_TEXT) -> dict[str, Any] | None:
+def truncate_text(text: str | None, limit: int = MAX_TEXT) -> dict[str, Any] | None:
     """Return the first `limit` characters of a text, and the full length in characters."""
     return None if text is None else {"text": text[:limit], "length": len(text)}
 
@@ -329,9 +331,9 @@ def _consensus_words(consensus: Consensus) -> dict[str, Any]:
     return {
         "rule": rule_name(consensus),
         "kept": consensus.kept,
-        "word": kept_word(consensus),
+        "word": describe_kept(consensus),
         "opinions": [
-            {"source": source, "words": words} for source, words in opinions_words(consensus)
+            {"source": source, "words": words} for source, words in describe_opinions(consensus)
         ],
     }
 

@@ -78,7 +78,7 @@ def is_number(text: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ListingQuery:
     """A query for solutions in the viewer's list."""
 
     run: int = 0
@@ -95,7 +95,7 @@ class Question:
     facets: tuple[tuple[str, str], ...] = field(default=())
 
     @classmethod
-    def parse(cls, query: Mapping[str, str], num_runs: int) -> Question:
+    def parse(cls, query: Mapping[str, str], num_runs: int) -> ListingQuery:
         """Parse a query from the parameters of a URL.
 
         Raises:
@@ -161,17 +161,17 @@ class Listing:
         self._index = index
         self._kept: ResultCache[NDArray[np.int32]] = ResultCache(_KEPT)
 
-    def ids(self, question: Question) -> NDArray[np.int32]:
+    def ids(self, question: ListingQuery) -> NDArray[np.int32]:
         """Return the index ids of all solutions that match a query, in order."""
         return self._kept.get((self._index.version, question), partial(self._ids, question))
 
-    def _ids(self, question: Question) -> NDArray[np.int32]:
+    def _ids(self, question: ListingQuery) -> NDArray[np.int32]:
         where, arguments = question.where()
         sql = f"SELECT id FROM solutions WHERE {where} ORDER BY {SORTS[question.sort]}"
         ids: NDArray[np.int32] = self._index.column(sql, arguments)
         return ids
 
-    def page(self, question: Question, offset: int, limit: int) -> dict[str, Any]:
+    def page(self, question: ListingQuery, offset: int, limit: int) -> dict[str, Any]:
         """Return one page of the result: its `total` of solutions, and the `rows` from `offset` on.
 
         Args:
@@ -190,7 +190,7 @@ class Listing:
             "rows": [by_id[i] for i in shown],
         }
 
-    def place(self, question: Question, solution_id: str) -> dict[str, Any]:
+    def place(self, question: ListingQuery, solution_id: str) -> dict[str, Any]:
         """Return a solution's 0-based `offset` in the result, and the ids of its neighbours.
 
         The offset is None if the solution does not match the query.
@@ -221,7 +221,7 @@ class Listing:
         }
 
 
-def counts(index: Index, run: int) -> dict[str, Any]:
+def count_facets(index: Index, run: int) -> dict[str, Any]:
     """Return the number of solutions of a run for each value of each filter."""
     marks, errors = (_count_by_condition(index, run, kinds) for kinds in (MARKS, ERRORS))
     by: dict[str, dict[str, int]] = {}
@@ -275,7 +275,7 @@ class Selection:
         self._index, self._listing = index, listing
         self._kept: ResultCache[dict[str, Any]] = ResultCache(_KEPT)
 
-    def summary(self, question: Question) -> dict[str, Any]:
+    def summary(self, question: ListingQuery) -> dict[str, Any]:
         """Return counts over all solutions that match a query.
 
         Returns:
@@ -288,7 +288,7 @@ class Selection:
         question = replace(question, sort="")  # the order does not matter
         return self._kept.get((self._index.version, question), partial(self._summary, question))
 
-    def part(self, question: Question, offset: int) -> dict[str, Any]:
+    def part(self, question: ListingQuery, offset: int) -> dict[str, Any]:
         """Return ids and labels of the solutions that match a query, from `offset` on.
 
         Returns:
@@ -311,7 +311,7 @@ class Selection:
             part.append(_export_row(row))
         return {"total": len(ids), "offset": offset, "rows": part}
 
-    def _summary(self, question: Question) -> dict[str, Any]:
+    def _summary(self, question: ListingQuery) -> dict[str, Any]:
         asked = pa.table({"id": self._listing.ids(question)})
         problems = self._index.query(
             "SELECT count(DISTINCT hash(problem_id)) AS num_problems "

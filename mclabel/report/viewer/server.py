@@ -31,10 +31,10 @@ from starlette.types import ASGIApp
 from mclabel.core.errors import MclabelError, ShardError
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Follower, Index
-from mclabel.report.viewer.listing import Listing, Question, Selection, counts, is_number
+from mclabel.report.viewer.listing import Listing, ListingQuery, Selection, count_facets, is_number
 from mclabel.run.kinds import Run, find_runs, is_finished_prm, run_identity
 from mclabel.run.shards.catalog import read_catalog, read_labels_shard
-from mclabel.serving.access import PageFence, listen_here, page_address, serve_page
+from mclabel.serving.access import PageFence, listen_on_loopback, page_address, serve_page
 from mclabel.show.texts import STATIC
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
             raise MclabelError(f"run={raw}: must be from 0 to {len(index.runs) - 1}")
         return int(raw)
 
-    def question(query: Query) -> Question:
-        return Question.parse(query, len(index.runs))
+    def question(query: Query) -> ListingQuery:
+        return ListingQuery.parse(query, len(index.runs))
 
     def solution(query: Query) -> tuple[int, str]:
         return number(query, "run"), query.get("id", "")
@@ -80,7 +80,7 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
             "version": index.version,
             "pending": index.num_pending,
             "fault": follower.fault,
-            "counts": counts(index, number(query, "run")),
+            "counts": count_facets(index, number(query, "run")),
         },
         "solutions": lambda query: listing.page(
             question(query), number(query, "offset"), number(query, "limit", 50)
@@ -149,7 +149,7 @@ def serve(
     runs = [run for run in outputs if run.kind == "labels"]
     if not runs:
         raise ShardError(f"{', '.join(places)}: holds no labels. Give the `out` of `mclabel label`")
-    listening = listen_here(port, PORT)
+    listening = listen_on_loopback(port, PORT)
     for run in runs:
         _check_version(run)
     scorers = Scorers({run.name: run.location for run in outputs if is_finished_prm(run)})
@@ -235,9 +235,9 @@ def _score(folder: str, problem: str, steps: list[str]) -> dict[str, Any]:
 
 @lru_cache
 def _load(folder: str) -> PRM:
-    from mclabel.engines.pretrained import code_allowed_by
+    from mclabel.engines.pretrained import name_option_in_code_errors
     from mclabel.prm.scoring.score import PRM
 
     # On the CPU: a page that stays open would keep a GPU's memory from the jobs it shows.
-    with code_allowed_by(""):
+    with name_option_in_code_errors(""):
         return PRM.load(folder, device="cpu", threads=1)

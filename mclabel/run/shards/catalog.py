@@ -44,7 +44,9 @@ class Catalog:
         ids = pa.array(list(problems), pa.string())
         return labels.filter(pc.invert(pc.is_in(labels.column("problem_id"), value_set=ids)))
 
-    def without_rows(self, block: str, metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    def problems_without_rows(
+        self, block: str, metadata: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
         """Return the problems of a block that have no labels, without superseded ones.
 
         Args:

@@ -82,12 +82,12 @@ def is_cut_off(tail: bytes) -> bool:
     return not tail.endswith(_MAGIC)
 
 
-def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
+def add_digest(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with its digest added under `digest`."""
     return {**content, KEY: f"sha256:{hashlib.sha256(canonical_json(content)).hexdigest()}"}
 
 
-def read_object(raw: bytes | str) -> tuple[dict[str, Any], Check]:
+def parse_checked_object(raw: bytes | str) -> tuple[dict[str, Any], Check]:
     """Parse a JSON object, and compare its content with the digest that it stores.
 
     Returns:
@@ -105,7 +105,7 @@ def read_object(raw: bytes | str) -> tuple[dict[str, Any], Check]:
     digest = content.pop(KEY, None)
     if digest is None:
         return content, "none"
-    return content, "sound" if with_digest(content)[KEY] == digest else "damaged"
+    return content, "sound" if add_digest(content)[KEY] == digest else "damaged"
 
 
 class LinesDigest:
@@ -144,11 +144,11 @@ def check_lines(raw: bytes) -> Check:
     return "sound" if carried == digest.text else "damaged"
 
 
-def log_lines(raw: bytes) -> Iterator[dict[str, Any] | None]:
+def parse_log_lines(raw: bytes) -> Iterator[dict[str, Any] | None]:
     """Yield the object of each line of a log whose lines store digests; None for a damaged line."""
     for line in raw.splitlines():
         try:
-            content, check = read_object(line)
+            content, check = parse_checked_object(line)
         except ValueError:
             yield None
         else:

@@ -102,7 +102,7 @@ def _partial_file(root: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def sweep(root: Path) -> None:
+def delete_partial_files(root: Path) -> None:
     """Remove partial files that killed processes have left."""
     for path in (root / PARTIAL).glob("*"):
         try:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from mclabel.core.errors import DamagedFile
 from mclabel.core.settings import Count
-from mclabel.run.shards.digest import with_digest
+from mclabel.run.shards.digest import add_digest
 from mclabel.run.shards.manifest import read_record_file, run_id
 from mclabel.run.shards.plan import part_name, planned_blocks, read_parts
 from mclabel.run.shards.store import Store
@@ -28,7 +28,7 @@ FILE = "finished.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class CompletionMarker:
     """Content of `finished.json`."""
 
     run: str | None
@@ -58,23 +58,23 @@ def write_finished(
         "num_plan_parts": num_plan_parts,
         "files": list(files),
     }
-    store.replace(FILE, io.BytesIO(json.dumps(with_digest(content), indent=1).encode()))
+    store.replace(FILE, io.BytesIO(json.dumps(add_digest(content), indent=1).encode()))
 
 
-def read_finished(store: Store) -> Finished | None:
+def read_finished(store: Store) -> CompletionMarker | None:
     """Return the record of a run's finished job; None if the job has not finished.
 
     Raises:
         DamagedFile: the record is damaged.
     """
-    return read_record_file(store, FILE, Finished)
+    return read_record_file(store, FILE, CompletionMarker)
 
 
 AGAIN = "Run the job again, which does the missing work again"
 
 
 def check_complete(
-    store: Store, finished: Finished | None, committed: Set[str], folder: str
+    store: Store, finished: CompletionMarker | None, committed: Set[str], folder: str
 ) -> None:
     """Raise an error if a run lacks blocks that its finished job had committed.
 
@@ -94,7 +94,7 @@ def check_complete(
 
 
 def missing_files(
-    store: Store, finished: Finished, committed: Set[str], folder: str
+    store: Store, finished: CompletionMarker, committed: Set[str], folder: str
 ) -> Iterator[DamagedFile]:
     """Yield an error for each file that a run has lost since its job finished.
 
@@ -109,7 +109,7 @@ def missing_files(
     """
     had, num_lost = finished.num_plan_parts, finished.num_blocks - len(committed)
     if had:
-        num_parts, blocks = undone_blocks(store, committed, max_parts=had)
+        num_parts, blocks = find_unfinished_blocks(store, committed, max_parts=had)
         if num_parts < had:
             fault = f"missing, though the job's plan had {had:,} parts"
             yield DamagedFile(store.location, part_name(num_parts + 1), fault, AGAIN)
@@ -128,7 +128,7 @@ def missing_files(
         yield DamagedFile(store.location, folder, fault, AGAIN)
 
 
-def undone_blocks(
+def find_unfinished_blocks(
     store: Store, committed: Container[str], *, max_parts: int | None = None
 ) -> tuple[int, tuple[str, ...]]:
     """Return the planned blocks that are not committed, except those superseded completely.

@@ -19,18 +19,18 @@ from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.records import LabeledSolution, Rollout
 from mclabel.run.shards.catalog import Catalog, labels_shard, read_catalog, read_labels_shard
 from mclabel.run.shards.digest import is_cut_off, parquet_digest
-from mclabel.run.shards.opinions import no_labels
+from mclabel.run.shards.opinions import no_labels_error
 from mclabel.run.shards.plan import PackedNames
 from mclabel.run.shards.schema import (
     LABELS_SCHEMA,
     ROLLOUTS_SCHEMA,
-    label_row,
-    labeled_solution,
-    recorded_rollout,
-    rollout_row,
+    parse_labeled_solution,
+    parse_rollout,
+    to_label_row,
+    to_rollout_row,
 )
 from mclabel.run.shards.shard import TAIL_BYTES, open_shard, write_rollouts, write_shard
-from mclabel.run.shards.store import CUT_OFF, Store, damaged_file_error, remedy
+from mclabel.run.shards.store import CUT_OFF, Store, damaged_file_error, damaged_file_remedy
 
 _AT_A_TIME = 64
 """Number of rows of a shard that are converted to objects at once. It is small because a reader may
@@ -74,7 +74,7 @@ def commit_block(
     named = {**provenance, "block": block_id, "attempt": attempt}
     if rollouts is not None:
         rollouts_name = f"rollouts/{block_id}.{attempt}.parquet"
-        rows = pa.Table.from_pylist(list(map(rollout_row, rollouts)), schema=ROLLOUTS_SCHEMA)
+        rows = pa.Table.from_pylist(list(map(to_rollout_row, rollouts)), schema=ROLLOUTS_SCHEMA)
         digest = write_rollouts(store, rollouts_name, rows, named)
     metadata = {
         **named,
@@ -87,7 +87,7 @@ def commit_block(
         "rollouts": rollouts_name,
         "rollouts_digest": digest,
     }
-    rows = pa.Table.from_pylist(list(map(label_row, labeled)), schema=LABELS_SCHEMA)
+    rows = pa.Table.from_pylist(list(map(to_label_row, labeled)), schema=LABELS_SCHEMA)
     won = write_shard(store, labels_shard(block_id), rows, metadata)
     if not won:  # the existing shard can be this attempt's own, if the store's reply was lost
         won = read_labels_shard(store, block_id)[0]["attempt"] == attempt
@@ -122,11 +122,11 @@ def check_not_cut_off(store: Store, catalog: Catalog) -> None:
     """
     cut_off = set(catalog.too_small)
     if store.is_local:
-        tails = store.tails(map(labels_shard, catalog.blocks), TAIL_BYTES)
+        tails = store.read_tails(map(labels_shard, catalog.blocks), TAIL_BYTES)
         cut_off.update(name for name, tail in tails if is_cut_off(tail))
     if cut_off:
         first, *others = sorted(cut_off)
-        advice = remedy(first)
+        advice = damaged_file_remedy(first)
         if others:
             more = ", …" if len(others) > _MAX_NAMED else ""
             named = ", ".join(others[:_MAX_NAMED])
@@ -147,7 +147,7 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
     for metadata, table in label_tables(store, blocks):
         try:
             for rows in table.to_batches(max_chunksize=_AT_A_TIME):
-                yield from map(labeled_solution, rows.to_pylist())
+                yield from map(parse_labeled_solution, rows.to_pylist())
         except (ValueError, TypeError, LookupError) as error:  # another program wrote the shard
             name = labels_shard(metadata["block"])
             raise damaged_file_error(
@@ -171,7 +171,7 @@ def label_tables(
     """
     catalog = read_catalog(store, require_complete=blocks is None)
     if not catalog.blocks:
-        raise no_labels(store)
+        raise no_labels_error(store)
     if missing := [block for block in blocks or () if block not in catalog.blocks]:
         raise ShardError(
             f"{store.location}: no longer holds block {missing[0]}, which it held when this "
@@ -186,19 +186,19 @@ def label_tables(
 def read_rollouts(store: Store) -> Iterator[Rollout]:
     """Yield the rollouts from which the committed labels were computed, shard by shard."""
     for table in rollout_tables(store):
-        yield from map(recorded_rollout, table.to_pylist())
+        yield from map(parse_rollout, table.to_pylist())
 
 
 def rollout_tables(store: Store) -> Iterator[pa.Table]:
     """Yield the rollouts from which committed labels were computed, one table per labels shard."""
     for metadata, labels in label_tables(store):
         if metadata["rollouts"] is not None:
-            rollouts = named_rollouts(store, metadata)
+            rollouts = read_shard_rollouts(store, metadata)
             # Rollouts of superseded problems do not count.
             yield rollouts.filter(pc.is_in(rollouts["problem_id"], pc.unique(labels["problem_id"])))
 
 
-def named_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
+def read_shard_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
     """Return the rollouts of the rollouts shard that a labels shard names.
 
     Args:
@@ -243,5 +243,5 @@ def delete_uncommitted(store: Store) -> int:
             losers += [name for name in names if name != kept]
     for name in losers:
         store.delete(name)
-    store.sweep()
+    store.delete_partial_files()
     return len(losers)

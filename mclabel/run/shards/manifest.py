@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.seeds import ID_LENGTH
 from mclabel.core.settings import read_record
-from mclabel.run.shards.digest import read_object, with_digest
+from mclabel.run.shards.digest import add_digest, parse_checked_object
 from mclabel.run.shards.store import Store, damaged_file_error
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ MANIFEST = "run.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Semantic:
+class SemanticConfig:
     """Configuration on which the content of an output depends; JSON-serialisable."""
 
     identity: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Semantic:
     """All fields, for reference."""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Self:
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Return a configuration that is its own identity."""
         return cls(identity=config, config=config)
 
@@ -54,10 +54,10 @@ class Semantic:
         return {"identity": self.identity, "config": self.config}
 
 
-def claim(
+def claim_manifest(
     store: Store,
     name: str,
-    semantic: Semantic,
+    semantic: SemanticConfig,
     provenance: Mapping[str, Any],
     *,
     run: str | None = None,
@@ -85,11 +85,11 @@ def claim(
         return
     there = read_claim(store, name)
     if there is not None and (changed := changed_fields(there, semantic)):
-        raise other_configuration(store, there, semantic, changed)
+        raise other_configuration_error(store, there, semantic, changed)
 
 
 def replace_configuration(
-    store: Store, name: str, manifest: Mapping[str, Any], semantic: Semantic
+    store: Store, name: str, manifest: Mapping[str, Any], semantic: SemanticConfig
 ) -> None:
     """Replace the configuration in an existing manifest, and keep its id and its other entries.
 
@@ -113,7 +113,7 @@ def replace_configuration(
 
 def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
     """Return a manifest as the bytes of its file, with a digest."""
-    return json.dumps(with_digest(manifest), indent=1, sort_keys=True).encode()
+    return json.dumps(add_digest(manifest), indent=1, sort_keys=True).encode()
 
 
 def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -121,14 +121,14 @@ def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return manifest.get("plan_identity", manifest["identity"])  # type: ignore[no-any-return]
 
 
-def changed_fields(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
+def changed_fields(manifest: Mapping[str, Any], semantic: SemanticConfig) -> list[str]:
     """Return the sorted keys in which a manifest's identity differs from that of another job."""
-    theirs, ours = flat(manifest["identity"]), _flat_here(semantic.identity)
+    theirs, ours = flatten_config(manifest["identity"]), _flat_here(semantic.identity)
     return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
 
 
-def other_configuration(
-    store: Store, manifest: Mapping[str, Any], semantic: Semantic, changed: Sequence[str]
+def other_configuration_error(
+    store: Store, manifest: Mapping[str, Any], semantic: SemanticConfig, changed: Sequence[str]
 ) -> ShardError:
     """Return the error for an output that belongs to another configuration.
 
@@ -138,7 +138,7 @@ def other_configuration(
         semantic: the job's semantic configuration.
         changed: keys in which the two configurations differ.
     """
-    all_theirs = flat(manifest["config"]) | flat(manifest["identity"])
+    all_theirs = flatten_config(manifest["config"]) | flatten_config(manifest["identity"])
     all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
     lines = "\n".join(_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
     return ShardError(
@@ -147,7 +147,7 @@ def other_configuration(
     )
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Return a line for each field in which two complete configurations differ.
 
     A line contains the name of the field and both values.
@@ -159,7 +159,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
         there: configuration stored in an output.
         here: configuration of the job.
     """
-    theirs, ours = flat(there), _flat_here(here)
+    theirs, ours = flatten_config(there), _flat_here(here)
     compared = {key for key in theirs | ours if ".engine." in key} | (theirs.keys() & ours.keys())
     return [
         _difference(key, theirs.get(key), ours.get(key))
@@ -193,7 +193,7 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
     if raw is None:
         return None
     try:
-        manifest, check = read_object(raw)
+        manifest, check = parse_checked_object(raw)
         if check == "damaged":
             raise damaged_file_error(store, name)
         if manifest["format"] != FORMAT:
@@ -238,7 +238,7 @@ def read_record_file(
     if raw is None:
         return None
     try:
-        content, check = read_object(raw)
+        content, check = parse_checked_object(raw)
         fields = {key: value for key, value in content.items() if key not in ignore}
         record = read_record(kind, fields)
     except ValueError as error:
@@ -258,11 +258,11 @@ def run_id(store: Store) -> str | None:
 
 
 def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `flat` of a mapping whose values have the types that JSON gives them."""
-    return flat(json.loads(json.dumps(content)))
+    """Return `flatten_config` of a mapping whose values have the types that JSON gives them."""
+    return flatten_config(json.loads(json.dumps(content)))
 
 
-def flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
+def flatten_config(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
     """Return a flat mapping, with nested keys joined by dots.
 
     Args:
@@ -272,13 +272,13 @@ def flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, item in content.items():
         if isinstance(item, Mapping):
-            result |= flat(item, f"{parent}{key}.")
+            result |= flatten_config(item, f"{parent}{key}.")
         else:
             result[f"{parent}{key}"] = item
     return result
 
 
-def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+def package_versions(packages: Iterable[str] = ()) -> dict[str, str]:
     """Return the version of each installed package on which labels depend, and of Python.
 
     Args:
@@ -344,7 +344,7 @@ def report_priors_damage(store: Store, identity: str) -> Iterator[None]:
         raise damaged_file_error(store, priors_name(identity), fault) from error
 
 
-def missing_priors(store: Store, identity: str) -> DamagedFile:
+def missing_priors_error(store: Store, identity: str) -> DamagedFile:
     """Return the error for labels that depend on missing priors."""
     return DamagedFile(
         store.location,

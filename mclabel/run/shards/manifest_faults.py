@@ -21,8 +21,8 @@ from mclabel.run.shards.digest import check_parquet
 from mclabel.run.shards.finished import read_finished
 from mclabel.run.shards.manifest import (
     MANIFEST,
-    Semantic,
-    differences,
+    SemanticConfig,
+    describe_differences,
     plan_identity,
     read_claim,
 )
@@ -39,7 +39,9 @@ REMEDY = (
 """Remedy for a manifest that is lost or belongs to another run, for messages."""
 
 
-def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: Semantic) -> None:
+def check_made_for(
+    store: Store, manifest: Mapping[str, Any] | None, semantic: SemanticConfig
+) -> None:
     """Raise an error if a run's plan or shards were made for another configuration.
 
     Args:
@@ -54,7 +56,7 @@ def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: S
     if is_ours:
         return
     recorded = _recorded_config(store)
-    lines = [] if recorded is None else differences(recorded, semantic.config)
+    lines = [] if recorded is None else describe_differences(recorded, semantic.config)
     if is_ours is None and not lines:  # without a plan, the configuration in the shards decides
         return
     is_there = manifest is not None
@@ -105,7 +107,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
     others = {
         name: lines
         for name, config in configs.items()
-        if (lines := differences(config, manifest["config"]))
+        if (lines := describe_differences(config, manifest["config"]))
     }
     if others:
         name, lines = next(iter(others.items()))

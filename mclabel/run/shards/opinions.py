@@ -101,7 +101,7 @@ def commit_opinions(
     return bool(read_block(store, block_id)[0]["attempt"] == attempt)
 
 
-def opinion_blocks(store: Store, *, require_complete: bool = True) -> OpinionBlocks:
+def read_opinion_blocks(store: Store, *, require_complete: bool = True) -> OpinionBlocks:
     """Return the blocks whose shards are committed.
 
     Args:
@@ -114,11 +114,11 @@ def opinion_blocks(store: Store, *, require_complete: bool = True) -> OpinionBlo
     finished = read_finished(store) if require_complete else None
     sizes = {name: size for name, size in store.sizes(FOLDER) if name.endswith(".parquet")}
     plan = planned_blocks(store)
-    there = PackedNames(block_of(name) for name in sizes)
+    there = PackedNames(block_id_of_shard(name) for name in sizes)
     blocks = there if plan is None else PackedNames(name for name in there if name in plan.names)
     cut_off = {name for name in map(shard_name, blocks) if sizes[name] < MIN_SHARD_BYTES}
     if store.is_local:
-        tails = store.tails(map(shard_name, blocks), 8)
+        tails = store.read_tails(map(shard_name, blocks), 8)
         cut_off.update(name for name, tail in tails if is_cut_off(tail))
     if cut_off:
         raise damaged_file_error(store, min(cut_off), CUT_OFF)
@@ -151,21 +151,21 @@ def opinion_rows(store: Store) -> Iterator[dict[str, Any]]:
     Raises:
         DamagedFile: a shard is missing or damaged.
     """
-    blocks = opinion_blocks(store)
+    blocks = read_opinion_blocks(store)
     for block in blocks.blocks:
         left_out = blocks.superseded.get(block, frozenset())
         _, table = read_block(store, block)
         yield from (row for row in table.to_pylist() if row["id"] not in left_out)
 
 
-def without_opinions(store: Store, noted: Iterable[str]) -> Iterator[dict[str, Any]]:
+def read_items_without_opinions(store: Store, noted: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield `row`, `reason` and `detail` of each solution without an opinion in committed blocks.
 
     Args:
         store: the run's store.
         noted: ids of the blocks that may have such solutions.
     """
-    done = opinion_blocks(store, require_complete=False)
+    done = read_opinion_blocks(store, require_complete=False)
     for block in noted:
         if block in done.blocks:
             left_out = done.superseded.get(block, frozenset())
@@ -178,7 +178,7 @@ def shard_name(block_id: str) -> str:
     return f"{FOLDER}/{block_id}.parquet"
 
 
-def block_of(name: str) -> str:
+def block_id_of_shard(name: str) -> str:
     """Return the id of the block in a shard, from the shard's name."""
     return name.removeprefix(f"{FOLDER}/").removesuffix(".parquet")
 
@@ -194,7 +194,7 @@ def holds_opinions(store: Store) -> bool:
     return not any(store.iter_names("labels")) and any(store.iter_names(FOLDER))
 
 
-def no_labels(store: Store) -> ShardError:
+def no_labels_error(store: Store) -> ShardError:
     """Return the error of a command that needs labels, on a run that has none."""
     if holds_opinions(store):
         return ShardError(f"{store.location}: holds opinions, not labels. {USE}")

@@ -37,7 +37,7 @@ class PackedNames(Set[str]):
     def __init__(self, names: Iterable[str] = ()) -> None:
         parts = [
             np.array([name.encode() for name in part], dtype=bytes)
-            for part in in_chunks(names, PACK_SIZE)
+            for part in split_into_chunks(names, PACK_SIZE)
         ]
         packed = np.concatenate(parts) if parts else np.array([], dtype="S1")
         parts.clear()
@@ -60,7 +60,7 @@ class PackedNames(Set[str]):
         return place < len(self._names) and self._names[place] == packed
 
 
-def in_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def split_into_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield the items as lists of `size` items; the last list can be shorter."""
     stream = iter(items)
     while chunk := list(islice(stream, size)):
@@ -127,15 +127,19 @@ def identity_digest(identity: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(canonical_json(["block", identity])).digest()
 
 
-def block_id(how: bytes, contents: Sequence[Sequence[str]], generation: int) -> str:
+def make_block_id(
+    identity_digest: bytes, contents: Sequence[Sequence[str]], generation: int
+) -> str:
     """Return the id of a block: a hash of its items and of the configuration's identity.
 
     Args:
-        how: digest of the identity, from `identity_digest`.
+        identity_digest: digest of the identity, from `identity_digest`.
         contents: for each item its id, and the digest of its content in hexadecimal.
         generation: number of the plan's part if an item was in an earlier block; else 0.
     """
-    return hashlib.sha256(how + canonical_json([contents, generation])).hexdigest()[:ID_LENGTH]
+    return hashlib.sha256(identity_digest + canonical_json([contents, generation])).hexdigest()[
+        :ID_LENGTH
+    ]
 
 
 def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
@@ -157,7 +161,7 @@ def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
     first = part.column("block")[0].as_py()
     rows = part.filter(pc.equal(part.column("block"), first)).to_pylist()
     contents = [[row["item_id"], row["content"].hex()] for row in rows]
-    return bool(block_id(identity_digest(identity), contents, generation=0) == first)
+    return bool(make_block_id(identity_digest(identity), contents, generation=0) == first)
 
 
 def part_name(number: int) -> str:

@@ -52,7 +52,7 @@ class Reject:
         return json.dumps(self.content(), ensure_ascii=True).encode() + b"\n"
 
 
-def noted_blocks(store: Store) -> list[str]:
+def blocks_with_set_aside_items(store: Store) -> list[str]:
     """Return the ids of blocks for which any attempt, committed or not, has set items aside."""
     return [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
 
@@ -62,9 +62,9 @@ def note_set_aside(store: Store, block_id: str) -> None:
     store.create(f"{FOLDER}/{block_id}.json", b"{}")
 
 
-def set_aside(store: Store) -> Iterator[Reject]:
+def read_set_aside(store: Store) -> Iterator[Reject]:
     """Yield the problems that committed blocks have set aside, sorted by id."""
-    noted = noted_blocks(store)
+    noted = blocks_with_set_aside_items(store)
     if not noted:
         return
     catalog = read_catalog(store, require_complete=False)
@@ -72,12 +72,12 @@ def set_aside(store: Store) -> Iterator[Reject]:
     for block in noted:
         if block in catalog.blocks:
             metadata, _ = read_labels_shard(store, block)
-            reasons |= catalog.without_rows(block, metadata)["set_aside"]
+            reasons |= catalog.problems_without_rows(block, metadata)["set_aside"]
     for problem_id, why in sorted(reasons.items()):
         yield Reject(problem_id=problem_id, reason=why["reason"], detail=why["detail"])
 
 
-def write_lines(path: Path, rejects: Sequence[Reject]) -> None:
+def write_reject_lines(path: Path, rejects: Sequence[Reject]) -> None:
     """Write rejects beside an output that is not a run.
 
     Without rejects, a file from an earlier job is deleted.

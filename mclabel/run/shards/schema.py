@@ -119,7 +119,7 @@ ROLLOUTS_SCHEMA = pa.schema(
 """Columns of a rollouts shard, with one row per rollout; see docs/formats.md."""
 
 
-def label_row(row: LabeledSolution) -> dict[str, Any]:
+def to_label_row(row: LabeledSolution) -> dict[str, Any]:
     """Return a labelled solution as a row of a labels shard."""
     steps = zip(row.solution.steps, row.steps, strict=True)
     return {
@@ -140,17 +140,17 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
     }
 
 
-def rollout_row(rollout: Rollout) -> dict[str, Any]:
+def to_rollout_row(rollout: Rollout) -> dict[str, Any]:
     """Return a rollout as a row of a rollouts shard."""
     return {name: getattr(rollout, name) for name in ROLLOUTS_SCHEMA.names}
 
 
-def problem_of(row: Mapping[str, Any]) -> Problem:
+def parse_problem(row: Mapping[str, Any]) -> Problem:
     """Return the problem in a row of a labels shard."""
     return Problem(**{**_values_by_field(row, _PROBLEM), "meta": json.loads(row["meta"])})
 
 
-def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
+def parse_labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
     """Return the labelled solution in a row of a labels shard."""
     solution = Solution(
         **_values_by_field(row, _SOLUTION),
@@ -163,18 +163,18 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
         "completers": tuple(map(_read_completer_counts, row["completers"])),
     }
     return LabeledSolution(
-        problem=problem_of(row),
+        problem=parse_problem(row),
         solution=solution,
         steps=tuple(
             StepLabel(**_values_by_field(step, _STEP_LABEL), counts=_read_counts(step))
             for step in row["steps"]
         ),
-        consensus=consensus_of(row["consensus"]),
+        consensus=parse_consensus(row["consensus"]),
         **{**_values_by_field(row, _LABELED), **special},
     )
 
 
-def consensus_of(row: Mapping[str, Any] | None) -> Consensus | None:
+def parse_consensus(row: Mapping[str, Any] | None) -> Consensus | None:
     """Return the consensus in the column `consensus` of a row; None if the column is null."""
     if row is None:
         return None
@@ -185,7 +185,7 @@ def consensus_of(row: Mapping[str, Any] | None) -> Consensus | None:
     return Consensus(rule=row["rule"], kept=row["kept"], opinions=tuple(opinions))
 
 
-def recorded_rollout(row: Mapping[str, Any]) -> Rollout:
+def parse_rollout(row: Mapping[str, Any]) -> Rollout:
     """Return the rollout in a row of a rollouts shard."""
     return Rollout(**{name: _field_value(name, value) for name, value in row.items()})
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from mclabel.core.errors import DamagedFile
 from mclabel.core.records import Outcome
 from mclabel.core.seeds import prefix_id
-from mclabel.run.parquet import table_too_large, whole_table
+from mclabel.run.parquet import describe_oversized_table, read_whole_table
 from mclabel.run.shards.digest import check_parquet, is_cut_off, parquet_digest, parquet_with_digest
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA, SCHEMA_VERSION
 from mclabel.run.shards.store import CHANGED, CUT_OFF, Store, damaged_file_error
@@ -76,9 +76,9 @@ def read_stamped(
         raise damaged_file_error(store, name)
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
-        if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
+        if (reason := describe_oversized_table(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
-        table = whole_table(file)
+        table = read_whole_table(file)
         stamp = json.loads((table.schema.metadata or {})[key])
         rows = table.replace_schema_metadata(None).select(schema.names).cast(schema)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
@@ -137,9 +137,9 @@ def open_shard(
             raise damaged_file_error(
                 store, name, "damaged, or rewritten by another program: it has no digest"
             )
-        if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
+        if (reason := describe_oversized_table(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
-        table = _with_columns_of(_SCHEMAS[kind], whole_table(file))
+        table = _with_columns_of(_SCHEMAS[kind], read_whole_table(file))
     except DamagedFile:
         raise
     except (
@@ -188,7 +188,7 @@ _COUNTS = tuple(f"num_{outcome}" for outcome in Outcome)
 _MAX_NAMED = 3
 
 
-def disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[str]:
+def find_count_disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[str]:
     """Yield a description of each disagreement between a labels shard and its rollouts.
 
     A step's counts are the numbers of rollouts from the prefix that ends with the step, for all

@@ -25,7 +25,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 
 from mclabel.core.errors import DamagedFile, ShardError
 from mclabel.core.plain_files import check_plain
-from mclabel.run.shards.durable import create_durably, replace_durably, sweep
+from mclabel.run.shards.durable import create_durably, delete_partial_files, replace_durably
 
 _RETRIES: Any = {
     "max_retries": 12,
@@ -134,7 +134,7 @@ class Store:
             else:
                 obstore.put(self._store, name, content, mode="overwrite")
 
-    def fetch(self, name: str, path: Path) -> bool:
+    def download(self, name: str, path: Path) -> bool:
         """Copy a file of the store to a local path in pieces; return False if it does not exist.
 
         Args:
@@ -169,7 +169,7 @@ class Store:
             for page in obstore.list(self._store, prefix=folder):
                 yield from ((meta["path"], meta["size"]) for meta in page)
 
-    def tails(self, names: Iterable[str], num_bytes: int) -> Iterator[tuple[str, bytes]]:
+    def read_tails(self, names: Iterable[str], num_bytes: int) -> Iterator[tuple[str, bytes]]:
         """Yield the last bytes of local files, fewer if a file is shorter; skip missing files."""
         root = str(self._path)
         with self._as_shard_errors("labels"):
@@ -216,10 +216,10 @@ class Store:
                 if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                     raise
 
-    def sweep(self) -> None:
+    def delete_partial_files(self) -> None:
         """Delete partial files that killed processes have left in a local folder."""
         if self.is_local:
-            sweep(self._path)
+            delete_partial_files(self._path)
 
     @contextmanager
     def _as_shard_errors(self, name: str) -> Iterator[None]:
@@ -229,7 +229,7 @@ class Store:
                 "another file refers to it. Delete the damaged file and run the job again"
             )
         if not self._was_reached:
-            check_contact(self.location, self._client())
+            check_bucket_reachable(self.location, self._client())
             self._was_reached = True
         if self.is_local and name:
             check_plain(self._path / name, ShardError, name=self.location)
@@ -237,8 +237,8 @@ class Store:
             yield
         except (BaseError, OSError) as error:
             raise ShardError(
-                f"{self.location}/{name}: {type(error).__name__}: {reason_of(error)}. Committed "
-                "blocks are safe. When the store works again, run the same command"
+                f"{self.location}/{name}: {type(error).__name__}: {store_error_reason(error)}. "
+                "Committed blocks are safe. When the store works again, run the same command"
             ) from error
 
     def _client(self) -> dict[str, Any]:
@@ -267,10 +267,10 @@ def damaged_file_error(store: Store, name: str, fault: str = CHANGED) -> Damaged
         name: name of the file in the store.
         fault: description of the damage, for the message.
     """
-    return DamagedFile(store.location, name, fault, remedy(name))
+    return DamagedFile(store.location, name, fault, damaged_file_remedy(name))
 
 
-def remedy(name: str) -> str:
+def damaged_file_remedy(name: str) -> str:
     """Return the remedy for a damaged file, by its name."""
     folder, _, rest = name.rpartition("/")
     match folder.split("/"):
@@ -369,7 +369,7 @@ _answered: set[tuple[str, str, str]] = set()
 """Scheme, name and address of each bucket that has answered a request of this process."""
 
 
-def check_contact(location: str, client: Mapping[str, Any]) -> None:
+def check_bucket_reachable(location: str, client: Mapping[str, Any]) -> None:
     """Check that a bucket answers, unless it has answered this process before.
 
     Later requests are retried for minutes. The first request fails after `FIRST_CONTACT_S` seconds,
@@ -399,15 +399,15 @@ def check_contact(location: str, client: Mapping[str, Any]) -> None:
     except GenericError as error:
         raise ShardError(
             f"{location}: the store cannot be reached, or accepts no request, at {address} "
-            f"({reason_of(error)}). Nothing was written. Check the network, the name of the "
-            f"bucket, the address ({' or '.join(service.endpoint) or 'which is fixed'}) and the "
-            f"credentials ({service.credentials}) in the environment"
+            f"({store_error_reason(error)}). Nothing was written. Check the network, the name of "
+            f"the bucket, the address ({' or '.join(service.endpoint) or 'which is fixed'}) and "
+            f"the credentials ({service.credentials}) in the environment"
         ) from error
     except (BaseError, FileNotFoundError):
         pass  # the bucket has answered, even if the file does not exist or must not be read
     _answered.add(bucket)
 
 
-def reason_of(error: Exception) -> str:
+def store_error_reason(error: Exception) -> str:
     """Return a store's error message as one line, without the client's debug output."""
     return " ".join(str(error).partition("Debug source")[0].split())[:MAX_REASON]

@@ -111,7 +111,7 @@ class StoredTree:
         """Finished solutions that take part in the vote."""
         return [node for node in self.nodes if node.weight is not None]
 
-    def choice(self) -> dict[str, Any]:
+    def chosen_answer_row(self) -> dict[str, Any]:
         """Return the chosen answer as a row of `answers.jsonl`."""
         result = next((node for node in self.results if node.id == self.chosen), None)
         weights = [(node.group, node.weight or 0.0) for node in self.results]
@@ -219,7 +219,7 @@ def has_trees(store: Store) -> bool:
     return bool(store.names(FOLDER))
 
 
-def is_search(config: Any) -> bool:
+def is_search_config(config: Any) -> bool:
     """Return whether a configuration is that of a search.
 
     A run that was regraded or combined from a search's labels is not a search.

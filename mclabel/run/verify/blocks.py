@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mclabel.core.errors import DamagedFile
-from mclabel.run.shards.opinions import FOLDER, block_of, read_block
+from mclabel.run.shards.opinions import FOLDER, block_id_of_shard, read_block
 from mclabel.run.shards.plan import planned_blocks, read_parts
 from mclabel.run.shards.store import Store, damaged_file_error
 from mclabel.run.verify.single_files import SingleFiles, Verification
@@ -43,7 +43,7 @@ class PlannedProblems:
         """True if the run has a plan. Imported runs and runs that were graded again have none."""
         self._entries = np.setdiff1d(np.concatenate(planned), np.concatenate(superseded))
 
-    def of(self, block: str) -> Set[int]:
+    def planned_for_block(self, block: str) -> Set[int]:
         """Return the hashes of the problems that are planned for a block."""
         (key,) = name_hashes([block])
         low = np.searchsorted(self._entries["block"], key, side="left")
@@ -80,7 +80,7 @@ class RepeatedIds:
         self._solutions.append(name_hashes(labels["solution_id"].to_pylist()))
         self._problems.append(name_hashes(pc.unique(labels["problem_id"]).to_pylist()))
 
-    def pairs(self) -> Iterator[tuple[str, str, int, str]]:
+    def find_repeats(self) -> Iterator[tuple[str, str, int, str]]:
         """Yield pairs of blocks that share problems, or that share only solutions.
 
         Yields:
@@ -130,12 +130,14 @@ def check_opinions(
     try:
         plan, planned = planned_blocks(store), PlannedProblems(store)
     except DamagedFile as error:
-        result.add(error)
+        result.add_error(error)
         result.notes.append(
             "opinions were not read, because it is unknown which shards belong to the run"
         )
         return
-    names = {block_of(name): name for name in store.names(FOLDER) if name.endswith(".parquet")}
+    names = {
+        block_id_of_shard(name): name for name in store.names(FOLDER) if name.endswith(".parquet")
+    }
     blocks = sorted(block for block in names if plan is None or block in plan.names)
     files.check_complete(set(blocks), FOLDER)
     places: dict[int, str] = {}
@@ -162,7 +164,7 @@ def check_opinions(
                         store, names[block], f"holds solutions that {other} also holds"
                     )
         except DamagedFile as error:
-            result.add(error)
+            result.add_error(error)
         on_progress(done, len(blocks))
     files.check_configurations()
     if strangers := len(names) - len(blocks):
@@ -182,7 +184,7 @@ def _check_items(
     """
     if not planned.is_there:
         return
-    hashes, wanted = set(name_hashes(there).tolist()), planned.of(block)
+    hashes, wanted = set(name_hashes(there).tolist()), planned.planned_for_block(block)
     if hashes != wanted:
         raise damaged_file_error(
             store,

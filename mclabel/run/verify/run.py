@@ -18,13 +18,13 @@ from mclabel.run.shards.catalog import FOLDER as LABELS
 from mclabel.run.shards.catalog import Catalog, labels_shard, read_catalog, read_labels_shard
 from mclabel.run.shards.journal import FOLDER as JOURNALS
 from mclabel.run.shards.journal import journal_lines
-from mclabel.run.shards.labels import named_rollouts
-from mclabel.run.shards.manifest import PRIORS, missing_priors, priors_name, read_priors
+from mclabel.run.shards.labels import read_shard_rollouts
+from mclabel.run.shards.manifest import PRIORS, missing_priors_error, priors_name, read_priors
 from mclabel.run.shards.opinions import holds_opinions
 from mclabel.run.shards.plan import FOLDER as PLAN
-from mclabel.run.shards.shard import disagreements
-from mclabel.run.shards.store import Store, damaged_file_error, remedy
-from mclabel.run.shards.trees import FOLDER, is_search, read_block, tree_file
+from mclabel.run.shards.shard import find_count_disagreements
+from mclabel.run.shards.store import Store, damaged_file_error, damaged_file_remedy
+from mclabel.run.shards.trees import FOLDER, is_search_config, read_block, tree_file
 from mclabel.run.verify.blocks import PlannedProblems, RepeatedIds, check_opinions, name_hashes
 from mclabel.run.verify.single_files import SingleFiles, Verification, check_training, is_training
 
@@ -56,7 +56,7 @@ def verify(
     try:
         catalog, planned = read_catalog(store, require_complete=False), PlannedProblems(store)
     except DamagedFile as error:
-        result.add(error)
+        result.add_error(error)
         result.notes.append(
             "labels and rollouts were not read, because their locations are unknown"
         )
@@ -99,15 +99,19 @@ class _LabelShards:
             try:
                 self._check_shard(block, ids)
             except DamagedFile as error:
-                self._result.add(error)
+                self._result.add_error(error)
             on_progress(done, len(blocks))
-        for block, other, count, noun in ids.pairs():
+        for block, other, count, noun in ids.find_repeats():
             name = labels_shard(block)
             if block == other:
-                self._result.report(name, f"holds {count:,} {noun} twice", remedy(name))
+                self._result.add_finding(
+                    name, f"holds {count:,} {noun} twice", damaged_file_remedy(name)
+                )
                 continue
             fault = f"{count:,} of its {noun} also occur in {labels_shard(other)}"
-            self._result.report(name, fault, "Delete one of the two files and run the job again")
+            self._result.add_finding(
+                name, fault, "Delete one of the two files and run the job again"
+            )
         self._files.check_configurations()
         self._note_strangers()
 
@@ -129,39 +133,45 @@ class _LabelShards:
         if metadata["rollouts"] is None:
             return
         self._named.add(metadata["rollouts"])
-        rollouts = named_rollouts(self._store, metadata)
+        rollouts = read_shard_rollouts(self._store, metadata)
         result.num_rollouts += rollouts.num_rows
-        for fault in disagreements(labels, rollouts):
-            result.add(damaged_file_error(self._store, name, fault))
+        for fault in find_count_disagreements(labels, rollouts):
+            result.add_error(damaged_file_error(self._store, name, fault))
         cost = metadata.get("cost")
         if cost is not None and cost["num_rollouts"] != rollouts.num_rows:
             fault = f"holds {rollouts.num_rows:,} rollouts, but {cost['num_rollouts']:,} were made"
-            result.add(damaged_file_error(self._store, metadata["rollouts"], fault))
+            result.add_error(damaged_file_error(self._store, metadata["rollouts"], fault))
 
     def _check_trees(self, metadata: Mapping[str, Any]) -> None:
         """Check the search trees of a block; only runs of a search have trees."""
-        if is_search(metadata.get("config")):
+        if is_search_config(metadata.get("config")):
             block, attempt = metadata["block"], metadata["attempt"]
             self._named.add(tree_file(block, attempt))
             try:
                 read_block(self._store, block, attempt)
             except DamagedFile as error:
-                self._result.add(error)
+                self._result.add_error(error)
 
     def _check_plan(self, block: str, metadata: dict[str, Any], labels: pa.Table) -> None:
         """Compare the problems of a block with the problems that the plan assigns."""
         if not self._planned.is_there:
             return
-        without_rows = self._catalog.without_rows(block, metadata)
-        problems = {*chain(*without_rows.values()), *pc.unique(labels["problem_id"]).to_pylist()}
-        present, planned = set(name_hashes(problems).tolist()), self._planned.of(block)
+        problems_without_rows = self._catalog.problems_without_rows(block, metadata)
+        problems = {
+            *chain(*problems_without_rows.values()),
+            *pc.unique(labels["problem_id"]).to_pylist(),
+        }
+        present, planned = (
+            set(name_hashes(problems).tolist()),
+            self._planned.planned_for_block(block),
+        )
         if present != planned:
             fault = (
                 f"lacks {len(planned - present):,} problems that the plan assigns to it, and holds "
                 f"{len(present - planned):,} other problems"
             )
-            self._result.add(damaged_file_error(self._store, labels_shard(block), fault))
-        if planned & set(name_hashes(without_rows["set_aside"]).tolist()):
+            self._result.add_error(damaged_file_error(self._store, labels_shard(block), fault))
+        if planned & set(name_hashes(problems_without_rows["set_aside"]).tolist()):
             self._files.check_note(block)
 
     def _unnamed_files(self, folder: str) -> list[str]:
@@ -212,16 +222,16 @@ def _check_priors(store: Store, result: Verification, used: Set[str]) -> None:
         name.removeprefix(f"{PRIORS}/").removesuffix(".json") for name in store.names(PRIORS)
     }
     for identity in sorted(used - present):
-        result.add(missing_priors(store, identity))
+        result.add_error(missing_priors_error(store, identity))
     for identity in sorted(present):
         result.num_priors += 1
         try:
             if read_priors(store, identity) is None:
-                result.add(
+                result.add_error(
                     damaged_file_error(store, priors_name(identity), "is not a file of priors")
                 )
         except DamagedFile as error:
-            result.add(error)
+            result.add_error(error)
 
 
 def _check_journals(store: Store, result: Verification, blocks: Container[str]) -> None:
@@ -236,7 +246,7 @@ def _check_journals(store: Store, result: Verification, blocks: Container[str]) 
         try:
             list(journal_lines(content))
         except ValueError as error:
-            result.add(damaged_file_error(store, name, f"damaged ({error})"))
+            result.add_error(damaged_file_error(store, name, f"damaged ({error})"))
     if num_late:
         result.notes.append(
             f"{num_late:,} journals belong to finished blocks; the next run deletes them"

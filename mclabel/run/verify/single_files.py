@@ -11,24 +11,30 @@ from typing import Any
 
 from mclabel.core.errors import DamagedFile
 from mclabel.core.seeds import canonical_json
-from mclabel.run.shards.digest import Check, check_lines, log_lines, read_object
-from mclabel.run.shards.finished import AGAIN, Finished, missing_files, read_finished, undone_blocks
+from mclabel.run.shards.digest import Check, check_lines, parse_checked_object, parse_log_lines
+from mclabel.run.shards.finished import (
+    AGAIN,
+    CompletionMarker,
+    find_unfinished_blocks,
+    missing_files,
+    read_finished,
+)
 from mclabel.run.shards.finished import FILE as FINISHED
 from mclabel.run.shards.manifest import MANIFEST, read_claim, run_id
 from mclabel.run.shards.manifest_faults import REMEDY, manifest_faults
 from mclabel.run.shards.rejects import FILE as REJECTS
 from mclabel.run.shards.rejects import FOLDER as NOTES
-from mclabel.run.shards.rejects import noted_blocks
+from mclabel.run.shards.rejects import blocks_with_set_aside_items
 from mclabel.run.shards.store import Store, damaged_file_error
 from mclabel.run.trainings import (
     CHECKPOINTS,
     CLAIM,
     COMPLETE,
     MODEL,
-    checkpoint_faults,
-    finished_faults,
+    checkpoint_step,
+    find_checkpoint_faults,
+    find_finished_faults,
     model_remedy,
-    step_of,
 )
 
 SPENT, PROGRESS = "spent.json", "progress.jsonl"
@@ -46,7 +52,7 @@ class SingleFiles:
         """
         self._store, self._result = store, result
         self.has_manifest = store.read(MANIFEST) is not None
-        self._finished: Finished | None = None
+        self._finished: CompletionMarker | None = None
         self._says_finished = False
         """True if a line of the progress log records that no block was left."""
         self._noted: set[str] | None = None
@@ -61,7 +67,7 @@ class SingleFiles:
         self._check_file(REJECTS, check_lines)
         for name in self._store.names(NOTES):
             if (raw := self._store.read(name)) is not None and raw != b"{}":
-                self._result.add(damaged_file_error(self._store, name))
+                self._result.add_error(damaged_file_error(self._store, name))
         self._check_progress()
         self._check_finished()
         if drivers := self._store.names("drivers"):
@@ -80,7 +86,7 @@ class SingleFiles:
         """Compare the manifest's configuration with the plan and with the shards' metadata."""
         try:
             for fault in manifest_faults(self._store, dict(self._stamps.values())):
-                self._result.report(MANIFEST, fault, REMEDY)
+                self._result.add_finding(MANIFEST, fault, REMEDY)
         except DamagedFile:
             return  # the damaged manifest or plan is already among the findings
 
@@ -92,9 +98,9 @@ class SingleFiles:
             folder: folder that holds the shards of single blocks.
         """
         if self._finished is None:
-            num_parts, blocks = undone_blocks(self._store, committed)
+            num_parts, blocks = find_unfinished_blocks(self._store, committed)
             if not num_parts and committed and self.has_manifest and not self._says_finished:
-                self._result.report(
+                self._result.add_finding(
                     FINISHED,
                     "missing. The run has no plan either, so its expected number of blocks is "
                     "unknown",
@@ -104,14 +110,14 @@ class SingleFiles:
                 self._result.notes.append(f"{len(blocks):,} planned blocks are not done yet")
             return
         for loss in missing_files(self._store, self._finished, committed, folder):
-            self._result.add(loss)
+            self._result.add_error(loss)
 
     def check_note(self, block: str) -> None:
         """Check that a block with left-out items has a note, the source of rejects.jsonl."""
         if self._noted is None:
-            self._noted = set(noted_blocks(self._store))
+            self._noted = set(blocks_with_set_aside_items(self._store))
         if block not in self._noted:
-            self._result.report(
+            self._result.add_finding(
                 f"{NOTES}/{block}.json",
                 "missing, although items of the block were left out",
                 "Create the file with the content {}. Without the file, rejects.jsonl will lack "
@@ -122,16 +128,16 @@ class SingleFiles:
         try:
             read_claim(self._store, MANIFEST)
         except DamagedFile as error:
-            self._result.add(error)
+            self._result.add_error(error)
 
     def _check_progress(self) -> None:
         raw = self._store.read(PROGRESS)
         if raw is None:
             return
-        lines = list(log_lines(raw))
+        lines = list(parse_log_lines(raw))
         if bad := sum(line is None for line in lines):
             fault = f"damaged: {bad:,} of {len(lines):,} lines changed after they were written"
-            self._result.add(damaged_file_error(self._store, PROGRESS, fault))
+            self._result.add_error(damaged_file_error(self._store, PROGRESS, fault))
             return
         last = lines[-1] if lines else None
         self._says_finished = any(line and line.get("num_blocks_left") == 0 for line in lines)
@@ -146,19 +152,19 @@ class SingleFiles:
         try:
             self._finished = read_finished(self._store)
         except DamagedFile as error:
-            self._result.add(error)
+            self._result.add_error(error)
             return
         if self._finished is None:
             if self._says_finished:
                 fault = f"missing, although {PROGRESS} records that the job has ended"
-                self._result.report(FINISHED, fault, AGAIN)
+                self._result.add_finding(FINISHED, fault, AGAIN)
             return
         for name in self._finished.files:
             raw = self._store.read(name)
             if not raw:
                 state = "missing" if raw is None else "empty"
                 fault = f"{state}, although {FINISHED} records that the job wrote the file"
-                self._result.report(name, fault, AGAIN)
+                self._result.add_finding(name, fault, AGAIN)
         self._same_run(FINISHED, self._finished.run)
 
     def _check_file(self, name: str, check_content: Callable[[bytes], Check]) -> None:
@@ -166,7 +172,7 @@ class SingleFiles:
             return
         check = check_content(raw)
         if check != "sound":
-            self._result.add(damaged_file_error(self._store, name))
+            self._result.add_error(damaged_file_error(self._store, name))
         else:
             first = raw.partition(b"\n")[0] if name == REJECTS else raw
             self._same_run(name, json.loads(first).get("run"))
@@ -175,7 +181,7 @@ class SingleFiles:
         """Compare the run id in a file with the run id in the manifest."""
         own = run_id(self._store)
         if None not in (run, own) and run != own:
-            self._result.report(
+            self._result.add_finding(
                 name,
                 f"belongs to another run than {MANIFEST}",
                 f"Delete the file and run the job again, or restore {MANIFEST}",
@@ -184,7 +190,7 @@ class SingleFiles:
 
 def _check_object(raw: bytes) -> Check:
     try:
-        return read_object(raw)[1]
+        return parse_checked_object(raw)[1]
     except ValueError:
         return "damaged"
 
@@ -210,7 +216,7 @@ def check_training(store: Store, result: Verification) -> None:
     result.holds = TRAINING
     _check_claim(store, result)
     for folder in sorted((out / CHECKPOINTS).glob("checkpoint-*")):
-        if not folder.is_dir() or step_of(folder) is None:
+        if not folder.is_dir() or checkpoint_step(folder) is None:
             continue
         if not (folder / COMPLETE).is_file():
             result.notes.append(
@@ -220,8 +226,8 @@ def check_training(store: Store, result: Verification) -> None:
             )
             continue
         result.num_files += sum(path.is_file() for path in folder.rglob("*"))
-        for fault in checkpoint_faults(folder):
-            result.report(
+        for fault in find_checkpoint_faults(folder):
+            result.add_finding(
                 f"{CHECKPOINTS}/{folder.name}/{fault.name}",
                 fault.text,
                 f"Remove the folder {folder}. The training resumes from the checkpoint before it",
@@ -230,8 +236,8 @@ def check_training(store: Store, result: Verification) -> None:
         result.notes.append("the training has not ended. Run the same command again to resume it")
         return
     result.num_files += sum(path.is_file() for path in (out / MODEL).rglob("*"))
-    for fault in finished_faults(out):
-        result.report(fault.name, fault.text, model_remedy(out))
+    for fault in find_finished_faults(out):
+        result.add_finding(fault.name, fault.text, model_remedy(out))
 
 
 def _check_claim(store: Store, result: Verification) -> None:
@@ -239,10 +245,10 @@ def _check_claim(store: Store, result: Verification) -> None:
     try:
         is_missing = read_claim(store, CLAIM) is None
     except DamagedFile as error:
-        result.add(error)
+        result.add_error(error)
         return
     if is_missing:
-        result.report(CLAIM, "missing", "Restore it from a copy, or train into another out=…")
+        result.add_finding(CLAIM, "missing", "Restore it from a copy, or train into another out=…")
 
 
 MAX_LISTED = 1000
@@ -296,11 +302,11 @@ class Verification:
         """Return whether the check found no damage."""
         return not self.num_damaged
 
-    def add(self, error: DamagedFile) -> None:
+    def add_error(self, error: DamagedFile) -> None:
         """Add the finding of a damaged file."""
-        self.report(error.name, error.fault, error.remedy)
+        self.add_finding(error.name, error.fault, error.remedy)
 
-    def report(self, name: str, fault: str, remedy: str) -> None:
+    def add_finding(self, name: str, fault: str, remedy: str) -> None:
         """Add a finding.
 
         Args:

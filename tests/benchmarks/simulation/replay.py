@@ -29,7 +29,7 @@ from mclabel.labeling.estimators import (
     RecordedRollout,
     SolutionPath,
     answer_class,
-    strongest_completer,
+    strongest_completer_index,
 )
 from mclabel.labeling.labeled import row_completers
 from mclabel.labeling.prefixes import contradicts_prefix, step_key
@@ -268,7 +268,7 @@ def _case(
         answer_class=answer_class(problem),
         truth=tuple(truth(row) for row in rows),
         draw=partial(_draw, drawn),
-        values=tuple(_share(recorded) for recorded in drawn[strongest_completer(completers)]),
+        values=tuple(_share(recorded) for recorded in drawn[strongest_completer_index(completers)]),
         completers=completers,
         group=problem.meta.get(group, ""),
     )

@@ -54,7 +54,7 @@ _BITS_OF_ROOT_HALF = 0x3FE6A09E667F3BCD
 _EXPONENTS = (-708.0, 709.0)
 
 
-def combine(weights: Floats, vectors: Floats, out: Floats | None = None) -> Floats:
+def weighted_sums(weights: Floats, vectors: Floats, out: Floats | None = None) -> Floats:
     """Return weighted sums of vectors over k, each added from the first term to the last.
 
     Args:
@@ -68,7 +68,7 @@ def combine(weights: Floats, vectors: Floats, out: Floats | None = None) -> Floa
     return np.asarray(_einsum("kj,k...->j...", weights, vectors, out=out))
 
 
-def total(terms: Floats, axis: int = 0) -> Floats:
+def ordered_sum(terms: Floats, axis: int = 0) -> Floats:
     """Return the sum over an axis, added from the first term to the last.
 
     Args:

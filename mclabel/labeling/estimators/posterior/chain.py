@@ -35,7 +35,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.labeling.estimators.posterior.arithmetic import LANES, combine, exp, log, total
+from mclabel.labeling.estimators.posterior.arithmetic import (
+    LANES,
+    exp,
+    log,
+    ordered_sum,
+    weighted_sums,
+)
 from mclabel.labeling.estimators.posterior.priors import (
     GRID,
     NUM_TO_GO,
@@ -86,18 +92,18 @@ class Beliefs:
     """[e, batch]: probability of each first error e."""
     mass: Floats
     """[batch]: likelihood of the evidence, as scaled in `seen`."""
-    seen: EvidenceLikelihoods
+    likelihoods: EvidenceLikelihoods
     """Likelihoods from which the posterior was computed."""
 
     @property
     def values(self) -> Floats:
         """[grid, R, batch]: probability of each value at each prefix."""
-        return total(self.joint, axis=1)
+        return ordered_sum(self.joint, axis=1)
 
     @property
     def log_likelihood(self) -> Floats:
         """[batch]: log likelihood of the evidence, up to a term that no prior changes."""
-        return np.asarray(log(self.mass) + log(self.seen.scale).sum(0))
+        return np.asarray(log(self.mass) + log(self.likelihoods.scale).sum(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +122,7 @@ class EvidenceLikelihoods:
     """[R + 1, batch]: divisor by which `agree` was scaled."""
 
 
-def infer(evidence: Evidence, priors: ClassPriors) -> Beliefs:
+def infer_beliefs(evidence: Evidence, priors: ClassPriors) -> Beliefs:
     """Compute the posterior of each chain's first error and values.
 
     Returns:
@@ -132,18 +138,18 @@ def infer(evidence: Evidence, priors: ClassPriors) -> Beliefs:
     np.multiply(lost[:, 0, None], fallen[0], out=joint[:, 2:, 0])
     # Every prefix of a chain gives the same marginal of e. Every chain has a prefix with one step
     # to go.
-    marginal = total(joint[:, :, 0])
-    mass = total(marginal)
+    marginal = ordered_sum(joint[:, :, 0])
+    mass = ordered_sum(marginal)
     joint[:, :, 0] /= mass
     sound /= mass
     lost /= mass
     for r in range(2, width):
         np.multiply(sound[:, r - 1, None], back[r - 1], out=joint[:, : r + 1, r - 1])
         np.multiply(lost[:, r - 1, None], fallen[r - 1], out=joint[:, r + 1 :, r - 1])
-    return Beliefs(joint=joint, first_error=marginal / mass, mass=mass, seen=seen)
+    return Beliefs(joint=joint, first_error=marginal / mass, mass=mass, likelihoods=seen)
 
 
-def first_errors(evidence: Evidence, priors: ClassPriors) -> Floats:
+def first_error_posterior(evidence: Evidence, priors: ClassPriors) -> Floats:
     """Compute the probability of each first error, [e, batch], but no joint probabilities.
 
     The result is equal to `infer(...).first_error` in every bit. The memory used grows linearly
@@ -151,10 +157,10 @@ def first_errors(evidence: Evidence, priors: ClassPriors) -> Floats:
     """
     evidence = _in_whole_vectors(evidence)
     marginal = _first_error_marginal(evidence, priors, compute_likelihoods(evidence, priors))
-    return np.asarray(marginal / total(marginal))
+    return np.asarray(marginal / ordered_sum(marginal))
 
 
-def first_errors_by_luck(
+def first_error_posterior_by_luck(
     evidence: Evidence, by_luck: Sequence[tuple[float, ClassPriors]]
 ) -> Floats:
     """Compute the probability of each first error, [batch, R + 1], where luck may work in ways.
@@ -168,11 +174,11 @@ def first_errors_by_luck(
     for probability, priors in by_luck:
         seen = compute_likelihoods(whole, priors)
         marginal = _first_error_marginal(whole, priors, seen)
-        mass = total(marginal)
+        mass = ordered_sum(marginal)
         chances.append(marginal / mass)
-        logs.append(log(probability * mass) + total(log(seen.scale)))
+        logs.append(log(probability * mass) + ordered_sum(log(seen.scale)))
     shares = exp(np.stack(logs) - np.max(logs, axis=0))
-    mixed = total(np.stack(chances) * shares[:, None]) / total(shares)
+    mixed = ordered_sum(np.stack(chances) * shares[:, None]) / ordered_sum(shares)
     return np.asarray(mixed.T[: len(evidence.num_steps)])
 
 
@@ -189,7 +195,7 @@ def _first_error_marginal(
     ends = np.empty((_SIZE, width, count))  # at one step to go
     np.multiply(sound[:, 0, None], back[0], out=ends[:, :2])
     np.multiply(lost[:, 0, None], fallen[0], out=ends[:, 2:])
-    return total(ends)
+    return ordered_sum(ends)
 
 
 def _forward(
@@ -221,7 +227,7 @@ def _forward(
     moved = np.zeros((2, size, width - 1, count))  # sound and wrong
     flat = moved.reshape(2 * size, width - 1, count)
     for r in range(width - 1, 1, -1):
-        combine(priors.from_sound[min(r, NUM_TO_GO) - 1], sound[:, r - 1], flat[:, r - 2])
+        weighted_sums(priors.from_sound[min(r, NUM_TO_GO) - 1], sound[:, r - 1], flat[:, r - 2])
         if r - 1 in starting:  # chains that start at this prefix have no message from before it
             sound[:, r - 2] += moved[0, :, r - 2] * step[0, :, r - 1]
         else:
@@ -236,7 +242,7 @@ def _forward(
         after = np.empty((size, width - r, count))
         after[:, 0] = first[:, r - 2]
         if r < width - 1:
-            combine(priors.unsound[min(r, NUM_TO_GO) - 1], fallen, after[:, 1:])
+            weighted_sums(priors.unsound[min(r, NUM_TO_GO) - 1], fallen, after[:, 1:])
             after[:, 1:] *= step[2, :, r - 1, None]
         by_r[r - 2 if keep_all else 0] = fallen = after
     return before, by_r
@@ -272,7 +278,7 @@ def _backward(
     moved[:, :, 0] = ends[1:]
     for r in range(1, width):
         if r > 1:
-            combine(priors.to_unsound[min(r, NUM_TO_GO) - 1], lost[:, r - 2], flat[:, r - 1])
+            weighted_sums(priors.to_unsound[min(r, NUM_TO_GO) - 1], lost[:, r - 2], flat[:, r - 1])
         np.multiply(moved[1, :, r - 1], step[2, :, r - 1], out=lost[:, r - 1])
     last, after = moved
     last *= step[1]
@@ -282,7 +288,7 @@ def _backward(
     for r in range(1, width):
         before = np.empty((size, r + 1, count))
         if r > 1:
-            combine(priors.to_sound[min(r, NUM_TO_GO) - 1], back, before[:, :r])
+            weighted_sums(priors.to_sound[min(r, NUM_TO_GO) - 1], back, before[:, :r])
             before[:, :r] *= step[0, :, r - 1, None]
         else:
             np.multiply(back, step[0, :, :1], out=before[:, :1])

@@ -44,8 +44,8 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     distinct_prefixes,
-    mean_tokens,
-    strongest_completer,
+    mean_solution_tokens,
+    strongest_completer_index,
 )
 from mclabel.labeling.estimators.posterior.fit import Readings, fit_readings
 from mclabel.labeling.estimators.posterior.judging import judge_solution
@@ -58,9 +58,9 @@ from mclabel.labeling.estimators.posterior.priors import (
 from mclabel.labeling.estimators.posterior.views import (
     CompleterView,
     CompleterViews,
-    best_probes,
-    plan_together,
+    choose_probes,
     share_agreement,
+    update_plans,
 )
 
 PILOT_DISCOUNT = 0.1
@@ -136,7 +136,9 @@ class PosteriorEstimator(Estimator):
             min_gain: minimum expected gain in place of the setting; None keeps the setting.
         """
         self._paths, self._completers = problem.paths, problem.completers
-        self._min_gain_per_token = (min_gain or settings.min_gain) / mean_tokens(problem.paths)
+        self._min_gain_per_token = (min_gain or settings.min_gain) / mean_solution_tokens(
+            problem.paths
+        )
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._tokens_left: float = settings.max_tokens or math.inf
         self._truncated, self._min_belief = settings.truncated, settings.min_belief
@@ -154,7 +156,7 @@ class PosteriorEstimator(Estimator):
             self._agreeing = CompleterViews(
                 problem, own, agreement=True, truncated=settings.truncated
             )
-        self._asked = self._outcomes.asked
+        self._asked = self._outcomes.requestable_views
         self._num_due, self._every = 0, settings.every
         self._done = not self._paths
 
@@ -203,7 +205,7 @@ class PosteriorEstimator(Estimator):
         """Plan the next probes of many problems at once; see `Estimator`."""
         pairs = [(estimator._outcomes, estimator._agreeing) for estimator in estimators]
         share_agreement([(own, agreeing) for own, agreeing in pairs if agreeing is not None])
-        plan_together([own.views for own, _ in pairs])
+        update_plans([own.views for own, _ in pairs])
 
     @property
     def is_due(self) -> bool:
@@ -228,7 +230,7 @@ class PosteriorEstimator(Estimator):
                 )
         if self._outcomes.is_changed:
             self.decide_together([self])
-        choices = best_probes(
+        choices = choose_probes(
             self._asked,
             min_gain_per_token=self._min_gain_per_token,
             batch=self._batch,
@@ -243,18 +245,21 @@ class PosteriorEstimator(Estimator):
         view = self._asked[rollout.completer]
         view.record(rollout)
         if self._agreeing is not None:
-            self._agreeing.asked[rollout.completer].record(rollout)
-        if rollout.asked:
+            self._agreeing.requestable_views[rollout.completer].record(rollout)
+        if rollout.is_requested:
             self._num_due -= 1
             self._tokens_left -= rollout.num_tokens
         else:
-            view.ask(rollout.prefix, 1, self._max_rollouts)
+            view.count_requests(rollout.prefix, 1, self._max_rollouts)
 
     def evidence(self) -> Readings:
         """Return the evidence so far, for fitting priors."""
         return Readings(
             outcomes=self._outcomes.evidence(),
-            once={view.completer.name: view.evidence_once() for view in self._outcomes.views},
+            once={
+                view.completer.name: view.starting_prefix_evidence()
+                for view in self._outcomes.views
+            },
             agreement=None if self._agreeing is None else self._agreeing.evidence(),
         )
 
@@ -269,18 +274,20 @@ class PosteriorEstimator(Estimator):
         """
         if not self._paths:
             return []
-        number = strongest_completer(self._completers)
+        number = strongest_completer_index(self._completers)
         families = {False: self._outcomes}
         if self._agreeing is not None:
             families[True] = self._agreeing
         plans = {kind: family.plan_for_labels(number) for kind, family in families.items()}
-        view = self._outcomes.asked[number]
+        view = self._outcomes.requestable_views[number]
         by_outcomes = make_plans([view.values_request()])[0].mean
-        means = [by_outcomes[view.table.chain_of]]
+        means = [by_outcomes[view.table.chain_index]]
         if self._agreeing is not None:
-            chains = self._agreeing.asked[number].table.chain_of
+            chains = self._agreeing.requestable_views[number].table.chain_index
             means.append(plans[True].mean[chains][:, : means[0].shape[1]])
-        chances = [family.first_errors(plans[kind], number) for kind, family in families.items()]
+        chances = [
+            family.first_error_posterior(plans[kind], number) for kind, family in families.items()
+        ]
         return [
             judge_solution(
                 path,
@@ -299,9 +306,9 @@ class PosteriorEstimator(Estimator):
     ) -> list[int | Probe]:
         asked: list[int | Probe] = []
         for view, prefix, size in choices:
-            view.ask(prefix, size, self._max_rollouts)
+            view.count_requests(prefix, size, self._max_rollouts)
             self._num_due += size
-            request = prefix if len(self._asked) == 1 else Probe(prefix, view.number or 0)
+            request = prefix if len(self._asked) == 1 else Probe(prefix, view.completer_index or 0)
             asked += [request] * size
         return asked
 
@@ -345,17 +352,17 @@ class PriorLearner(FittingLearner[Priors, Readings]):
         """Add the evidence of a finished problem and the cost of its rollouts."""
         super().record(problem, estimator, num_tokens=num_tokens)
         if self._budget is not None and self._knowledge.num_solutions and problem.paths:
-            excess = num_tokens / (self.size(estimator.evidence()) * self._budget) - 1
+            excess = num_tokens / (self.num_solutions(estimator.evidence()) * self._budget) - 1
             self._min_gain *= math.exp(ADAPTATION * max(-1.0, min(1.0, excess)))
 
-    def read(self, content: str) -> Priors:
+    def parse_knowledge(self, content: str) -> Priors:
         """Parse the JSON that `Priors.to_json` wrote."""
         return Priors.from_json(content)
 
-    def size(self, evidence: Readings) -> int:
+    def num_solutions(self, evidence: Readings) -> int:
         """Return the number of solutions in the evidence on a problem."""
         return len(evidence.outcomes[AUTHOR].num_steps)
 
-    def fitted(self, evidence: Mapping[str, Sequence[Readings]]) -> Priors:
+    def fit_knowledge(self, evidence: Mapping[str, Sequence[Readings]]) -> Priors:
         """Return priors fitted to all recorded evidence."""
         return fit_readings(evidence).as_written

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from mclabel.core.records import Outcome
 from mclabel.core.stats.values import TruncatedPolicy
 from mclabel.labeling.estimators.paths import ROOT, RecordedRollout, SolutionPath
-from mclabel.labeling.estimators.posterior.chain import Evidence, infer
+from mclabel.labeling.estimators.posterior.chain import Evidence, infer_beliefs
 from mclabel.labeling.estimators.posterior.priors import ClassPriors
 
 Floats = NDArray[np.float64]
@@ -78,9 +78,9 @@ class EvidenceTable:
         self._agreement, self._truncated = agreement, truncated
         names = [(*self._prefix_keys(path), path.outcome, path.sampled) for path in paths]
         chains = {name: chain for chain, name in enumerate(dict.fromkeys(names))}
-        self.chain_of = np.array([chains[name] for name in names], dtype=np.intp)
+        self.chain_index = np.array([chains[name] for name in names], dtype=np.intp)
         """[solution]: index of the solution's chain."""
-        self.copies = np.bincount(self.chain_of, minlength=len(chains))
+        self.copies = np.bincount(self.chain_index, minlength=len(chains))
         """[chain]: number of solutions that share the chain."""
         self.paths = [paths[names.index(name)] for name in chains]
         """[chain]: the first solution of the chain."""
@@ -130,18 +130,18 @@ class EvidenceTable:
             counts: [4, chain, R + 1], the attribute `counts` or the result of `once`.
             external_likelihood: [chain, R + 1], as in `Evidence.external_likelihood`.
         """
-        right, wrong, same, others = counts[:, self.chain_of]
+        right, wrong, same, others = counts[:, self.chain_index]
         return Evidence(
-            num_steps=self.num_steps[self.chain_of],
+            num_steps=self.num_steps[self.chain_index],
             right=right,
             wrong=wrong,
             same=same,
             others=others,
-            outcome=self.outcome[self.chain_of],
-            external_likelihood=external_likelihood[self.chain_of],
+            outcome=self.outcome[self.chain_index],
+            external_likelihood=external_likelihood[self.chain_index],
         )
 
-    def counts_once(self) -> Floats:
+    def starting_prefix_counts(self) -> Floats:
         """Return a copy of `counts` in which each outcome counts only where its sample started.
 
         Outcomes that count twice would bias expected values.
@@ -162,7 +162,7 @@ class EvidenceTable:
     def _index_holders(self, paths: Sequence[SolutionPath]) -> None:
         holders: dict[object, dict[tuple[int, int], None]] = {}
         prefixes: dict[int, object] = {}
-        for chain, path in zip(self.chain_of.tolist(), paths, strict=True):
+        for chain, path in zip(self.chain_index.tolist(), paths, strict=True):
             for depth, (prefix, state) in enumerate(
                 zip((ROOT, *path.prefixes), self._prefix_keys(path), strict=False)
             ):
@@ -271,49 +271,46 @@ LEAST = 1e-9
 first error is ruled out by other completers alone."""
 
 
-def external_likelihoods(own: Sequence[Floats], bare: Sequence[Floats]) -> list[Floats]:
+def external_likelihoods(posteriors: Sequence[Floats], priors: Sequence[Floats]) -> list[Floats]:
     """Return, for each completer, the likelihood of each first error from all other completers.
 
     Args:
-        own: for each completer, the author first, the probability of each first error given only
-            the evidence of this completer, [chain, R + 1].
-        bare: for each completer except the author, the probability of each first error before any
-            evidence, [chain, R + 1].
+        posteriors: for each completer, the author first, probabilities [chain, R + 1] of each first
+            error given the evidence of this completer alone.
+        priors: for each completer except the author, the same probabilities before any evidence.
 
     Returns:
         For each completer, [chain, R + 1], scaled so that the largest likelihood of a chain is 1.
     """
     shown = [
-        own[0],
-        *(_other_completer_likelihood(a, b) for a, b in zip(own[1:], bare, strict=True)),
+        posteriors[0],
+        *(_other_completer_likelihood(a, b) for a, b in zip(posteriors[1:], priors, strict=True)),
     ]
     by_completer = []
-    for number in range(len(own)):
-        likely = np.ones_like(own[0])
+    for number in range(len(posteriors)):
+        likely = np.ones_like(posteriors[0])
         for other, chances in enumerate(shown):
             if other != number:
                 likely = _scale_to_largest(likely * chances)
         if number > 0:
-            begun = bare[number - 1].copy()
-            begun[:, :2] = _divide_or_zero(own[number][:, :2], shown[number][:, :2])
+            begun = priors[number - 1].copy()
+            begun[:, :2] = _divide_or_zero(posteriors[number][:, :2], shown[number][:, :2])
             likely = _divide_or_zero(likely, begun)
         by_completer.append(_scale_to_largest(likely))
     return by_completer
 
 
-def likelihoods(own: Floats, bare: Floats) -> Floats:
-    """Return the likelihood of the evidence given each possible first error.
-
-    It is the posterior probability divided by the prior probability.
+def evidence_likelihoods(posterior: Floats, prior: Floats) -> Floats:
+    """Return the likelihood of the evidence under each first error.
 
     Args:
-        own: posterior probability of each first error, [chain, R + 1].
-        bare: prior probability of each first error, [chain, R + 1].
+        posterior: [chain, R + 1], probabilities of each first error given the evidence.
+        prior: [chain, R + 1], the same probabilities before any evidence.
 
     Returns:
         The likelihoods, [chain, R + 1], scaled so that the largest one of each chain is 1.
     """
-    return _scale_to_largest(_divide_or_zero(own, bare))
+    return _scale_to_largest(_divide_or_zero(posterior, prior))
 
 
 def _other_completer_likelihood(own: Floats, bare: Floats) -> Floats:
@@ -358,11 +355,11 @@ def prior_error_chances(num_steps: NDArray[np.int64], priors: ClassPriors, width
 
 @lru_cache(maxsize=4096)
 def _prior_first_error(steps: int, priors: ClassPriors) -> Floats:
-    return infer(nothing_seen(np.array([steps])), priors).first_error[:, 0].copy()
+    return infer_beliefs(empty_evidence(np.array([steps])), priors).first_error[:, 0].copy()
 
 
-def nothing_seen(num_steps: NDArray[np.int64]) -> Evidence:
-    """Return evidence that contains only the number of steps of each solution.
+def empty_evidence(num_steps: NDArray[np.int64]) -> Evidence:
+    """Return the evidence on a batch of solutions of which only the lengths are known.
 
     Args:
         num_steps: [batch], number of steps of each solution.

@@ -37,8 +37,8 @@ from mclabel.labeling.estimators.posterior.priors import (
     ClassPriors,
     Priors,
     Rates,
-    priors_of,
     priors_with_guesses,
+    select_class_priors,
     starting_priors,
     uninformed_priors,
 )
@@ -206,7 +206,7 @@ def _exchange_likelihoods(
         return stacked
     crossed = {}
     for name, by in stacked.items():
-        priors = {who: priors_of(classes, name) for who, classes in current.items()}
+        priors = {who: select_class_priors(classes, name) for who, classes in current.items()}
         bare = [
             prior_error_chances(evidence_of.num_steps, priors[who], evidence_of.right.shape[1])
             for who, evidence_of in by.items()
@@ -249,7 +249,7 @@ def _update_priors(
             prefix, repeated blurring would erase their information.
     """
     expected = {
-        name: _expected_counts(own_evidence, priors_of(current, name))
+        name: _expected_counts(own_evidence, select_class_priors(current, name))
         for name, own_evidence in evidence.items()
     }
     unguessed = [
@@ -286,7 +286,7 @@ def _estimate_rates(
     for who, classes in current.items():
         seen = []
         for name, by in crossed.items():
-            evidence, priors = by[who], priors_of(classes, name)
+            evidence, priors = by[who], select_class_priors(classes, name)
             for start in range(0, len(evidence.num_steps), CHUNK):
                 seen.append(
                     _rollouts_and_soundness(

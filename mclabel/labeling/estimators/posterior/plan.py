@@ -20,8 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.labeling.estimators.posterior.arithmetic import LANES, combine, log, total
-from mclabel.labeling.estimators.posterior.chain import Beliefs, Evidence, first_errors, infer
+from mclabel.labeling.estimators.posterior.arithmetic import LANES, log, ordered_sum, weighted_sums
+from mclabel.labeling.estimators.posterior.chain import (
+    Beliefs,
+    Evidence,
+    first_error_posterior,
+    infer_beliefs,
+)
 from mclabel.labeling.estimators.posterior.priors import GRID, ClassPriors
 
 Floats = NDArray[np.float64]
@@ -93,10 +98,12 @@ def make_plans(requests: Sequence[PlanRequest]) -> list[Plan]:
     size = sum(len(request.changed) for request in requests)
     table = np.zeros((size, width, 2 * len(DRAWS) + 2))
     for rows, evidence, priors in _batches(requests, size, width):
-        beliefs = infer(evidence, priors)
+        beliefs = infer_beliefs(evidence, priors)
         wide = evidence.right.shape[1]
         there = np.arange(1, wide) <= evidence.num_steps[:, None]
-        probes = np.concatenate([probe_gains(beliefs), combine(_DRAWS_AND_MEAN, beliefs.values)])
+        probes = np.concatenate(
+            [probe_gains(beliefs), weighted_sums(_DRAWS_AND_MEAN, beliefs.values)]
+        )
         table[rows, 1:wide, :-1] = np.where(there[..., None], probes.T[: len(rows)], 0.0)
         table[rows, :wide, -1] = beliefs.first_error.T[: len(rows)]
     plans, begin = [], 0
@@ -123,7 +130,9 @@ def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
     sizes = [len(request.changed) for request in requests]
     beliefs = np.zeros((sum(sizes), width))
     for rows, evidence, priors in _batches(requests, len(beliefs), width):
-        beliefs[rows, : evidence.right.shape[1]] = first_errors(evidence, priors).T[: len(rows)]
+        beliefs[rows, : evidence.right.shape[1]] = first_error_posterior(evidence, priors).T[
+            : len(rows)
+        ]
     ends = np.cumsum(sizes).tolist()
     return [
         beliefs[begin:end, : request.counts.shape[2]]
@@ -161,15 +170,15 @@ def _gains(joint: Floats, marginal: Floats) -> Floats:
     everything[-num_errors:] = marginal
     chances = everything[:-num_errors].reshape(shape)
     by_error = chances[:, :, :-1]
-    combine(_NONE, joint, by_error[0])
+    weighted_sums(_NONE, joint, by_error[0])
     np.subtract(marginal[:, None], by_error[0], out=by_error[1])
-    chances[:, :, -1] = total(by_error, axis=2)
-    rise = total(by_error.max(2)) - marginal.max(0)
+    chances[:, :, -1] = ordered_sum(by_error, axis=2)
+    rise = ordered_sum(by_error.max(2)) - marginal.max(0)
     # Entropies are differences of sums of p log p: over first errors, less that of their sum.
     content = _xlogx(everything)
     after = content[:-num_errors].reshape(shape)
-    likelihood = total(total(after[:, :, :-1], axis=2) - after[:, :, -1])
-    fall = likelihood - total(content[-num_errors:])
+    likelihood = ordered_sum(ordered_sum(after[:, :, :-1], axis=2) - after[:, :, -1])
+    fall = likelihood - ordered_sum(content[-num_errors:])
     return np.asarray(rise + ENTROPY_WEIGHT * fall)
 
 

@@ -197,13 +197,17 @@ class Priors:
 
     def for_class(self, answer_class: str) -> ClassPriors:
         """Return the priors of an answer class, or pooled ones if the class has none."""
-        return priors_of(self.classes, answer_class)
+        return select_class_priors(self.classes, answer_class)
 
     def for_values(self, answer_class: str) -> ClassPriors:
         """Return an answer class's priors for evidence in which every outcome counts once."""
-        return priors_of(self.classes if self.values is None else self.values, answer_class)
+        return select_class_priors(
+            self.classes if self.values is None else self.values, answer_class
+        )
 
-    def by_luck(self, answer_class: str, *, rare: bool) -> Sequence[tuple[float, ClassPriors]]:
+    def luck_variants(
+        self, answer_class: str, *, rare: bool
+    ) -> Sequence[tuple[float, ClassPriors]]:
         """Return the priors of an answer class for each way in which luck may work.
 
         If the chance of a right guess is 0, there is one way. Otherwise an erroneous solution leads
@@ -285,7 +289,7 @@ class Priors:
         )
 
 
-def priors_of(classes: Mapping[str, ClassPriors], answer_class: str) -> ClassPriors:
+def select_class_priors(classes: Mapping[str, ClassPriors], answer_class: str) -> ClassPriors:
     """Return the priors of an answer class.
 
     If the class has none, return the pooled priors with the class's probability of a right guess.

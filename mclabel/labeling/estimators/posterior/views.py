@@ -21,11 +21,11 @@ from mclabel.labeling.estimators.paths import (
     RecordedRollout,
     SolutionPath,
 )
-from mclabel.labeling.estimators.posterior.chain import Evidence, first_errors_by_luck
+from mclabel.labeling.estimators.posterior.chain import Evidence, first_error_posterior_by_luck
 from mclabel.labeling.estimators.posterior.evidence import (
     EvidenceTable,
+    evidence_likelihoods,
     external_likelihoods,
-    likelihoods,
     prior_error_chances,
 )
 from mclabel.labeling.estimators.posterior.fit import ByCompleter
@@ -56,7 +56,7 @@ class CompleterView:
         completer: Completer,
         paths: Sequence[SolutionPath],
         *,
-        number: int | None,
+        completer_index: int | None,
         priors: ClassPriors,
         value_priors: ClassPriors,
         agreement: bool,
@@ -67,14 +67,14 @@ class CompleterView:
         Args:
             completer: completer to which the view belongs.
             paths: paths of the problem's solutions.
-            number: index of the completer in `ProblemPaths.completers`; None for an author that
-                samples no rollouts.
+            completer_index: index of the completer in `ProblemPaths.completers`; None for an author
+                that samples no rollouts.
             priors: priors of the completer's chains.
             value_priors: priors for evidence in which every outcome counts once.
             agreement: True if the content of steps is compared.
             truncated: effect of a truncated rollout.
         """
-        self.completer, self.number = completer, number
+        self.completer, self.completer_index = completer, completer_index
         self.priors, self._value_priors = priors, value_priors
         self.table = EvidenceTable(
             paths, agreement=agreement, truncated=truncated, is_author=completer.is_author
@@ -96,7 +96,7 @@ class CompleterView:
         not in labels."""
         self.beliefs = np.ones_like(self.external_likelihood)
         """[chain, R + 1]: probability of each first error, in a view that makes no plans."""
-        self.own: Floats | None = None
+        self.own_beliefs: Floats | None = None
         """[chain, R + 1]: probability of each first error given this view's evidence alone."""
         self.plan: Plan | None = None
         """Latest plan; None before the first."""
@@ -106,7 +106,7 @@ class CompleterView:
     @property
     def can_roll_out(self) -> bool:
         """Return whether the completer can be asked for rollouts."""
-        return self.number is not None
+        return self.completer_index is not None
 
     def record(self, rollout: RecordedRollout) -> None:
         """Add a rollout's outcome to the evidence."""
@@ -118,12 +118,15 @@ class CompleterView:
         """Return the evidence of this view's completer so far, for fitting priors."""
         return self.table.evidence(self.table.counts, np.ones_like(self.external_likelihood))
 
-    def evidence_once(self) -> Evidence:
+    def starting_prefix_evidence(self) -> Evidence:
         """Return the evidence of this view's completer so far.
 
-        An outcome counts only at the prefix from which its sample started (`counts_once`).
+        An outcome counts only at the prefix from which its sample started
+        (`starting_prefix_counts`).
         """
-        return self.table.evidence(self.table.counts_once(), np.ones_like(self.external_likelihood))
+        return self.table.evidence(
+            self.table.starting_prefix_counts(), np.ones_like(self.external_likelihood)
+        )
 
     def prior_error_chances(self) -> Floats:
         """Return the probability of each first error before any evidence, [chain, R + 1]."""
@@ -142,7 +145,7 @@ class CompleterView:
         self.changed |= set(moved.tolist())
         self.agreement_likelihood = agreement_likelihood
 
-    def request(self) -> PlanRequest:
+    def plan_request(self) -> PlanRequest:
         """Return the request from which the next plan is made."""
         return PlanRequest(
             num_steps=self.table.num_steps,
@@ -160,7 +163,7 @@ class CompleterView:
         """
         everything = range(len(self.table.num_steps))
         return replace(
-            self.request(),
+            self.plan_request(),
             external_likelihood=self.external_likelihood,
             previous=None,
             changed=everything,
@@ -172,7 +175,7 @@ class CompleterView:
         It covers only the chains whose evidence has not been shared yet.
         """
         return replace(
-            self.request(),
+            self.plan_request(),
             external_likelihood=np.ones_like(self.external_likelihood),
             previous=None,
             changed=sorted(self.unshared_chains),
@@ -181,14 +184,14 @@ class CompleterView:
     def values_request(self) -> PlanRequest:
         """Return the request from which expected values are computed: each outcome counts once."""
         return replace(
-            self.request(),
-            counts=self.table.counts_once(),
+            self.plan_request(),
+            counts=self.table.starting_prefix_counts(),
             priors=self._value_priors,
             previous=None,
             changed=range(len(self.table.num_steps)),
         )
 
-    def open_rates(self) -> Floats:
+    def available_rates(self) -> Floats:
         """Return the rates of the candidates, with -1 for those that are full."""
         assert self.rates is not None, "plan first"
         if not self.full_candidates:
@@ -197,15 +200,15 @@ class CompleterView:
         rates[list(self.full_candidates)] = -1.0
         return rates
 
-    def ask(self, prefix: int, size: int, max_rollouts: int) -> None:
+    def count_requests(self, prefix: int, num_rollouts: int, max_rollouts: int) -> None:
         """Count rollouts of a prefix that are requested, or that are already recorded.
 
         Args:
             prefix: index of the prefix.
-            size: number of rollouts.
+            num_rollouts: number of rollouts.
             max_rollouts: maximum number of rollouts from a prefix.
         """
-        self.num_asked[prefix] = self.num_asked.get(prefix, 0) + size
+        self.num_asked[prefix] = self.num_asked.get(prefix, 0) + num_rollouts
         candidates = self.candidates.prefixes
         if self.num_asked[prefix] >= max_rollouts and prefix in candidates:
             self.full_candidates.add(candidates.index(prefix))
@@ -237,7 +240,7 @@ class CompleterViews:
         numbers = {completer: number for number, completer in enumerate(completers)}
         author = next((other for other in completers if other.is_author), Completer())
         alone = len(completers) == 1 and completers[0].is_author
-        self._by_luck = priors.by_luck(problem.answer_class, rare=agreement) if alone else []
+        self._by_luck = priors.luck_variants(problem.answer_class, rare=agreement) if alone else []
         self.views: list[CompleterView] = []
         """The views; the author's is the first."""
         for completer in (author, *(other for other in completers if not other.is_author)):
@@ -245,43 +248,44 @@ class CompleterViews:
             view = CompleterView(
                 completer,
                 problem.paths,
-                number=numbers.get(completer),
+                completer_index=numbers.get(completer),
                 priors=self._by_luck[0][1] if alone else own.for_class(problem.answer_class),
                 value_priors=own.for_values(problem.answer_class),
                 agreement=agreement,
                 truncated=truncated,
             )
             self.views.append(view)
-        self.asked = sorted(
-            (view for view in self.views if view.can_roll_out), key=lambda view: view.number or 0
+        self.requestable_views = sorted(
+            (view for view in self.views if view.can_roll_out),
+            key=lambda view: view.completer_index or 0,
         )
         """Views of the completers that can be asked for rollouts, in the order of their indices."""
 
     @property
     def is_changed(self) -> bool:
         """Return whether evidence has changed since the latest plans were made."""
-        return any(view.changed for view in self.asked)
+        return any(view.changed for view in self.requestable_views)
 
-    def plan_for_labels(self, number: int) -> Plan:
+    def plan_for_labels(self, completer_index: int) -> Plan:
         """Return a plan of all chains for labelling, from this reading of the evidence alone.
 
         Args:
-            number: index of the completer whose values are estimated. First errors are inferred
-                from the evidence of all completers.
+            completer_index: index of the completer whose values are estimated. First errors are
+                inferred from the evidence of all completers.
         """
         if len(self.views) > 1:
             _share_likelihoods([self.views])
-        return make_plans([self.asked[number].labelling_request()])[0]
+        return make_plans([self.requestable_views[completer_index].labelling_request()])[0]
 
-    def first_errors(self, plan: Plan, number: int) -> Floats:
+    def first_error_posterior(self, plan: Plan, completer_index: int) -> Floats:
         """Return the probabilities of each first error, [solution, R + 1] by steps to go.
 
         They are those of the plan, unless luck may work in several ways, which plans ignore.
         """
-        view = self.asked[number]
+        view = self.requestable_views[completer_index]
         if len(self._by_luck) > 1:
-            return first_errors_by_luck(view.evidence(), self._by_luck)
-        return plan.first_error[view.table.chain_of]
+            return first_error_posterior_by_luck(view.evidence(), self._by_luck)
+        return plan.first_error[view.table.chain_index]
 
     def evidence(self) -> ByCompleter:
         """Return the evidence so far, by completer name."""
@@ -298,21 +302,23 @@ def share_agreement(problems: Sequence[tuple[CompleterViews, CompleterViews]]) -
         problems: for each problem, the family without agreement and the family with it.
     """
     _share_likelihoods([agreeing.views for _, agreeing in problems if len(agreeing.views) > 1])
-    views = [agreeing.asked[0] for _, agreeing in problems]
+    views = [agreeing.requestable_views[0] for _, agreeing in problems]
     due = [view for view in views if view.changed]
-    for view, beliefs in zip(due, error_beliefs([view.request() for view in due]), strict=True):
+    for view, beliefs in zip(
+        due, error_beliefs([view.plan_request() for view in due]), strict=True
+    ):
         view.beliefs[sorted(view.changed)] = beliefs
         view.changed.clear()
     for (outcomes, agreeing), view in zip(problems, views, strict=True):
-        likely = likelihoods(view.beliefs, agreeing.views[0].prior_error_chances())
-        for own in outcomes.asked:
-            first = [own.table.chain_of.tolist().index(n) for n in range(len(own.table.paths))]
+        likely = evidence_likelihoods(view.beliefs, agreeing.views[0].prior_error_chances())
+        for own in outcomes.requestable_views:
+            first = [own.table.chain_index.tolist().index(n) for n in range(len(own.table.paths))]
             own.receive_agreement(
-                np.sqrt(likely[view.table.chain_of[first], : own.agreement_likelihood.shape[1]])
+                np.sqrt(likely[view.table.chain_index[first], : own.agreement_likelihood.shape[1]])
             )
 
 
-def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
+def update_plans(problems: Sequence[Sequence[CompleterView]]) -> None:
     """Make the plans of many problems at once; each is equal to the plan made alone.
 
     Args:
@@ -320,9 +326,9 @@ def plan_together(problems: Sequence[Sequence[CompleterView]]) -> None:
     """
     _share_likelihoods([views for views in problems if len(views) > 1])
     due = [view for views in problems for view in views if view.can_roll_out and view.changed]
-    plans = make_plans([view.request() for view in due])
+    plans = make_plans([view.plan_request() for view in due])
     pairs = [(view.candidates, plan) for view, plan in zip(due, plans, strict=True)]
-    for view, plan, rates in zip(due, plans, gain_rates(pairs), strict=True):
+    for view, plan, rates in zip(due, plans, gains_per_token(pairs), strict=True):
         view.plan, view.rates = plan, rates
         view.changed.clear()
 
@@ -338,13 +344,17 @@ def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
     for view, beliefs in zip(
         due, error_beliefs([view.own_evidence_request() for view in due]), strict=True
     ):
-        own = np.zeros_like(view.external_likelihood) if view.own is None else view.own.copy()
+        own = (
+            np.zeros_like(view.external_likelihood)
+            if view.own_beliefs is None
+            else view.own_beliefs.copy()
+        )
         own[sorted(view.unshared_chains)] = beliefs
-        view.own = own
+        view.own_beliefs = own
         view.unshared_chains.clear()
     for views in problems:
         likely = [
-            np.ones_like(view.external_likelihood) if view.own is None else view.own
+            np.ones_like(view.external_likelihood) if view.own_beliefs is None else view.own_beliefs
             for view in views
         ]
         bare = [view.prior_error_chances() for view in views[1:]]
@@ -353,7 +363,7 @@ def _share_likelihoods(problems: Sequence[Sequence[CompleterView]]) -> None:
                 view.receive_likelihood(others)
 
 
-def best_probes(
+def choose_probes(
     views: Sequence[CompleterView],
     *,
     min_gain_per_token: float,
@@ -380,7 +390,7 @@ def best_probes(
     chosen: list[tuple[CompleterView, int, int]] = []
     options = [(view, number) for view in views for number in range(len(view.candidates.prefixes))]
     free = set().union(*(chains for view in views for chains in view.candidates.chains))
-    rates = np.concatenate([view.open_rates() for view in views])
+    rates = np.concatenate([view.available_rates() for view in views])
     for option in np.argsort(-rates, kind="stable").tolist():
         if not free or rates[option] <= min_gain_per_token:
             break
@@ -468,7 +478,7 @@ def find_candidates(table: EvidenceTable, completer: Completer) -> Candidates:
     )
 
 
-def gain_rates(problems: Sequence[tuple[Candidates, Plan]]) -> list[Floats]:
+def gains_per_token(problems: Sequence[tuple[Candidates, Plan]]) -> list[Floats]:
     """Return the rate of each candidate, [candidate], for many problems at once.
 
     The rate is the gain of the candidate's best probe per expected token, weighted by the

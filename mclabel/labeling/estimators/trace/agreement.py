@@ -114,27 +114,27 @@ class _Samples:
         self.taking: Counter[tuple[str | None, str]] = Counter()
         """Number of samples that take one step right after another, by pair of step keys."""
 
-    def add(self, path: SolutionPath, by: int) -> None:
+    def add(self, path: SolutionPath, increment: int) -> None:
         """Add a solution to the counts, or remove it.
 
         A solution whose `sampled` is false is no evidence, and is ignored.
 
         Args:
             path: the solution.
-            by: 1 to add, -1 to remove.
+            increment: 1 to add, -1 to remove.
         """
         if not path.sampled:
             return
-        keys = [key for _, key in comparable(path)]
+        keys = [key for _, key in comparable_steps(path)]
         pairs = set(zip([None, *keys], keys, strict=False))
         if (source := _HELD_BY.get(path.outcome)) is not None:
-            self.ended[source] += by
+            self.ended[source] += increment
             for key in set(keys):
-                self.holding[source, key] += by
+                self.holding[source, key] += increment
         for last in {last for last, _ in pairs}:
-            self.coming[last] += by
+            self.coming[last] += increment
         for pair in pairs:
-            self.taking[pair] += by
+            self.taking[pair] += increment
 
 
 def _iter_evidence(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, str, int, int]]:
@@ -143,7 +143,7 @@ def _iter_evidence(path: SolutionPath, others: _Samples) -> Iterator[tuple[int, 
     after: dict[str | None, str] = {}
     last: str | None = None
     begin: str | None = None
-    for step, key in comparable(path):
+    for step, key in comparable_steps(path):
         begin = begin or key
         taken = after.get(last)
         if key in held and (taken is None or key == begin):
@@ -182,7 +182,7 @@ def _agreement_counts(
     yield step, source, 1, num_samples - num_agreeing
 
 
-def comparable(path: SolutionPath) -> Iterator[tuple[int, str]]:
+def comparable_steps(path: SolutionPath) -> Iterator[tuple[int, str]]:
     """Yield index and key of each step whose content is compared.
 
     The last step is left out, since the outcome is the evidence on it.

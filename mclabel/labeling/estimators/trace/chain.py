@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.labeling.estimators.posterior.arithmetic import combine, exp, log, total
+from mclabel.labeling.estimators.posterior.arithmetic import exp, log, ordered_sum, weighted_sums
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -117,7 +117,7 @@ class TraceBeliefs:
     probability of the move at a step."""
 
 
-def to_go_bins(num_steps: Ints, width: int) -> Ints:
+def steps_to_go_bins(num_steps: Ints, width: int) -> Ints:
     """Return the bin (0 to NUM_TO_GO - 1) of the number of steps after each step, [T, chain]."""
     steps_to_go = np.maximum(num_steps - 1 - np.arange(width)[:, None], 1)
     bins: Ints = np.zeros_like(steps_to_go)
@@ -126,11 +126,11 @@ def to_go_bins(num_steps: Ints, width: int) -> Ints:
     return bins
 
 
-def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
+def count_likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
     """Return the Dirichlet-multinomial likelihood of counts, divided by a factor.
 
-    The factor depends only on counts and spread; `log_factors` returns its logarithm. The division
-    keeps the likelihood of hundreds of completions within the range of floats.
+    The factor depends only on counts and spread; `log_count_factors` returns its logarithm. The
+    division keeps the likelihood of hundreds of completions within the range of floats.
 
     Args:
         counts: [..., kind], number of observations of each kind.
@@ -145,12 +145,12 @@ def likelihoods(counts: Floats, shares: Floats, spread: float) -> Floats:
     return product
 
 
-def log_factors(counts: Floats, spread: float) -> Floats:
-    """Return logarithms of the factors by which `likelihoods` divides.
+def log_count_factors(counts: Floats, spread: float) -> Floats:
+    """Return logarithms of the factors by which `count_likelihoods` divides.
 
     Args:
-        counts: [..., kind], as in `likelihoods`.
-        spread: as in `likelihoods`.
+        counts: [..., kind], as in `count_likelihoods`.
+        spread: as in `count_likelihoods`.
 
     Returns:
         [...]
@@ -162,7 +162,7 @@ def log_factors(counts: Floats, spread: float) -> Floats:
     return np.asarray(logs)
 
 
-def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
+def step_likelihoods(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     """Return the likelihood of the evidence at each step, scaled to at most 1.
 
     The evidence at a step is: observations of the step itself, completions sampled after it, the
@@ -173,12 +173,12 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     """
     width, count = len(evidence.commitments), len(evidence.num_steps)
     likelihood = np.ones((width, NUM_LEVELS, 2, count))
-    bins = to_go_bins(evidence.num_steps, width)
+    bins = steps_to_go_bins(evidence.num_steps, width)
     for name, counts in evidence.counts.items():
         steps, chains = np.nonzero(counts.sum(1))
         seen = counts[steps, :, chains][:, None, None]  # [place, 1, 1, 3]
         shares = np.moveaxis(rates.shares[name][:, :, bins[steps, chains]], 2, 0)
-        likely = likelihoods(seen, shares, rates.spread[name])
+        likely = count_likelihoods(seen, shares, rates.spread[name])
         likelihood[steps, :, :, chains] *= _scale_to_largest(likely, (1, 2))
     right, wrong = rates.commitment.T[:, None, None, :, None]
     stated = evidence.commitments[:, :, None, None]
@@ -191,7 +191,7 @@ def emissions(evidence: TraceEvidence, rates: ClassRates) -> Floats:
         steps, chains = np.nonzero(counts.sum(1))
         # The likelihood of each distinct row of counts is computed once.
         seen, which = np.unique(counts[steps, :, chains], axis=0, return_inverse=True)
-        likely = likelihoods(seen[:, None], rates.steps[name], rates.step_spread[name])
+        likely = count_likelihoods(seen[:, None], rates.steps[name], rates.step_spread[name])
         likely = _scale_to_largest(likely, 1)[which.reshape(-1)]  # [place, move]
         both[steps, :, :, :, chains] *= likely.reshape(-1, 2, 1, 2)
     return _scale_to_largest(both, (1, 2, 3))
@@ -202,13 +202,13 @@ def _scale_to_largest(likely: Floats, axis: int | tuple[int, ...]) -> Floats:
     return np.asarray(likely / np.maximum(likely.max(axis, keepdims=True), _TINY))
 
 
-def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
+def infer_beliefs(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     """Compute the posterior of a problem's chains.
 
     All chains begin at the bare problem and share its level. So the initial distribution of a chain
     is that of the level given the evidence on all other chains.
     """
-    seen = emissions(evidence, rates).reshape(-1, 2, NUM_STATES, len(evidence.num_steps))
+    seen = step_likelihoods(evidence, rates).reshape(-1, 2, NUM_STATES, len(evidence.num_steps))
     width, _, _, count = seen.shape
     moves = rates.moves
     there = (np.arange(width)[:, None] < evidence.num_steps)[:, None]  # [T, 1, chain]
@@ -217,7 +217,7 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     for t in range(width - 1, -1, -1):
         behind = np.empty((NUM_STATES, count))
         for state in (UNSOUND, SOUND):
-            behind[state::2] = combine(moves[state::2].T, seen[t, state] * after[t + 1])
+            behind[state::2] = weighted_sums(moves[state::2].T, seen[t, state] * after[t + 1])
         size = np.maximum(behind.max(0), _TINY)
         scale[t] = np.where(there[t], size, 1.0)
         after[t] = np.where(there[t], behind / size, after[t + 1])
@@ -228,17 +228,17 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     each = log(np.maximum(shown, _TINY))
     whole = log(np.maximum(root, _TINY))[:, None] + np.cumsum(each, axis=1)[:, -1:]
     start[SOUND::2] = _normalise_logs(whole - each)
-    mass = np.maximum(total(start[SOUND::2] * shown), _TINY)
+    mass = np.maximum(ordered_sum(start[SOUND::2] * shown), _TINY)
     before = np.empty((width + 1, NUM_STATES, count))
     unbroken = np.empty((width + 1, NUM_STATES, count))
     before[0], unbroken[0] = start / mass, start / mass
     kept = moves[SOUND::2, SOUND::2]
     for t in range(width):
-        moved = combine(moves[UNSOUND::2], before[t, UNSOUND::2]) * seen[t, UNSOUND]
-        moved += combine(moves[SOUND::2], before[t, SOUND::2]) * seen[t, SOUND]
+        moved = weighted_sums(moves[UNSOUND::2], before[t, UNSOUND::2]) * seen[t, UNSOUND]
+        moved += weighted_sums(moves[SOUND::2], before[t, SOUND::2]) * seen[t, SOUND]
         moved /= scale[t]
         before[t + 1] = np.where(there[t], moved, before[t])
-        sound = combine(kept, unbroken[t, SOUND::2]) * seen[t, SOUND, SOUND::2] / scale[t]
+        sound = weighted_sums(kept, unbroken[t, SOUND::2]) * seen[t, SOUND, SOUND::2] / scale[t]
         unbroken[t + 1] = np.where(there[t], 0.0, unbroken[t])
         unbroken[t + 1, SOUND::2] = np.where(there[t], sound, unbroken[t, SOUND::2])
     to = np.where(there[:, None], seen * (after[1:] / scale)[:, None], 0.0)
@@ -246,10 +246,10 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
     for a in (UNSOUND, SOUND):
         for b in (UNSOUND, SOUND):
             reached = _apply_moves(moves[a::2, b::2], before[:-1, a::2])
-            pairs[:, 2 * a + b] = total(reached * to[:, a, b::2], axis=1)
+            pairs[:, 2 * a + b] = ordered_sum(reached * to[:, a, b::2], axis=1)
     gone = _apply_moves(moves[SOUND::2, UNSOUND::2], unbroken[:-1, SOUND::2])
-    errors = total(gone * to[:, SOUND, UNSOUND::2], axis=1)
-    none = total(unbroken[-1, SOUND::2])
+    errors = ordered_sum(gone * to[:, SOUND, UNSOUND::2], axis=1)
+    none = ordered_sum(unbroken[-1, SOUND::2])
     return TraceBeliefs(
         root=_normalise_logs(whole)[:, 0],
         states=np.where(there, before[1:] * after[1:], 0.0).reshape(width, NUM_LEVELS, 2, count),
@@ -263,21 +263,21 @@ def infer(evidence: TraceEvidence, rates: ClassRates) -> TraceBeliefs:
 def _normalise_logs(logs: Floats) -> Floats:
     """Return probabilities [level, chain] from their logarithms up to a constant."""
     weights = exp(logs - logs.max(0))
-    return weights / total(weights)
+    return weights / ordered_sum(weights)
 
 
 def _apply_moves(matrix: Floats, states: Floats) -> Floats:
     """Multiply messages [T, from, chain] by a matrix [from, to]; return [T, to, chain]."""
-    return np.moveaxis(combine(matrix, np.ascontiguousarray(np.moveaxis(states, 1, 0))), 0, 1)
+    return np.moveaxis(weighted_sums(matrix, np.ascontiguousarray(np.moveaxis(states, 1, 0))), 0, 1)
 
 
 def _root(evidence: TraceEvidence, rates: ClassRates) -> Floats:
     """Return probabilities of the bare problem's level given its completions, [level]."""
     level = rates.level
-    furthest = to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0, 0]
+    furthest = steps_to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0, 0]
     for name, counts in evidence.root.items():
         if counts.any():
             shares = rates.shares[name][:, SOUND, furthest]
-            seen = likelihoods(counts[None], shares, rates.spread[name])
+            seen = count_likelihoods(counts[None], shares, rates.spread[name])
             level = level * (seen / seen.max())
     return np.asarray(level / np.maximum(level.sum(), _TINY))

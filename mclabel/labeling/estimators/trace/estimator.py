@@ -38,12 +38,12 @@ from mclabel.labeling.estimators.paths import (
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
-    strongest_completer,
+    strongest_completer_index,
 )
 from mclabel.labeling.estimators.trace.agreement import (
     WAY,
     add_rollout,
-    comparable,
+    comparable_steps,
     compare_solutions,
     repeats_and_departs,
 )
@@ -59,8 +59,8 @@ from mclabel.labeling.estimators.trace.chain import (
     Floats,
     TraceBeliefs,
     TraceEvidence,
-    infer,
-    to_go_bins,
+    infer_beliefs,
+    steps_to_go_bins,
 )
 from mclabel.labeling.estimators.trace.fit import ObservedProblem, fit_rates
 from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
@@ -165,11 +165,11 @@ class TraceEstimator(Estimator):
         """
         if not self._problem.paths:
             return []
-        number = strongest_completer(self._problem.completers)
-        beliefs = infer(self._table.evidence(), self._rates)
+        number = strongest_completer_index(self._problem.completers)
+        beliefs = infer_beliefs(self._table.evidence(), self._rates)
         return [
             self._judge_solution(path, counts[number], beliefs, chain)
-            for path, chain in zip(self._problem.paths, self._table.chain_of, strict=True)
+            for path, chain in zip(self._problem.paths, self._table.chain_index, strict=True)
         ]
 
     def _judge_solution(
@@ -194,7 +194,7 @@ class TraceEstimator(Estimator):
             error = None
         sources: list[LabelSource] = ["trace"] * (steps - 1)
         means = self._table.means(
-            beliefs, self._rates, chain, strongest_completer(self._problem.completers)
+            beliefs, self._rates, chain, strongest_completer_index(self._problem.completers)
         )
         estimates = [
             estimate_anytime(
@@ -222,15 +222,15 @@ class TraceLearner(FittingLearner[TraceRates, ObservedProblem]):
         """Return 1: each problem waits for the previous one, since no rollouts run meanwhile."""
         return 1
 
-    def read(self, content: str) -> TraceRates:
+    def parse_knowledge(self, content: str) -> TraceRates:
         """Parse the JSON that `TraceRates.to_json` wrote."""
         return TraceRates.from_json(content)
 
-    def size(self, evidence: ObservedProblem) -> int:
+    def num_solutions(self, evidence: ObservedProblem) -> int:
         """Return the number of solutions in the evidence."""
         return evidence.num_solutions
 
-    def fitted(self, evidence: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
+    def fit_knowledge(self, evidence: Mapping[str, Sequence[ObservedProblem]]) -> TraceRates:
         """Return rates fitted to all recorded evidence."""
         return fit_rates(evidence).as_written
 
@@ -268,7 +268,7 @@ class _Table:
         self._truncated = truncated
         names = [(path.prefixes, path.outcome) for path in problem.paths]
         chains = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        self.chain_of = [chains[name] for name in names]
+        self.chain_index = [chains[name] for name in names]
         first = dict(zip(reversed(names), reversed(problem.paths), strict=True))
         self.paths = [first[name] for name in chains]
         self.num_steps = np.array([path.num_steps for path in self.paths], dtype=np.int64)
@@ -302,7 +302,7 @@ class _Table:
         """Return whether a rollout repeats a step of its prefix and then continues differently."""
         chain, step = self.holders[rollout.prefix][0]
         path = self.paths[chain]
-        before = [key for at, key in comparable(path) if at <= step]
+        before = [key for at, key in comparable_steps(path) if at <= step]
         return bool(before) and repeats_and_departs(before, rollout.step_keys)
 
     def evidence(self) -> TraceEvidence:
@@ -338,11 +338,13 @@ class _Table:
         """Return whether other samples were compared with any step of the chain."""
         return any(seen[..., chain].any() for source, seen in self._steps.items() if source != WAY)
 
-    def means(self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, number: int) -> Floats:
+    def means(
+        self, beliefs: TraceBeliefs, rates: ClassRates, chain: int, completer_index: int
+    ) -> Floats:
         """Return the expected share of right completions after each step, for one completer."""
         width = len(beliefs.states)
-        bins = to_go_bins(self.num_steps, width)[:, chain]
-        shares = np.moveaxis(rates.shares[self._completers[number]][:, :, bins], 2, 0)
+        bins = steps_to_go_bins(self.num_steps, width)[:, chain]
+        shares = np.moveaxis(rates.shares[self._completers[completer_index]][:, :, bins], 2, 0)
         right = shares[..., RIGHT] + shares[..., REPAIRED]
         joint = beliefs.states[..., chain]
         return np.asarray((joint * right).sum((1, 2)))

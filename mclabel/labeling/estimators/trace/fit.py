@@ -18,10 +18,10 @@ from mclabel.labeling.estimators.trace.chain import (
     ClassRates,
     Floats,
     TraceEvidence,
-    infer,
-    likelihoods,
-    log_factors,
-    to_go_bins,
+    count_likelihoods,
+    infer_beliefs,
+    log_count_factors,
+    steps_to_go_bins,
 )
 from mclabel.labeling.estimators.trace.rates import TraceRates, uninformed_rates
 
@@ -132,7 +132,7 @@ def _expected_counts(
 
 
 def _add_expected(expected: _Expected, evidence: TraceEvidence, rates: ClassRates) -> None:
-    beliefs = infer(evidence, rates)
+    beliefs = infer_beliefs(evidence, rates)
     expected.level += beliefs.root
     for state in (UNSOUND, SOUND):
         own = np.einsum("tic,tjc->ij", beliefs.before[:, state::2], beliefs.to[:, state])
@@ -148,7 +148,7 @@ def _add_expected(expected: _Expected, evidence: TraceEvidence, rates: ClassRate
         seen = counts[steps, :, chains]
         places = (seen, np.zeros(len(seen)), beliefs.moves[steps, :, chains][:, None])
         expected.steps.setdefault(source, []).append(places)
-    bins = to_go_bins(evidence.num_steps, len(states))
+    bins = steps_to_go_bins(evidence.num_steps, len(states))
     for name, counts in evidence.counts.items():
         steps, chains = np.nonzero(counts.sum(1))
         expected.seen[name].append(
@@ -162,7 +162,7 @@ def _add_expected(expected: _Expected, evidence: TraceEvidence, rates: ClassRate
         if root.any():
             at = np.zeros((1, NUM_LEVELS, 2))
             at[0, :, SOUND] = beliefs.root
-            furthest = to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0]
+            furthest = steps_to_go_bins(evidence.num_steps.max(keepdims=True) + 1, 1)[0]
             expected.seen[name].append((root[None], furthest.astype(np.float64), at))
 
 
@@ -268,7 +268,7 @@ def _fit_shares(
     there = np.moveaxis(shares[:, :, bins.astype(np.intp)], 2, 0)  # [place, level, state, 3]
     fits = []
     for candidate in SPREADS:
-        likely = log(np.maximum(likelihoods(counts[:, None, None], there, candidate), 1e-300))
-        logs = likely + log_factors(counts, candidate)[:, None, None]
+        likely = log(np.maximum(count_likelihoods(counts[:, None, None], there, candidate), 1e-300))
+        logs = likely + log_count_factors(counts, candidate)[:, None, None]
         fits.append(float((together * logs).sum()))
     return shares, SPREADS[int(np.argmax(fits))]
