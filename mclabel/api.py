@@ -415,9 +415,9 @@ def grade(
         ConfigError: there is no such checker, or its settings are wrong.
         DataError: `completion` is not a text, or `gold` is not an answer.
     """
-    from mclabel.checkers import GradeItem, chosen_settings, make_checker
+    from mclabel.checkers import GradeItem, make_checker, validate_checker_settings
 
-    chosen = make_checker(chosen_settings(_component_section("checkers", checker)))
+    chosen = make_checker(validate_checker_settings(_component_section("checkers", checker)))
     gold_form = gold_of(gold)
     problem = Problem(id="", text="", answer=gold_form.answer, answer_is_json=gold_form.is_json)
     item = GradeItem(problem=problem, completion=text_of(completion, "completion"))

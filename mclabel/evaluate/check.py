@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.answers import Grade, default_checker, extract_answer
-from mclabel.answers.golds import NoGold, acceptable_answers, best_grade, read_gold
+from mclabel.answers.golds import NoGold, choose_best_grade, list_acceptable_answers, read_gold
 from mclabel.core.errors import DataError
 from mclabel.data.readers.rows import TOO_LARGE, bounded_lines
 from mclabel.run.outputs import output_file
@@ -122,7 +122,9 @@ def acceptable_golds(value: Any) -> tuple[str, ...] | str:
     gold = read_gold(value)
     if isinstance(gold, NoGold):
         return gold.detail
-    return acceptable_answers(gold) or "must be a text, a number or a list of them, is an object"
+    return (
+        list_acceptable_answers(gold) or "must be a text, a number or a list of them, is an object"
+    )
 
 
 def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
@@ -144,7 +146,7 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
     grades = checker.grade_each(pairs())
     for first in grades:
         row, golds = waiting.popleft()
-        grade = best_grade([first, *islice(grades, len(golds) - 1)])
+        grade = choose_best_grade([first, *islice(grades, len(golds) - 1)])
         # Grade the completion, since a guessed answer is marked and several boxes are compared. The
         # grades of other completions are cached.
         if "completion" in row:
@@ -152,6 +154,6 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
             graded = [
                 checker.grade_completion(row["completion"], gold, truncated=cut) for gold in golds
             ]
-            grade = best_grade([candidate for _, candidate in graded])
+            grade = choose_best_grade([candidate for _, candidate in graded])
             row["answer"] = next(answer for answer, candidate in graded if candidate is grade)
         yield row, grade

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from mclabel.checkers.guarded import is_failure
+from mclabel.checkers.guarded import is_checker_failure
 from mclabel.core.records import Outcome
 from mclabel.evaluate.health_counts import GUESSABLE, HealthCounts, health_counts
 from mclabel.run.shards.labels import committed_blocks
@@ -208,7 +208,7 @@ def _checker_remedy(reasons: Counter[str]) -> str | None:
 
     None unless such faults are the reason of most rollouts without a verdict.
     """
-    faults = {reason: count for reason, count in reasons.items() if is_failure(reason)}
+    faults = {reason: count for reason, count in reasons.items() if is_checker_failure(reason)}
     if 2 * sum(faults.values()) <= reasons.total():
         return None
     return (

@@ -91,8 +91,8 @@ class HealthCounts:
     ungraded: Counter[str] = field(default_factory=Counter)
     """Number of rollouts without a verdict by reason, from the shards that record reasons."""
     num_rollouts_weak: int = 0
-    """Number of rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak`), from the
-    shards that record it."""
+    """Number of rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak_verdict`), from
+    the shards that record it."""
     num_sound: int = 0
     """Number of steps with the hard label sound."""
     num_wrong: int = 0

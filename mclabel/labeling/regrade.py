@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, here, make_checker
-from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
+from mclabel.checkers.base import CheckerField, default_checker, keep_valid_keys
 from mclabel.core.components import NotAllowed, allow_components
 from mclabel.core.config.load import load_content
 from mclabel.core.errors import ConfigError, DataError
@@ -298,7 +298,7 @@ def _changed_checker(
 ) -> CheckerSettings:
     """Return the settings of the run's recorded checker, with the requested changes applied."""
     recorded = config.get("checker")
-    content = {"checker": recorded_keys(recorded)} if isinstance(recorded, Mapping) else {}
+    content = {"checker": keep_valid_keys(recorded)} if isinstance(recorded, Mapping) else {}
     return load_content(_Choice, content, changes, allow=allow).checker
 
 

@@ -18,7 +18,7 @@ from pydantic import Field
 from mclabel.core.records import Outcome, Problem, Solution
 from mclabel.core.settings import MAX_TOTAL, Amount, Count, read_record
 from mclabel.core.stats.bootstrap import Estimate, resample_weights, shares, sums_estimate
-from mclabel.domains.registry import carries_truth, true_first_error
+from mclabel.domains.registry import find_true_first_error, has_known_truth
 from mclabel.rl.groups import Group
 
 
@@ -167,7 +167,7 @@ def _problem_figures(group: Group, scores: Sequence[float] | None) -> ProblemFig
     right = [solution.outcome is Outcome.RIGHT for solution in solutions]
     sound = (
         [_is_sound(solution, group.problem) for solution in solutions]
-        if carries_truth(meta)
+        if has_known_truth(meta)
         else None
     )
     lucky = None
@@ -194,7 +194,7 @@ def _is_sound(solution: Solution, problem: Problem) -> bool:
     """Return whether a solution is finished and none of its steps is wrong."""
     if not solution.steps or solution.finish_reason != "stop":
         return False
-    return true_first_error(problem.meta, [step.text for step in solution.steps]) is None
+    return find_true_first_error(problem.meta, [step.text for step in solution.steps]) is None
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from mclabel.core.config.load import bundled_config, load_config
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.labeling.policy import prepare_policy
 from mclabel.rl.client import RewardClient, RewardItem
 from mclabel.rl.config import RLConfig
@@ -53,7 +53,7 @@ def server_speed(prm: Path, size: BenchmarkSize) -> dict[str, float]:
 def _groups(count: int) -> list[list[RewardItem]]:
     """Sample groups of completions from the bundled policy."""
     config = load_config(RLConfig, bundled_config("rl/arith.yaml"), ["out=unused"])
-    problems = generate(count, seed=79, split="test")
+    problems = generate_problems(count, seed=79, split="test")
     with LiveEngine(prepare_policy(config.policy).engine_factory(0)(), config) as live:
         found = live.groups(problems, seed=1, size=GROUP)
     return [

@@ -13,7 +13,7 @@ import numpy as np
 from mclabel.checkers import make_checker
 from mclabel.checkers.base import default_checker
 from mclabel.core.stats.bootstrap import resample_weights, sums_estimate
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.labeling.config import LabelSettings
 from mclabel.rl.groups import LivePolicy
@@ -53,7 +53,7 @@ def compare(num_problems: int, size: int, truth_rollouts: int) -> dict[str, dict
         await policy.start()
         executor = CpuExecutor()
         live = LivePolicy(policy, make_checker(default_checker()), executor)
-        problems = generate(num_problems, seed=4242, split="test")
+        problems = generate_problems(num_problems, seed=4242, split="test")
         groups = await live.groups(problems, size, seed=1)
 
         async def values(estimator: dict[str, Any], seed: int, alone: bool) -> list[GroupValues]:

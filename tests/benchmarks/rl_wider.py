@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import Problem
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
 from mclabel.labeling.policy import prepare_policy
 from mclabel.prm.scoring.score import PRM
@@ -21,7 +21,7 @@ from tests.benchmarks.sizes import BenchmarkSize
 def measure_held_out(policy: str, size: BenchmarkSize) -> dict[str, float]:
     """Measure right, lucky and sound solutions of problem families that were never trained on."""
     count = size.pick(smoke=1, quick=50, full=300)
-    problems = generate(count, seed=78, split="test", families=HELD_OUT_FAMILIES)
+    problems = generate_problems(count, seed=78, split="test", families=HELD_OUT_FAMILIES)
     summary = measure_policy(
         policy, problems, samples=size.pick(smoke=2, quick=16, full=16)
     ).summary()
@@ -39,7 +39,7 @@ def measure_drift(
     """
     keys = ("problems.seed=92", f"policy.model={policy}")
     anew = quickstart_prm(work / "loop", size, *keys)
-    problems = generate(size.pick(smoke=1, quick=100, full=1000), seed=77, split="test")
+    problems = generate_problems(size.pick(smoke=1, quick=100, full=1000), seed=77, split="test")
     found = {}
     pairs = {"before": ("arith:policy", prm), "after": (policy, prm), "retrained": (policy, anew)}
     for name, (model, scorer) in pairs.items():

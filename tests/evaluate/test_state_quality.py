@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mclabel.core.records import LabeledSolution, Outcome, StepState
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.problems import generate_problems
+from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.evaluate.labels.report import label_report, state_quality
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth, exact_truth
@@ -57,8 +57,8 @@ def test_by_hand() -> None:
 
 
 def test_the_report_has_states_where_labels_and_exact_truth_do() -> None:
-    problem = generate(1, seed=1, split="test")[0]
-    texts = reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
+    problem = generate_problems(1, seed=1, split="test")[0]
+    texts = write_reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
     rows = [
         labelled("a", "S" * len(texts), None, texts=texts, meta=problem.meta, outcome=Outcome.RIGHT)
     ]

@@ -16,7 +16,7 @@ from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Claim, LabeledSolution, SourceOpinion
-from mclabel.domains.registry import true_first_error
+from mclabel.domains.registry import find_true_first_error
 from mclabel.evaluate.labels.job import evaluate_labels
 from mclabel.judge.combine import combine
 from mclabel.judge.consensus.rules import same_location
@@ -104,7 +104,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def truth(row: LabeledSolution) -> int | None:
-    return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
+    return find_true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
 def invoke(*arguments: str) -> Result:

@@ -17,7 +17,7 @@ from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, EngineError, ShardError, TrainingError
 from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.engines.pretrained import load_model, load_tensors
 from mclabel.rl.client import zero_reward_reason
 from mclabel.rl.config import RLConfig
@@ -229,7 +229,7 @@ def test_what_could_not_be_graded_is_left_out_of_reward_and_baseline(truncated: 
 
 
 def test_measurements_know_luck_where_there_is_truth() -> None:
-    problem = generate(1, seed=3, split="test")[0]
+    problem = generate_problems(1, seed=3, split="test")[0]
     right = [solution("nonsense = 3\n", "4", number=number) for number in range(2)]
     wrong = solution("x", outcome=Outcome.WRONG, number=2)
     cut = solution("y", outcome=Outcome.TRUNCATED, number=3)

@@ -28,7 +28,7 @@ from mclabel.core.stats.bootstrap import (
     sums_by_problem,
     sums_estimate,
 )
-from mclabel.domains.registry import carries_truth, true_first_error
+from mclabel.domains.registry import find_true_first_error, has_known_truth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +96,12 @@ def exact_first_error(row: LabeledSolution) -> int | None:
     Raises:
         KeyError: the problem is not of a built-in domain.
     """
-    return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
+    return find_true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
 def has_exact_truth(rows: Sequence[LabeledSolution]) -> bool:
     """Return whether the truth of these solutions can be computed."""
-    return bool(rows) and all(carries_truth(row.problem.meta) for row in rows)
+    return bool(rows) and all(has_known_truth(row.problem.meta) for row in rows)
 
 
 Described = Literal["pool", "selection"]

@@ -24,7 +24,7 @@ from mclabel.core.stats.bootstrap import (
 )
 from mclabel.core.stats.values import value
 from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
-from mclabel.domains.registry import true_states
+from mclabel.domains.registry import find_true_states
 from mclabel.evaluate.grouping import groups_by_key, solution_meta
 from mclabel.evaluate.labels.calibration import (
     Calibration,
@@ -83,7 +83,7 @@ def exact_states(row: LabeledSolution) -> list[StepState]:
     Raises:
         KeyError: the problem is not of a built-in domain.
     """
-    return true_states(row.problem.meta, [step.text for step in row.solution.steps])
+    return find_true_states(row.problem.meta, [step.text for step in row.solution.steps])
 
 
 def state_quality(

@@ -12,12 +12,12 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 
-from mclabel.answers.effort import TooMuchWork, allow
+from mclabel.answers.effort import TooMuchWork, set_work_limit
 from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.values.sampling import real
+from mclabel.answers.values.sampling import real_value
 from mclabel.judge.symbolic.lexing import Side
 from mclabel.judge.symbolic.vocabulary import CONVERSIONS
 
@@ -85,13 +85,13 @@ def decide(left: Side, right: Side, *, about: bool, rounds: bool) -> Outcome | N
 @lru_cache(maxsize=8192)
 def value_of(text: str) -> Value | None:
     """Return the exact value of a formula; None if it has none or needs too much work."""
-    allow(_MAX_UNITS_OF_WORK)
+    set_work_limit(_MAX_UNITS_OF_WORK)
     try:
         return read_expression(text)
     except (NotClosed, TooMuchWork, RecursionError):
         return None
     finally:
-        allow(None)
+        set_work_limit(None)
 
 
 def _holds_with_other_mixed_numbers(left: Side, right: Side) -> bool:
@@ -114,17 +114,17 @@ def _decide_irrational(
 
     It is false only if the real values differ clearly.
     """
-    allow(_MAX_UNITS_OF_WORK)
+    set_work_limit(_MAX_UNITS_OF_WORK)
     try:
         if algebra.same_form(a, b):
             return Outcome(True)
-        if algebra.symbols(a) or algebra.symbols(b):
+        if algebra.free_symbols(a) or algebra.free_symbols(b):
             return None
-        x, y = real(a), real(b)
+        x, y = real_value(a), real_value(b)
     except (NotClosed, TooMuchWork):
         return None
     finally:
-        allow(None)
+        set_work_limit(None)
     if x is None or y is None or left.vague or right.vague or left.mixed or right.mixed:
         return None
     exact_x, exact_y = Fraction(x), Fraction(y)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mclabel.answers.reading.normalize import normalize, squeeze
+from mclabel.answers.reading.normalize import normalize, remove_spaces
 from mclabel.answers.values.literals import read_literal
 from mclabel.core.records import AUTHOR, Counts, Outcome, Problem
 from mclabel.data.options import listed_options
@@ -191,7 +191,7 @@ def _answer_kind(answer: str) -> str:
         return "boolean"
     if _CHOICE.fullmatch(plain):
         return "choice"
-    literal = read_literal(squeeze(plain))
+    literal = read_literal(remove_spaces(plain))
     if literal is None:
         return "text"
     number = literal.value

@@ -15,7 +15,7 @@ from mclabel.core.components import find_component
 from mclabel.core.errors import DataError
 from mclabel.core.records import Chance, LabeledSolution, Outcome, StepLabel, TupleOf
 from mclabel.core.stats.values import advantages
-from mclabel.domains.registry import carries_truth, true_first_error
+from mclabel.domains.registry import find_true_first_error, has_known_truth
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_SOUND = 0.5
@@ -107,13 +107,13 @@ def _advantages(row: LabeledSolution) -> Targets:
 
 
 def _exact_truth(row: LabeledSolution) -> Targets:
-    if not carries_truth(row.problem.meta):
+    if not has_known_truth(row.problem.meta):
         raise DataError(
             f"problem {row.problem.id}: target=exact works only for arith and pyarith, whose true "
             "labels are known. Choose another target"
         )
     steps = [step.text for step in row.solution.steps]
-    error = true_first_error(row.problem.meta, steps)
+    error = find_true_first_error(row.problem.meta, steps)
     sound = len(steps) if error is None else error
     return (*[1.0] * sound, *[0.0] * (len(steps) - sound))
 
