@@ -26,7 +26,7 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
     """
     from mclabel.core.config.load import load_config
     from mclabel.rl.config import RLConfig
-    from mclabel.rl.job import check_installed, plan_rl, rl_report
+    from mclabel.rl.job import check_trl_installed, plan_rl, rl_report
     from mclabel.rl.job import rl as run_rl
     from mclabel.show.progress import StageProgress
 
@@ -48,7 +48,7 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
         for line in planned.lines(checked):
             click.echo(line)
         return
-    check_installed()
+    check_trl_installed()
     with StageProgress(console, "rl", "steps") as progress:
         model = run_rl(checked, lambda step, total, line: progress.update(step, total, detail=line))
     report = rl_report(checked.out)

@@ -251,7 +251,7 @@ class HealthCounts:
         self.num_always += int((tried & (right == tries)).sum())
 
 
-def health_counts(store: Store, *, max_files: int | None = None) -> HealthCounts:
+def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
     """Return the counts of the committed labels of a run.
 
     Args:

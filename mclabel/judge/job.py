@@ -16,7 +16,7 @@ from mclabel.engines.settings import settings_of
 from mclabel.judge import JUDGES
 from mclabel.judge.base import Judge, JudgeSettings, judge_class, make_judge
 from mclabel.judge.opinions import read_judged_input
-from mclabel.judge.task import AnswerKey, JudgeTask, answers_of
+from mclabel.judge.task import AnswerKey, JudgeTask, read_recorded_answers
 from mclabel.prm.scoring.items import no_solutions_message
 from mclabel.prm.scoring.scorer import ScorerSettings
 from mclabel.run.run import Run, absolute_location, run_task
@@ -31,7 +31,7 @@ MAX_BLOCK = 100_000
 """Maximum number of solutions in a block."""
 
 
-class RunsHere(Settings):
+class RunsInProcess(Settings):
     """Settings of a job that runs in this process unless the user names a Ray cluster."""
 
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig(address="none")
@@ -45,7 +45,7 @@ class RunsHere(Settings):
         return content
 
 
-class ScoreConfig(ScorerSettings, RunsHere):
+class ScoreConfig(ScorerSettings, RunsInProcess):
     """A job that scores solutions with a PRM."""
 
     solutions: Annotated[str, OPERATIONAL]
@@ -69,7 +69,7 @@ def _symbolic() -> JudgeSettings:
     return SymbolicJudge.Settings()
 
 
-class JudgeConfig(RunsHere):
+class JudgeConfig(RunsInProcess):
     """Settings of a job that asks a judge for opinions on the steps of solutions."""
 
     solutions: Annotated[str, OPERATIONAL]
@@ -125,12 +125,12 @@ def judge(
         )
     run = Run.look(config.out)
     target = judge_class(config.judge)
-    split = target.split(config.judge)
+    split = target.split_rule(config.judge)
     solutions = read_judged_input(config.solutions, strict=config.strict, split=split)
     target.check_input(config.judge, lambda: (solution.problem for solution in solutions))
     settings = _settle_settings(config, run.recorded)
     own = make_judge(settings, seed=config.seed)
-    own.check()
+    own.check_ready()
     semantic = _semantic_inputs(config, settings, own)
     run.check(semantic)
     served, ray = _served_names(config), config.ray
@@ -146,7 +146,7 @@ def judge(
             versions=versions(),
             input={"solutions": config.solutions},
             served=served,
-            asked=own.asked(),
+            asked=own.prompt_inputs(),
         ),
         strict=config.strict,
         answers=_earlier_answers(config, semantic, served),
@@ -209,7 +209,7 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
             from mclabel.labeling.policy import prepare_policy  # only judges with a model need it
 
             policies[name] = prepare_policy(policy, continues=False).settings
-    settings: JudgeSettings = target.settled(
+    settings: JudgeSettings = target.resolve_settings(
         config.judge.model_copy(update=policies), recorded.get("judge", {})
     )
     return settings
@@ -217,8 +217,8 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
 
 def _semantic_inputs(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:
     """Return the inputs on which opinions depend: the judge, its version, settings and models."""
-    split = judge_class(settings).split(settings)
-    inputs = {"kind": settings.kind, "version": own.version, **own.known()}
+    split = judge_class(settings).split_rule(settings)
+    inputs = {"kind": settings.kind, "version": own.version, **own.identity_inputs()}
     whole = {"task": TASK, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
     merged = {name: _merge_settings(content, inputs) for name, content in judge.items()}
@@ -283,7 +283,7 @@ def _earlier_answers(
             f"with other settings:\n{lines}\nGive the same values, or leave answers out to sample "
             "new answers"
         )
-    return answers_of(store)
+    return read_recorded_answers(store)
 
 
 def _inputs_of_answers(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

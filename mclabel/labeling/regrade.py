@@ -20,7 +20,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem, Solution
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import CONTENT, Settings, settings_class
-from mclabel.data.readers.rows import file_rows
+from mclabel.data.readers.rows import read_file_rows
 from mclabel.labeling.estimators import EstimatorSettings
 from mclabel.labeling.grading import Commitments, grade_commitments
 from mclabel.labeling.regrading import Regraded, regrade_block
@@ -338,7 +338,7 @@ class _Corrected:
 
 def _read_golds(path: str) -> dict[str, _Corrected]:
     golds: dict[str, _Corrected] = {}
-    for place, row in file_rows(path):
+    for place, row in read_file_rows(path):
         identity = row.get("problem_id")
         if identity in (None, "") or row.get("answer") is None:
             raise DataError(

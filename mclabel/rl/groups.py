@@ -109,7 +109,7 @@ class LivePolicy:
         return list(await asyncio.gather(*sampled_groups))
 
 
-def reward_of(solution: Solution, truncated: TruncatedPolicy = "wrong") -> float | None:
+def reward_solution(solution: Solution, truncated: TruncatedPolicy = "wrong") -> float | None:
     """Return the reward of a solution's outcome: 1 if it is right, 0 if it is wrong.
 
     The reward is None if the solution could not be graded. It is also None if the solution was
@@ -119,11 +119,11 @@ def reward_of(solution: Solution, truncated: TruncatedPolicy = "wrong") -> float
         solution: solution of the current policy.
         truncated: treatment of a truncated solution: `wrong` or `exclude`.
     """
-    return outcome_reward(solution.outcome, truncated)
+    return reward_outcome(solution.outcome, truncated)
 
 
-def outcome_reward(outcome: Outcome, truncated: TruncatedPolicy) -> float | None:
-    """Return the reward of an outcome; see `reward_of`."""
+def reward_outcome(outcome: Outcome, truncated: TruncatedPolicy) -> float | None:
+    """Return the reward of an outcome; see `reward_solution`."""
     if outcome is Outcome.UNGRADED or (outcome is Outcome.TRUNCATED and truncated == "exclude"):
         return None
     return float(outcome is Outcome.RIGHT)

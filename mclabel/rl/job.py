@@ -19,7 +19,7 @@ from mclabel.data.readers.problems import read_problems
 from mclabel.engines.devices import check_device, resolve_device
 from mclabel.engines.hub import fetch_model, resolve_model
 from mclabel.labeling.policy import PreparedPolicy, prepare_policy
-from mclabel.prm.scoring.manifest import PrmManifest, model_folder, weights_of
+from mclabel.prm.scoring.manifest import PrmManifest, find_model_folder, hash_weights
 from mclabel.prm.training.settings import check_trackers
 from mclabel.rl.config import RLConfig
 from mclabel.rl.credits import CheckedCredit
@@ -83,7 +83,7 @@ def plan_rl(config: RLConfig) -> RLPlan:
             "Set policy.engine.kind to hf or vllm"
         )
     if config.prm is not None:
-        PrmManifest.read(model_folder(config.prm))
+        PrmManifest.read(find_model_folder(config.prm))
     problems = list(read_problems(config.problems, strict=True))
     others = [] if config.measured is None else list(read_problems(config.measured, strict=True))
     if len(problems) < config.problems_per_step:
@@ -116,7 +116,7 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
         TrainingError: a checkpoint is damaged, or the loss is not finite.
         EngineError: the policy cannot be loaded, or its engine died.
     """
-    check_installed()
+    check_trl_installed()
     config = config.model_copy(update={"device": check_device(config.device)})
     plan = plan_rl(config)
     plan.run.check(_semantic_inputs(config, plan))
@@ -164,9 +164,9 @@ def rl_report(out: str) -> RLReport:
     Raises:
         DataError: a measurement cannot be read.
     """
-    from mclabel.rl.training.record import read_measured
+    from mclabel.rl.training.record import read_measurements
 
-    measurements = read_measured(Path(out))
+    measurements = read_measurements(Path(out))
     first_and_last = sorted({min(measurements), max(measurements)} if measurements else ())
     changes_by_name = (
         compare_measurements(measurements[first_and_last[0]], measurements[first_and_last[1]])
@@ -182,7 +182,7 @@ def rl_report(out: str) -> RLReport:
     )
 
 
-def check_installed() -> None:
+def check_trl_installed() -> None:
     """Check that TRL can be imported.
 
     Raises:
@@ -208,7 +208,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     from mclabel.prm.scoring.score import PRM
     from mclabel.rl.training.crediting import CreditAssigner
     from mclabel.rl.training.rollouts import LiveEngine, StepRollouts
-    from mclabel.rl.training.trainer import Training, save_policy, train_policy
+    from mclabel.rl.training.trainer import TrainingInputs, save_policy, train_policy
 
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning about `rollout_func`
     policy = plan.policy.settings
@@ -247,7 +247,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
             stop=policy.stop,
             seed=config.seed,
         )
-        training = Training(
+        training = TrainingInputs(
             model=model,
             tokenizer=tokenizer,
             policy=policy,
@@ -278,7 +278,7 @@ def _semantic_inputs(config: RLConfig, plan: RLPlan) -> Semantic:
         "task": "rl",
         "problems": content_id([(problem.text, problem.answer) for problem in plan.problems]),
         "measured": content_id([(problem.text, problem.answer) for problem in plan.others]),
-        "prm": None if config.prm is None else weights_of(config.prm) or config.prm,
+        "prm": None if config.prm is None else hash_weights(config.prm) or config.prm,
     }
     trees = []
     for tree in (config.identity(), config.semantic()):

@@ -33,7 +33,7 @@ from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.decisions import DecisionBatcher, LearnerState
 from mclabel.labeling.labeled import Sampling
 from mclabel.labeling.problem import EngineContext, label_sampled, run_learner
-from mclabel.rl.groups import Group, LivePolicy, reward_of
+from mclabel.rl.groups import Group, LivePolicy, reward_solution
 
 BY_COUNT = "fixed"
 """Value of `StepLabel.source` for a fixed number of rollouts. The value of such a label depends
@@ -231,5 +231,5 @@ def _step_estimate(
 
 
 def _reward_estimate(solution: Solution) -> StepEstimate:
-    reward = reward_of(solution)
+    reward = reward_solution(solution)
     return NOTHING if reward is None else StepEstimate(value=reward, low=reward, high=reward)

@@ -36,10 +36,10 @@ from mclabel.annotate.events import last_opinions
 from mclabel.annotate.items import Item, Settings, draw_items
 from mclabel.annotate.storage import EVENTS, read_folder
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.evaluate.labels.quality import label_quality
-from mclabel.judge.consensus.models import Locations
-from mclabel.judge.consensus.posterior import fuse
-from mclabel.judge.consensus.sources import judge_model, people_sources
+from mclabel.evaluate.labels.quality import measure_label_quality
+from mclabel.judge.consensus.models import FirstErrorJudgeModel
+from mclabel.judge.consensus.posterior import fuse_judges_with_rollouts
+from mclabel.judge.consensus.sources import make_judge_model, read_people_sources
 from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import SizedParser
 from tests.support.annotated import AnnotateProcess
@@ -209,13 +209,13 @@ def _rate_error(folder: Path, count: int) -> float:
     errors, num_steps = first_errors(rng, count)
     named = {f"p{right}": names(rng, right, errors, num_steps) for right in ACCURACIES}
     ids = write_labelled(folder, num_steps, named)
-    models = {s.name: judge_model(s, ids, num_steps) for s in people_sources(str(folder))}
-    fused = fuse(rollouts(rng, errors, num_steps), num_steps, models)
+    models = {s.name: make_judge_model(s, ids, num_steps) for s in read_people_sources(str(folder))}
+    fused = fuse_judges_with_rollouts(rollouts(rng, errors, num_steps), num_steps, models)
     truth = np.eye(int(num_steps.max()) + 1)[errors]
     wrong = [0.0]
     for name, model in models.items():
-        assert isinstance(model, Locations)
-        true, learned = model.fitted(truth).rates(), fused.models[name].rates()
+        assert isinstance(model, FirstErrorJudgeModel)
+        true, learned = model.fit(truth).rates(), fused.models[name].rates()
         wrong += [abs(learned[what] - true[what]) for what in ("false_alarm", "detection")]
     return round(max(wrong), 4)
 
@@ -234,7 +234,7 @@ def _coverage(count: int, num_rows: int) -> float:
     for seed in range(count):
         items = draw_items(lambda: rows, replace(SETTINGS, seed=seed))
         weights = {item.id: 1 / (item.probability or 1) for item in items}
-        quality = label_quality(
+        quality = measure_label_quality(
             [by_id[item.id] for item in items],
             lambda row: truth[row.solution.id],
             weight=lambda row, weights=weights: weights[row.solution.id],  # type: ignore[misc]

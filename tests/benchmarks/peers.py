@@ -29,7 +29,7 @@ from typing import Any
 from mclabel.answers import grade_completion
 from mclabel.core.records import Completion, Problem, Verdict
 from mclabel.core.seeds import sampling_seed
-from mclabel.data.boundaries import newline_ends
+from mclabel.data.boundaries import find_newline_ends
 from mclabel.data.lengths import split_steps
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate_problems
@@ -113,7 +113,7 @@ class _Solution:
         self.number = number
         self.problem, self.prompt = problem, policy.prompt_ids(problem.text)
         self.ids, self.text = completion.ids, completion.text
-        ends = newline_ends(completion.text)
+        ends = find_newline_ends(completion.text)
         steps = split_steps(completion.ids, completion.text, ends, policy.decode)
         self.steps = [step.text for step in steps]
         self.ends = [step.end for step in steps[:-1]]

@@ -13,7 +13,7 @@ from mclabel import jobs
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.rl.config import RLConfig
 from mclabel.rl.measure import Measurement
-from mclabel.rl.training.record import read_log, read_measured
+from mclabel.rl.training.record import read_log, read_measurements
 from tests.benchmarks.sizes import BenchmarkSize
 
 FLAW = "tests.benchmarks.rl_flaw"
@@ -104,7 +104,7 @@ def train_arm(
     for line in read_log(out):
         total += line["num_tokens"] + line["num_value_tokens"]
         tokens[int(line["step"])] = total
-    return Arm(measured=read_measured(out), tokens_by_step=tokens)
+    return Arm(measured=read_measurements(out), tokens_by_step=tokens)
 
 
 def compare_arms(

@@ -14,11 +14,11 @@ import pytest
 from mclabel.core.errors import MclabelError, ShardError
 from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Opinion
-from mclabel.judge.opinions import opinion_of
+from mclabel.judge.opinions import read_opinion
 from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, uninformed_priors
 from mclabel.prm.job import TrainReport
 from mclabel.rl.measure import Measurement
-from mclabel.rl.training.record import read_log, read_measured
+from mclabel.rl.training.record import read_log, read_measurements
 from mclabel.run.budget import read_spent
 from mclabel.run.shards.digest import read_object, with_digest
 from mclabel.run.shards.finished import read_finished
@@ -147,7 +147,7 @@ def measured(folder: Path, content: Mapping[str, Any]) -> object:
     whole = {"summary": {}, "kl": 0.1, "problems": [PROBLEM | figures]}
     text = json.dumps(whole | {name: content[name] for name in content.keys() - figures.keys()})
     (folder / "measured" / "4.json").write_text(text)
-    return read_measured(folder)
+    return read_measurements(folder)
 
 
 def logged(folder: Path, content: Mapping[str, Any]) -> object:
@@ -158,7 +158,7 @@ def logged(folder: Path, content: Mapping[str, Any]) -> object:
 
 def opinion(folder: Path, content: Mapping[str, Any]) -> object:
     """Read a row of opinions."""
-    return opinion_of("runs/judged", {"id": "s1", **OPINION, **content})
+    return read_opinion("runs/judged", {"id": "s1", **OPINION, **content})
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,14 @@ from mclabel.core.records import Outcome, Problem, Solution, Step
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.problems import generate_problems
 from mclabel.engines.pretrained import load_model, load_tensors
-from mclabel.rl.client import zero_reward_reason
+from mclabel.rl.client import find_zero_reward_reason
 from mclabel.rl.config import RLConfig
 from mclabel.rl.credits import Segment
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
-from mclabel.rl.training.crediting import CreditAssigner, per_token
-from mclabel.rl.training.rollouts import step_figures
-from mclabel.rl.training.trainer import kl_divergence
+from mclabel.rl.training.crediting import CreditAssigner, spread_advantages_over_tokens
+from mclabel.rl.training.rollouts import compute_step_figures
+from mclabel.rl.training.trainer import estimate_kl_divergence
 from tests.support.serving import trained_prm
 
 pytest.importorskip("trl")
@@ -118,7 +118,7 @@ def test_the_distance_from_the_first_policy_is_that_of_their_distributions() -> 
     policy.train()
     own = replace(solution("abc"), ids=(5, 6, 7))
     group = Group(problem=Problem(id="p", text="", answer="1"), prompt=(1, 2), solutions=(own,))
-    found = kl_divergence(policy, first, [group], temperature=2.0)
+    found = estimate_kl_divergence(policy, first, [group], temperature=2.0)
     ids = torch.tensor([[1, 2, 5, 6, 7]])
     after, before = (
         torch.log_softmax(one.eval()(ids).logits[0, 1:-1].detach() / 2.0, -1)
@@ -126,7 +126,7 @@ def test_the_distance_from_the_first_policy_is_that_of_their_distributions() -> 
     )
     expected = torch.nn.functional.kl_div(before, after, log_target=True, reduction="none").sum(-1)
     assert found == pytest.approx(float(expected.mean()), rel=1e-4)
-    assert kl_divergence(first, first, [group], temperature=1.0) == 0
+    assert estimate_kl_divergence(first, first, [group], temperature=1.0) == 0
 
 
 @pytest.mark.slow
@@ -204,8 +204,8 @@ def solution(*steps: str, outcome: Outcome = Outcome.RIGHT, number: int = 0) -> 
 def test_each_token_has_the_credit_of_its_segment_and_the_end_that_of_the_last() -> None:
     one = solution("ab", "c", "def")
     segments = [Segment(end=2, credit=0.5), Segment(end=3, credit=-1.0)]
-    assert per_token(one, segments) == [0.5] * 3 + [-1.0] * 4
-    assert per_token(solution(), []) == [0.0]
+    assert spread_advantages_over_tokens(one, segments) == [0.5] * 3 + [-1.0] * 4
+    assert spread_advantages_over_tokens(solution(), []) == [0.0]
 
 
 @pytest.mark.parametrize("truncated", ["wrong", "exclude"])
@@ -221,7 +221,9 @@ def test_what_could_not_be_graded_is_left_out_of_reward_and_baseline(truncated: 
     baseline = 1 / 3 if truncated == "wrong" else 1 / 2
     assert advantages[:3] == [[1 - baseline] * 3, None, [-baseline] * 3]
     assert advantages[3] == ([-baseline] * 3 if truncated == "wrong" else None)
-    assert step_figures([group], credited)["masked"] == (0.25 if truncated == "wrong" else 0.5)
+    assert compute_step_figures([group], credited)["masked"] == (
+        0.25 if truncated == "wrong" else 0.5
+    )
     lost = replace(group, solutions=solutions[1:2])
     assert CreditAssigner(settings, cast(Any, None), None).assign([lost], seed=0).advantages == [
         [None]
@@ -257,4 +259,4 @@ def test_measurements_know_luck_where_there_is_truth() -> None:
     ],
 )
 def test_texts_without_content_have_no_reward(steps: list[str], reason: str | None) -> None:
-    assert zero_reward_reason(steps) == reason
+    assert find_zero_reward_reason(steps) == reason

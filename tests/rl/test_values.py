@@ -14,7 +14,7 @@ from mclabel.core.records import Outcome, Problem, Solution
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.engines.scripted import WORDS
 from mclabel.labeling.config import LabelSettings
-from mclabel.rl.groups import Group, LivePolicy, reward_of
+from mclabel.rl.groups import Group, LivePolicy, reward_solution
 from mclabel.rl.values import GroupValues, LiveValues
 from mclabel.run.cpu_executor import CpuExecutor
 
@@ -104,7 +104,7 @@ def test_an_outcome_is_no_evidence_of_its_own_solution() -> None:
     """Solutions that differ only in outcome use each other's outcome, and never their own."""
     groups, values = estimated(40, {"kind": "outcome"})
     for group, found in zip(groups, values, strict=True):
-        rewards = [reward_of(one) for one in group.solutions]
+        rewards = [reward_solution(one) for one in group.solutions]
         for number, own in enumerate(found.solutions):
             others = rewards[:number] + rewards[number + 1 :]
             assert own.values[0] == pytest.approx(np.mean(others))
@@ -128,4 +128,4 @@ def test_cut_and_empty_solutions_have_the_value_of_their_reward() -> None:
     for group, found in zip(groups, values, strict=True):
         for solution, own in zip(group.solutions, found.solutions, strict=True):
             assert len(own.values) == len(solution.steps) + 1
-            assert own.values[-1] == reward_of(solution)
+            assert own.values[-1] == reward_solution(solution)

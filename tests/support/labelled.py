@@ -12,7 +12,7 @@ from mclabel import jobs
 from mclabel.core.config.load import check_config
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Solution, StepLabel
 from mclabel.core.seeds import content_id, prefix_id
-from mclabel.data.boundaries import newline_ends
+from mclabel.data.boundaries import find_newline_ends
 from mclabel.data.lengths import split_steps
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.misconceptions import write_misread_solution
@@ -40,7 +40,7 @@ def arith_rows(count: int, *, per_problem: int = 2, seed: int = 0) -> list[Label
         for index in range(per_problem):
             solution, _ = write_misread_solution(program, problem.text, rng=rng, strength=2.0)
             ids = text.encode(solution)
-            steps = split_steps(ids, solution, newline_ends(solution), text.decode)
+            steps = split_steps(ids, solution, find_newline_ends(solution), text.decode)
             truths = verify_steps(program, [step.text for step in steps])
             error = next((i for i, t in enumerate(truths) if t is not StepTruth.RIGHT), None)
             outcome = Outcome.WRONG if error is not None else Outcome.RIGHT

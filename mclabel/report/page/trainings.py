@@ -11,7 +11,7 @@ from typing import Any
 from mclabel.core.errors import DataError
 from mclabel.report.page.choices import difference_text
 from mclabel.rl.measure import compare_measurements
-from mclabel.rl.training.record import MEASURED, read_log, read_measured, read_samples
+from mclabel.rl.training.record import MEASURED, read_log, read_measurements, read_samples
 from mclabel.run.kinds import TRAINING, Run, read_json
 from mclabel.run.shards.manifest import flat
 from mclabel.show.figures import Plot, Series
@@ -63,7 +63,7 @@ def policy_data(run: Run) -> dict[str, Any]:
         DataError: a measurement cannot be read.
     """
     folder = Path(run.location)
-    lines, measured = read_log(folder), read_measured(folder)
+    lines, measured = read_log(folder), read_measurements(folder)
     first, last = (measured[min(measured)], measured[max(measured)]) if measured else (None, None)
     is_compared = len(measured) > 1 and first is not None and last is not None
     totals = {
@@ -111,7 +111,7 @@ def policy_plots(runs: Sequence[Run]) -> dict[str, Plot]:
     measured = {
         run.name: _curves(
             {"step": step, **one.summary()}
-            for step, one in sorted(read_measured(Path(run.location)).items())
+            for step, one in sorted(read_measurements(Path(run.location)).items())
         )
         for run in runs
     }

@@ -20,7 +20,13 @@ from typing import Any, Literal, get_args
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from mclabel.rl.adapters.rewards import decode, problem_of, score, text_of, token_credits
+from mclabel.rl.adapters.rewards import (
+    decode_completion,
+    extract_problem,
+    extract_text,
+    score_and_check,
+    spread_credits_over_tokens,
+)
 from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
 
 StepCredit = Callable[..., Sequence[Sequence[float] | None]]
@@ -66,7 +72,7 @@ class _BatchClient:
         truncated: Sequence[bool] | None = None,
     ) -> list[StepRewards]:
         problems = self._find_column(self.problem_column, columns)
-        problems = problems or [problem_of(prompt) for prompt in prompts]
+        problems = problems or [extract_problem(prompt) for prompt in prompts]
         answers = self._find_column(self.answer_column, columns) or [None] * len(texts)
         items = [
             RewardItem(str(problem), text, answer, truncated=cut)
@@ -74,7 +80,7 @@ class _BatchClient:
                 problems, texts, answers, truncated or [False] * len(texts), strict=True
             )
         ]
-        scored = _score_in_first_process(items, lambda whole: score(self.client, whole))
+        scored = _score_in_first_process(items, lambda whole: score_and_check(self.client, whole))
         log = columns.get("log_metric")
         if log is not None and scored:
             log(
@@ -127,7 +133,7 @@ class ProcessReward(_BatchClient):
 
         A masked completion has None. TRL leaves it out of baselines and advantages.
         """
-        texts = [text_of(completion) for completion in completions]
+        texts = [extract_text(completion) for completion in completions]
         return [
             self._reduced_reward(rewarded)
             for rewarded in self._score_batch(prompts, texts, columns)
@@ -189,7 +195,7 @@ class ServerCredit(_BatchClient):
         if not key or key != [tuple(ids) for ids in completion_ids]:
             scored = self._score(prompts, completion_ids, columns)
         return [
-            None if rewarded.masked else token_credits(rewarded, ids, self.tokenizer)
+            None if rewarded.masked else spread_credits_over_tokens(rewarded, ids, self.tokenizer)
             for rewarded, ids in zip(scored, completion_ids, strict=True)
         ]
 
@@ -207,7 +213,7 @@ class ServerCredit(_BatchClient):
     def _score(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], columns: Any
     ) -> list[StepRewards]:
-        texts = [decode(ids, self.tokenizer) for ids in completion_ids]
+        texts = [decode_completion(ids, self.tokenizer) for ids in completion_ids]
         ends = {
             self.tokenizer.eos_token_id,
             self.tokenizer.pad_token_id,
@@ -303,7 +309,7 @@ class StepGRPOTrainer(GRPOTrainer):
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledCompletion:
     """A completion that an engine sampled."""
 
     prompt_ids: Sequence[int]
@@ -314,8 +320,8 @@ class Sampled:
     """True if the model ended the completion, false if it was cut off."""
 
 
-def engine_rollouts(
-    sample: Callable[[list[Any]], list[Sampled]], end_id: int
+def make_rollout_func(
+    sample: Callable[[list[Any]], list[SampledCompletion]], end_id: int
 ) -> Callable[[list[Any], Any], dict[str, Any]]:
     """Return a `rollout_func` for GRPOTrainer that samples with an engine.
 

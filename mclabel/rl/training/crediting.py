@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import Problem, Solution
-from mclabel.rl.client import spread, zero_reward_reason
+from mclabel.rl.client import find_zero_reward_reason, spread_credits
 from mclabel.rl.config import RLSettings
 from mclabel.rl.credits import ERROR_BELOW, CheckedCredit, Segment, StepEvidence
-from mclabel.rl.groups import Group, reward_of
+from mclabel.rl.groups import Group, reward_solution
 from mclabel.rl.values import GroupValues, SolutionValues
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class CreditAssigner:
             ]
         advantages = [
             [
-                None if segments is None else per_token(solution, segments)
+                None if segments is None else spread_advantages_over_tokens(solution, segments)
                 for solution, segments in zip(
                     group.solutions, self._credit.assign_known(group_evidence), strict=True
                 )
@@ -123,10 +123,10 @@ class CreditAssigner:
 
     def _outcome_evidence(self, solution: Solution, refused: Counter[str]) -> StepEvidence | None:
         """Return the evidence from a solution's outcome; None if the outcome is unknown."""
-        reason = zero_reward_reason([step.text for step in solution.steps])
+        reason = find_zero_reward_reason([step.text for step in solution.steps])
         if reason is not None:
             refused[reason] += 1
-        reward = 0.0 if reason is not None else reward_of(solution, self._settings.truncated)
+        reward = 0.0 if reason is not None else reward_solution(solution, self._settings.truncated)
         if reward is None:
             return None
         return StepEvidence(num_steps=len(solution.steps), reward=reward)
@@ -183,7 +183,7 @@ class CreditAssigner:
         return scored
 
 
-def per_token(solution: Solution, segments: Sequence[Segment]) -> list[float]:
+def spread_advantages_over_tokens(solution: Solution, segments: Sequence[Segment]) -> list[float]:
     """Return the advantage of each token of a solution, and one more for its end token.
 
     The end token has the advantage of the last step.
@@ -194,7 +194,7 @@ def per_token(solution: Solution, segments: Sequence[Segment]) -> list[float]:
             advantages are then 0.
     """
     ends = [step.end for step in solution.steps]
-    tokens = spread(
+    tokens = spread_credits(
         [segment.credit for segment in segments],
         [ends[segment.end - 1] for segment in segments],
         len(solution.ids),

@@ -41,7 +41,7 @@ def read_samples(path: Path) -> list[dict[str, str]]:
     return _read_lines(path)
 
 
-def read_measured(out: Path) -> dict[int, Measurement]:
+def read_measurements(out: Path) -> dict[int, Measurement]:
     """Read the measurements, by optimizer step.
 
     Raises:

@@ -20,7 +20,7 @@ from mclabel.core.seeds import sampling_seed
 from mclabel.engines import Engine
 from mclabel.labeling.config import LabelSettings
 from mclabel.rl.config import RLSettings
-from mclabel.rl.groups import Group, LivePolicy, reward_of
+from mclabel.rl.groups import Group, LivePolicy, reward_solution
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import AssignedCredits, CreditAssigner
 from mclabel.rl.values import GroupValues, LiveValues
@@ -77,7 +77,7 @@ class StepRollouts:
         """
         step = trainer.state.global_step
         if step != self._synced_at:
-            self._engine.update(model_weights(trainer))
+            self._engine.update(get_model_weights(trainer))
             self._synced_at = step
         problems = self._problems(prompts)
         sampling_began = time.monotonic()
@@ -92,7 +92,7 @@ class StepRollouts:
             for group, group_advantages in zip(groups, credited.advantages, strict=True)
             for solution, advantages in zip(group.solutions, group_advantages, strict=True)
         ]
-        self.figures = step_figures(groups, credited) | {
+        self.figures = compute_step_figures(groups, credited) | {
             "seconds_sampling": sampling_ended - sampling_began,
             "seconds_credit": time.monotonic() - sampling_ended,
         }
@@ -100,7 +100,7 @@ class StepRollouts:
             "prompt_ids": [list(g.prompt) for g in groups for _ in g.solutions],
             "completion_ids": [self._completion_ids(solution) for solution in solutions],
             "logprobs": None,
-            "outcome_reward": [reward_of(solution) or 0.0 for solution in solutions],
+            "outcome_reward": [reward_solution(solution) or 0.0 for solution in solutions],
         }
 
     def measure(
@@ -160,13 +160,13 @@ class StepRollouts:
         return [*solution.ids, *([self._end_id] if ended else [])]
 
 
-def model_weights(trainer: Any) -> Mapping[str, Any]:
+def get_model_weights(trainer: Any) -> Mapping[str, Any]:
     """Return the weights of a trainer's model by parameter name, as in transformers."""
     weights: Mapping[str, Any] = trainer.accelerator.unwrap_model(trainer.model).state_dict()
     return weights
 
 
-def step_figures(groups: Sequence[Group], credited: AssignedCredits) -> dict[str, float]:
+def compute_step_figures(groups: Sequence[Group], credited: AssignedCredits) -> dict[str, float]:
     """Return the log figures of an optimizer step by name.
 
     Args:

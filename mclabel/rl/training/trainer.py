@@ -36,7 +36,7 @@ from mclabel.prm.training.checkpoint import (
     CheckpointMarking,
     check_checkpoint,
     explain_write_errors,
-    last_checkpoint,
+    find_last_checkpoint,
 )
 from mclabel.rl.config import MeasureSettings, RLSettings
 from mclabel.rl.groups import Group
@@ -47,7 +47,7 @@ from mclabel.rl.training.record import (
     remove_records_after,
     write_samples,
 )
-from mclabel.rl.training.rollouts import LiveEngine, StepRollouts, model_weights
+from mclabel.rl.training.rollouts import LiveEngine, StepRollouts, get_model_weights
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
 from mclabel.run.trainings import CHECKPOINTS, mark_finished, step_of
 
@@ -60,7 +60,7 @@ OnProgress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingInputs:
     """Inputs of a training run."""
 
     model: Any
@@ -91,7 +91,7 @@ class Training:
     """True if the model is trained on a CPU."""
 
 
-def train_policy(training: Training, on_progress: OnProgress) -> None:
+def train_policy(training: TrainingInputs, on_progress: OnProgress) -> None:
     """Train the model in place, resuming from the last complete checkpoint.
 
     Args:
@@ -103,7 +103,7 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
         TrainingError: the last checkpoint is damaged, or the loss is not finite.
         EngineError: the engine died.
     """
-    last = last_checkpoint(training.out / CHECKPOINTS)
+    last = find_last_checkpoint(training.out / CHECKPOINTS)
     if last is not None:
         check_checkpoint(last)
     with explain_write_errors(training.out / LOG):
@@ -114,7 +114,7 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
     trainer = _PolicyTrainer(
         model=training.model,
         reward_funcs=_logged_outcome_rewards,
-        args=grpo_arguments(training),
+        args=make_grpo_arguments(training),
         train_dataset=Dataset.from_dict(
             {"prompt": [problem.text for problem in training.problems]}
         ),
@@ -129,7 +129,7 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
     recorder.measure(training.settings.steps)
 
 
-def grpo_arguments(training: Training) -> GRPOConfig:
+def make_grpo_arguments(training: TrainingInputs) -> GRPOConfig:
     """Return the arguments of TRL's trainer for our settings."""
     settings, policy = training.settings, training.policy
     solutions = settings.problems_per_step * settings.group_size
@@ -176,7 +176,7 @@ class _PolicyTrainer(CheckpointMarking, StepGRPOTrainer):
 class _Recorder(TrainerCallback):
     """A callback that writes the log and the measurements."""
 
-    def __init__(self, training: Training, on_progress: OnProgress) -> None:
+    def __init__(self, training: TrainingInputs, on_progress: OnProgress) -> None:
         self._training, self._on_progress = training, on_progress
         self.trainer: Any = None
 
@@ -211,7 +211,7 @@ class _Recorder(TrainerCallback):
         path = training.out / MEASURED / f"{step}.json"
         if path.is_file() or not training.others:
             return
-        training.engine.update(model_weights(self.trainer))
+        training.engine.update(get_model_weights(self.trainer))
         measuring = training.measuring
         measurement, groups = training.rollouts.measure(
             training.others, samples=measuring.samples, seed=training.settings.seed + 1
@@ -225,11 +225,11 @@ class _Recorder(TrainerCallback):
         )
 
     def _kl(self, groups: Sequence[Group]) -> float:
-        """Return the KL divergence from the first policy; see `kl_divergence`."""
+        """Return the KL divergence from the first policy; see `estimate_kl_divergence`."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         first = self._training.load_first().to(model.device)
         temperature = self._training.policy.temperature
-        return kl_divergence(model, first, groups, temperature=temperature)
+        return estimate_kl_divergence(model, first, groups, temperature=temperature)
 
 
 def save_policy(model: Any, source: Path, out: Path) -> None:
@@ -258,7 +258,9 @@ def save_policy(model: Any, source: Path, out: Path) -> None:
 
 
 @torch.no_grad()
-def kl_divergence(model: Any, first: Any, groups: Sequence[Group], *, temperature: float) -> float:
+def estimate_kl_divergence(
+    model: Any, first: Any, groups: Sequence[Group], *, temperature: float
+) -> float:
     """Return the mean KL divergence per token of a policy from the initial policy, in nats.
 
     The divergence is exact at each token, because it compares the full distributions. Only the

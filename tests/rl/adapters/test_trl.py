@@ -19,10 +19,10 @@ from mclabel.rl.training.trl import GRPOConfig, GRPOTrainer  # isort: skip  # be
 from mclabel.rl import client
 from mclabel.rl.adapters.trl import (
     ProcessReward,
-    Sampled,
+    SampledCompletion,
     ServerCredit,
     StepGRPOTrainer,
-    engine_rollouts,
+    make_rollout_func,
 )
 from mclabel.rl.client import RewardError, StepRewards
 from tests.support.reward_server import RewardServer
@@ -194,11 +194,13 @@ def test_trl_trains_on_rollouts_of_an_engine(tmp_path: Path, tokenizer: Any) -> 
     end = tokenizer.eos_token_id
     asked = []
 
-    def sample(prompts: list[str]) -> list[Sampled]:
+    def sample(prompts: list[str]) -> list[SampledCompletion]:
         asked.append(list(prompts))
         texts = ["2 + 3 = 5\n", "7 - 4 = 3\nso 3\n"] * (len(prompts) // 2)
         return [
-            Sampled(tokenizer(prompt)["input_ids"], tokenizer(text)["input_ids"], ended=k % 4 > 0)
+            SampledCompletion(
+                tokenizer(prompt)["input_ids"], tokenizer(text)["input_ids"], ended=k % 4 > 0
+            )
             for k, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
         ]
 
@@ -210,7 +212,7 @@ def test_trl_trains_on_rollouts_of_an_engine(tmp_path: Path, tokenizer: Any) -> 
             tokenizer,
             reward_funcs=credit.process_reward,
             step_credit=credit,
-            rollout_func=engine_rollouts(sample, end),
+            rollout_func=make_rollout_func(sample, end),
         )
         trainer.train()
     assert [len(prompts) for prompts in asked] == [8], "prompts come repeated"
@@ -280,10 +282,12 @@ def test_what_is_wrong_is_said(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) 
 
 def test_rollouts_that_trl_would_misread_are_refused() -> None:
     with pytest.raises(ValueError, match="already repeated the prompts"):
-        engine_rollouts(lambda prompts: [], 2)(["a"], None)
+        make_rollout_func(lambda prompts: [], 2)(["a"], None)
     with pytest.raises(ValueError, match="has no tokens"):
-        engine_rollouts(lambda prompts: [Sampled([1], [], False)], 2)(["a"], None)
-    ended = engine_rollouts(lambda prompts: [Sampled([1], [3, 2], True)], 2)(["a"], None)
+        make_rollout_func(lambda prompts: [SampledCompletion([1], [], False)], 2)(["a"], None)
+    ended = make_rollout_func(lambda prompts: [SampledCompletion([1], [3, 2], True)], 2)(
+        ["a"], None
+    )
     assert ended["completion_ids"] == [[3, 2]]
 
 
