@@ -176,7 +176,7 @@ class Judge(ABC):
 
     @classmethod
     def split_rule(cls, settings: Any) -> str:
-        """Return the name of the rule that splits a solution text into steps; see `split_text`.
+        """Return the name of the rule that splits a text into steps; see `split_into_steps`.
 
         Args:
             settings: an instance of `Settings`.

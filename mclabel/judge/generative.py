@@ -4,12 +4,12 @@ The generative PRM samples several verifications (chains) of a solution and aver
 `generative_chains` samples and reads a single chain. `mclabel.prm.scoring.scorer` declares the
 settings.
 
-The engine runs on its own event loop in a thread, so that callers need no event loop. The number
-of chains is decided like the number of a critic's votes (`critic.parse.VoteCounter`): few chains if they
-agree on the first error, more if they disagree. A chain without a verdict is sampled once more with
-twice the tokens. If no chain of a solution has a verdict, its scores are unknown. Sampling seeds
-are derived from the texts and the chain's number. Scores therefore do not depend on the order of
-the solutions or on other solutions that are scored in the same call.
+The engine runs on its own event loop in a thread, so that callers need no event loop. The number of
+chains is decided like the number of a critic's votes (`critic.parse.VoteCounter`): few chains if
+they agree on the first error, more if they disagree. A chain without a verdict is sampled once more
+with twice the tokens. If no chain of a solution has a verdict, its scores are unknown. Sampling
+seeds are derived from the texts and the chain's number. Scores therefore do not depend on the order
+of the solutions or on other solutions that are scored in the same call.
 """
 
 from __future__ import annotations

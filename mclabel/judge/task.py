@@ -174,7 +174,7 @@ class JudgeRunner:
 
 
 class _Asking:
-    """Implementation of `AnswerSampler` for one solution, which samples only answers not yet recorded."""
+    """Implementation of `AnswerSampler` for one solution, which samples only unrecorded answers."""
 
     def __init__(
         self,

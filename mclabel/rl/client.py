@@ -3,8 +3,8 @@
 client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
 (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
 
-`find_token_ends`, `spread_credits` and `place_credits_at_ends` convert one number per step to one number per token, which
-trainers need.
+`find_token_ends`, `spread_credits` and `place_credits_at_ends` convert one number per
+step to one number per token, which trainers need.
 """
 
 from __future__ import annotations

@@ -242,7 +242,8 @@ def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
     problems, number = np.unique([row.problem.id for row in rows], return_inverse=True)
     wrong = np.array([row.solution.outcome is Outcome.WRONG for row in rows])
     repaired = np.array([
-        row.solution.outcome is Outcome.RIGHT and "recovered" in find_exact_states(row) for row in rows
+        row.solution.outcome is Outcome.RIGHT and "recovered" in find_exact_states(row)
+        for row in rows
     ])  # fmt: skip
     weights = np.stack([np.ones(len(problems)), *resample_weights(len(problems), 0)])
     place = np.eye(len(problems))[number]  # [row, problem]

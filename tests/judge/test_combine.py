@@ -78,7 +78,8 @@ def write_opinions(
         "attempt",
         [
             {
-                "id": row.solution.id, "row": number, "input": convert_solution_to_item(number, row).row,
+                "id": row.solution.id, "row": number,
+                "input": convert_solution_to_item(number, row).row,
                 "num_steps": len(row.steps),
                 "is_known": known(row), "first_error": say(row), "sureness": None, "reason": "",
                 "votes": [], "scores": scores(row), "flags": [],

@@ -74,7 +74,8 @@ def write_critic(
     claim(store, MANIFEST, Semantic.of(config), {"input": {"solutions": "run"}, "asked": asked})
     shard = [
         {
-            "id": row.solution.id, "row": number, "input": convert_solution_to_item(number, row).row,
+            "id": row.solution.id, "row": number,
+            "input": convert_solution_to_item(number, row).row,
             "num_steps": len(row.steps), "is_known": False, "first_error": None, "sureness": None,
             "reason": "", "votes": [], "scores": [], "flags": [],
             "answers": [asdict(one) for one in say(row)], "num_tokens": 0,

@@ -122,7 +122,8 @@ class ProblemStream:
                 raise DataError(f"{source}: holds no problems")
             raise DataError(
                 f"{source}: holds no problems, {self.num_rejected} of {self.num_rejected} rows "
-                f"cannot be used; {describe_row_place(source, first.row or 0)}: {bound_detail(first.detail)}"
+                f"cannot be used; {describe_row_place(source, first.row or 0)}: "
+                f"{bound_detail(first.detail)}"
             )
 
     def __len__(self) -> int:

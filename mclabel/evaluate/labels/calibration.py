@@ -5,12 +5,12 @@ event, or the rollouts of a reference). Each prediction counts once. Intervals a
 problems.
 
 Intervals of step values are checked with reference rollouts on which the labels do not rest
-(`count_independent_rollouts`). The reference's share of right rollouts is itself noisy, so the share of
-intervals that contain it is lower than the true coverage. A posterior of the value given the
-reference alone would also give a low figure, since an interval depends on its own counts. Coverage
-is therefore the mean posterior probability that the value is in its interval, given the rollouts of
-both runs and Jeffreys' prior. A posterior is not affected by stopping rules. With a reference much
-larger than the labels' own counts, both figures approach the true coverage.
+(`count_independent_rollouts`). The reference's share of right rollouts is itself noisy, so the
+share of intervals that contain it is lower than the true coverage. A posterior of the value given
+the reference alone would also give a low figure, since an interval depends on its own counts.
+Coverage is therefore the mean posterior probability that the value is in its interval, given the
+rollouts of both runs and Jeffreys' prior. A posterior is not affected by stopping rules. With a
+reference much larger than the labels' own counts, both figures approach the true coverage.
 """
 
 from __future__ import annotations

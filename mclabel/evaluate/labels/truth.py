@@ -204,7 +204,7 @@ def to_labelled_index(
 
 
 def to_given_index(index: int | None, labelled: Sequence[str], given: Sequence[str]) -> int | None:
-    """Convert the index of a labelled step to the index of the given step; see `to_labelled_index`."""
+    """Convert the index of a labelled step to that of the given step; see `to_labelled_index`."""
     if index is None or (own := _step_ends(labelled)) == (ends := _step_ends(given)):
         return index
     return min(bisect_right(ends, own[index - 1] if index else 0), len(ends) - 1)

@@ -69,7 +69,7 @@ class SourceOpinions:
 
     @classmethod
     def from_first_errors(cls, named: Ints, num_steps: Ints) -> SourceOpinions:
-        """Return the opinions of a source that names the first error, as in `FirstErrorJudgeModel`."""
+        """Return the opinions of a source that names first errors, as in `FirstErrorJudgeModel`."""
         step, there = np.arange(int(num_steps.max())), num_steps[:, None]
         at, is_known = named[:, None], named[:, None] >= 0
         is_here = is_known & (step == at) & (at < there)

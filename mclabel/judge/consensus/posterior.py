@@ -167,7 +167,7 @@ class RolloutEvidence:
         return mean_by_length(self.floored / self.floored.sum(1, keepdims=True), self.num_steps)
 
     def weighted(self, power: float) -> Floats:
-        """Return the probabilities with weakened evidence; see also `mix_with_expected_probabilities`.
+        """Return the probabilities with weakened evidence; see `mix_with_expected_probabilities`.
 
         The ratio to the mean of solutions of the same length is raised to a power.
 

@@ -12,14 +12,14 @@ A truncated answer counts only if its verdict, outside of thoughts, is already c
 box without further words after it; a conclusion Incorrect, or Correct after an analysis of the last
 step; an incorrect step after verdicts on all earlier steps, or verdicts on all steps.
 
-`VoteCounter` requests few votes if they agree and more if they disagree. It is a pure state machine.
-Votes are requested in rounds, and a decision is made only after all votes of a round have arrived.
-So the order within a round has no effect. A round requests the fewest votes after which a decision
-is possible. Unknown votes are requested once more, with twice the token budget, in a round of their
-own before any new votes.
+`VoteCounter` requests few votes if they agree and more if they disagree. It is a pure state
+machine. Votes are requested in rounds, and a decision is made only after all votes of a round have
+arrived. So the order within a round has no effect. A round requests the fewest votes after which a
+decision is possible. Unknown votes are requested once more, with twice the token budget, in a round
+of their own before any new votes.
 
-ProcessBench (arXiv 2412.06559) always takes the majority of eight votes. `VoteCounter` stops earlier, if
-the majority is certain, or likely because the first votes agree.
+ProcessBench (arXiv 2412.06559) always takes the majority of eight votes. `VoteCounter` stops
+earlier, if the majority is certain, or likely because the first votes agree.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Only linear and quadratic equations in one letter with rational coefficients are
 the two equations there may be only words of solving (`subtract 3 from both sides`). Values are
 substituted exactly, but a rounded solution does not count as false.
 
-`read_left_side` and `read_right_side` find the sides of an equality and check that they are complete. A left
-side ends at its relation, so its beginning is searched. It is the first token from which a formula
-reaches the relation, provided that no token before it belongs to the formula.
+`read_left_side` and `read_right_side` find the sides of an equality and check that they are
+complete. A left side ends at its relation, so its beginning is searched. It is the first token from
+which a formula reaches the relation, provided that no token before it belongs to the formula.
 """
 
 from __future__ import annotations

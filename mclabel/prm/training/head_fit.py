@@ -43,7 +43,8 @@ def fit_head(
     Args:
         model: model whose head has zero weights.
         examples: training examples, of which `NUM_FITTED` at equal distances are used.
-        observed: result of `precompute_body_outputs` for all examples, or None to compute it for the sample.
+        observed: result of `precompute_body_outputs` for all examples, or None to compute it for
+            the sample.
         loss: name of the loss of a step.
         factors: factors for the weights of wrong and of sound steps; None for equal weights.
         on_progress: called with 0, 0 and a text that says how many solutions are done.

@@ -80,8 +80,8 @@ class TrainingItem:
     """Cached outputs of a frozen body for the example's steps [steps, width]; None if the outputs
     are not cached."""
     factors: tuple[float, float] | None
-    """Factors for the weights of wrong and of sound steps, from `compute_class_balance_factors`; None
-    leaves the weights unchanged."""
+    """Factors for the weights of wrong and of sound steps, from `compute_class_balance_factors`;
+    None leaves the weights unchanged."""
 
 
 class TrainingItems(Dataset[TrainingItem]):
@@ -232,8 +232,8 @@ class LengthGroupedSampler(Sampler[int]):
             batch_size: number of examples in an optimizer step, over all workers.
             seed: random seed of the order.
             fill: true to fill up the last batch with the index `len(lengths)`, the filler of
-                `TrainingItems`. Several workers need equal shares; without fillers, the loader would
-                repeat examples.
+                `TrainingItems`. Several workers need equal shares; without fillers, the loader
+                would repeat examples.
         """
         self._lengths, self._batch_size, self._seed = lengths, batch_size, seed
         self._missing = -len(lengths) % batch_size if fill else 0

@@ -135,7 +135,8 @@ def place_rewards_at_step_ends(
 ) -> list[float]:
     """Return one reward per token: the credit of a segment at the segment's last token, else 0.
 
-    Such rewards are for trainers that sum rewards. Arguments and errors are as in `spread_credits_over_tokens`.
+    Such rewards are for trainers that sum rewards. Arguments and errors are as in
+    `spread_credits_over_tokens`.
     """
     return _place_credits(place_credits_at_ends, rewards, rewards.step_rewards, ids, tokenizer)
 
