@@ -469,7 +469,7 @@ def test_a_search_ends_a_step_only_where_one_may_end(text: str, ends: bool) -> N
 def test_a_long_row_of_marks_is_read_at_once() -> None:
     """With time quadratic in the length of the row, this would take minutes."""
     script = (
-        "from mclabel.data.boundaries import sentence_ends as ends; n = 150_000; "
+        "from mclabel.data.boundaries import find_sentence_ends as ends; n = 150_000; "
         "texts = '.' * n + 'x', '.' + chr(34) * n + 'x', '(' * n, '# ' + chr(92) + '(' * n, "
         "'- ' * n + '**x**', 'for ' + 'a ' * n + ':', '# a b c ' + '$' * n; "
         "print(*(len(ends(text)) for text in texts))"

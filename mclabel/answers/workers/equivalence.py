@@ -63,7 +63,7 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
 
 def decide_equivalence(answer: str, gold: str, *, units_optional: bool) -> bool | None:
     """Return whether a normalised answer and gold are equivalent; None if undecided."""
-    return Comparison(units_optional, prove_equality).same(read_form(answer), read_form(gold))
+    return Comparison(units_optional, prove_equality).compare(read_form(answer), read_form(gold))
 
 
 def can_parse_gold(gold: str) -> bool:
