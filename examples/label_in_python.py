@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import mclabel as mc
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 
 NUM_PROBLEMS = 6
 
@@ -23,7 +23,7 @@ def main(folder: Path) -> None:
     # of a file.
     problems = [
         {"problem": problem.text, "answer": problem.answer}
-        for problem in generate(NUM_PROBLEMS, seed=0, split="test")
+        for problem in generate_problems(NUM_PROBLEMS, seed=0, split="test")
     ]
 
     # The policy samples four solutions of each problem, and eight rollouts from each step. If the

@@ -17,8 +17,8 @@ from pydantic import Field
 import mclabel as mc
 from mclabel.core.records import Counts, Outcome
 from mclabel.core.stats.values import NOTHING, first_error
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.registry import true_first_error
+from mclabel.domains.arith.problems import generate_problems
+from mclabel.domains.registry import find_true_first_error
 from mclabel.labeling.estimators import (
     Estimator,
     EstimatorSettings,
@@ -78,7 +78,7 @@ class UntilBothEstimator(Estimator):
 
 
 def main() -> None:
-    problems = list(generate(6, seed=0, split="test"))
+    problems = list(generate_problems(6, seed=0, split="test"))
     for name, estimator in (
         ("fixed, 8 rollouts", {"kind": "fixed", "rollouts": 8}),
         ("until both, 8 at most", UntilBothEstimator.Settings(most=8)),
@@ -98,7 +98,7 @@ def main() -> None:
 
 def true_error(row: mc.LabeledSolution) -> int | None:
     """Return the 0-based true first error, which is known for problems of this domain."""
-    return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
+    return find_true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from rich.console import Console
 from mclabel import jobs
 from mclabel.cli.output import EXIT_BUDGET, exit_with_messages
 from mclabel.core.config.load import load_config
-from mclabel.evaluate.health import ENOUGH_FILES, run_health
+from mclabel.evaluate.health import ENOUGH_FILES, assess_run_health
 from mclabel.labeling.config import LabelConfig
 from mclabel.report.page.health import finding_lines
 from mclabel.run.shards.store import Store
@@ -30,7 +30,7 @@ def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:
     with job_progress(Console(emoji=False), "label") as progress:
         report = jobs.label(config, progress)
     print(report)
-    if (health := run_health(Store(config.out), max_files=ENOUGH_FILES)) is not None:
+    if (health := assess_run_health(Store(config.out), max_files=ENOUGH_FILES)) is not None:
         for finding in finding_lines(health):
             print(finding.plain)
     if report.stopped_by is not None:

@@ -46,9 +46,9 @@ from mclabel.answers import grade_completion
 from mclabel.core.records import Problem, Verdict
 from mclabel.core.seeds import sampling_seed
 from mclabel.core.stats.values import clopper_pearson
-from mclabel.domains.arith.misconceptions import misread
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.arith.program import MAX_VALUE, Program, reference_solution
+from mclabel.domains.arith.misconceptions import write_misread_solution
+from mclabel.domains.arith.problems import generate_problems
+from mclabel.domains.arith.program import MAX_VALUE, Program, write_reference_solution
 from mclabel.domains.arith.stories import HELD_OUT_FAMILIES, TRAIN_FAMILIES
 from mclabel.domains.arith.tokenizer import build_tokenizer
 from mclabel.domains.arith.verify import StepTruth, verify_steps
@@ -98,7 +98,7 @@ def main() -> None:
     if args.task == "card":
         title = args.title or args.out.name
         about = INTRODUCTION.format(title=title, about=ABOUT.get(title, ABOUT["strong"]))
-        write_card(args.out, about, generate=generate, judge=_judge)
+        write_card(args.out, about, generate=generate_problems, judge=_judge)
         return
     if (args.task == "first") == (args.start is not None):
         parser.error("`strong` and `policy` need --start; `first` must not have it")
@@ -178,7 +178,9 @@ def _load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
         start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
         model = load_model(LlamaForCausalLM, **start, dtype=torch.float32)
         return cast(LlamaForCausalLM, model), load_tokenizer(**start)
-    tokenizer = build_tokenizer(_text(p) + "\n" for p in generate(20_000, seed=0, split="train"))
+    tokenizer = build_tokenizer(
+        _text(p) + "\n" for p in generate_problems(20_000, seed=0, split="train")
+    )
     config = LlamaConfig(
         vocab_size=-(-len(tokenizer) // 16) * 16,
         hidden_size=128,
@@ -196,7 +198,7 @@ def _load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
 
 
 def _text(problem: Problem) -> str:
-    return f"{problem.text}\n{reference_solution(Program.from_json(problem.meta['program']))}"
+    return f"{problem.text}\n{write_reference_solution(Program.from_json(problem.meta['program']))}"
 
 
 def _average_gradients(model: LlamaForCausalLM, processes: int) -> None:
@@ -252,11 +254,15 @@ def documents(
     families = (*TRAIN_FAMILIES, *NAMES_MATTER) if args.task == "strong" else TRAIN_FAMILIES
     num_drills = round(CHUNK * DRILLS[args.task])
     made = [drill(rng, tokenizer) for _ in range(num_drills)]
-    for problem in generate(CHUNK - num_drills, seed=seed, split="train", families=families):
+    for problem in generate_problems(
+        CHUNK - num_drills, seed=seed, split="train", families=families
+    ):
         program = Program.from_json(problem.meta["program"])
-        solution = reference_solution(program)
+        solution = write_reference_solution(program)
         if args.task == "policy":
-            solution, _ = misread(program, problem.text, rng=rng, strength=args.strength)
+            solution, _ = write_misread_solution(
+                program, problem.text, rng=rng, strength=args.strength
+            )
         made.append(document(tokenizer, problem.text, solution))
     return made
 
@@ -309,9 +315,9 @@ def greedy_accuracy(
 ) -> float:
     """Return the share of validation problems whose reference solution is the greedy completion."""
     right = 0
-    for problem in generate(count, seed=0, split="validation"):
+    for problem in generate_problems(count, seed=0, split="validation"):
         prompt = tokenizer(problem.text + "\n")["input_ids"]
-        solution = reference_solution(Program.from_json(problem.meta["program"]))
+        solution = write_reference_solution(Program.from_json(problem.meta["program"]))
         answer = [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]
         logits = model(torch.tensor([prompt + answer]), use_cache=False).logits[0]
         right += logits[len(prompt) - 1 : -1].argmax(-1).tolist() == answer

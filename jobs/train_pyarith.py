@@ -35,13 +35,13 @@ from jobs.train_arith import (
 )
 from mclabel.core.records import Problem
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate as generate_arith
-from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.problems import generate_problems as generate_arith
+from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.domains.arith.tokenizer import build_tokenizer
 from mclabel.domains.arith.verify import StepTruth
-from mclabel.domains.pyarith.interpreter import run
-from mclabel.domains.pyarith.problems import Function, generate, stories
-from mclabel.domains.pyarith.solutions import Judge, write
+from mclabel.domains.pyarith.interpreter import run_solve
+from mclabel.domains.pyarith.problems import Function, generate_problems, stream_stories
+from mclabel.domains.pyarith.solutions import SolutionVerifier, write_solution
 from mclabel.engines.pretrained import load_model, load_tokenizer
 
 STEPS = {"strong": 3000, "policy": 250}
@@ -57,7 +57,7 @@ def main() -> None:
     add_settings(parser)
     args = parser.parse_args()
     if args.task == "card":
-        write_card(args.out, INTRODUCTION, generate=generate, judge=judge)
+        write_card(args.out, INTRODUCTION, generate=generate_problems, judge=judge)
         return
     args.steps = args.steps or STEPS[args.task]
     rate = MUON_LR[args.task]
@@ -69,9 +69,11 @@ def load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenize
     start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
     model = cast(LlamaForCausalLM, load_model(LlamaForCausalLM, **start, dtype=torch.float32))
     known = load_tokenizer(**start)
-    told = itertools.islice(stories(0, "train"), 20_000)
+    told = itertools.islice(stream_stories(0, "train"), 20_000)
     rng = random.Random(0)
-    texts = (f"{text}\n{write(function, rng=rng, forms=True).text}" for text, function in told)
+    texts = (
+        f"{text}\n{write_solution(function, rng=rng, forms=True).text}" for text, function in told
+    )
     tokenizer = build_tokenizer(texts, after=known.convert_ids_to_tokens(list(range(len(known)))))
     if len(tokenizer) > len(known):
         add_rows(model, known, tokenizer)
@@ -115,25 +117,29 @@ def documents(
     num_arith = round(CHUNK * ARITH_SHARE)
     strength = args.strength if args.task == "policy" else 0.0
     made = [
-        document(tokenizer, text, write(function, rng=rng, forms=True, strength=strength).text)
-        for text, function in itertools.islice(stories(seed, "train"), CHUNK - num_arith)
+        document(
+            tokenizer, text, write_solution(function, rng=rng, forms=True, strength=strength).text
+        )
+        for text, function in itertools.islice(stream_stories(seed, "train"), CHUNK - num_arith)
     ]
     for problem in generate_arith(num_arith, seed=seed, split="train"):
-        solution = reference_solution(Program.from_json(problem.meta["program"]))
+        solution = write_reference_solution(Program.from_json(problem.meta["program"]))
         made.append(document(tokenizer, problem.text, solution))
     return made
 
 
 def judge(problem: Problem, text: str) -> tuple[bool, str]:
     """Return whether a text passes the hidden tests, and the kind of its first wrong line."""
-    truths = Judge(Function.from_json(problem.meta["function"])).verify(text.splitlines(True))
+    truths = SolutionVerifier(Function.from_json(problem.meta["function"])).verify(
+        text.splitlines(True)
+    )
     kind = str(truths[-1]) if truths and truths[-1] is not StepTruth.RIGHT else "none"
     return passes(problem, text), kind
 
 
 def passes(problem: Problem, text: str) -> bool:
     """Return whether a text gives the outputs that the hidden tests expect."""
-    return run(text, problem.gold["inputs"]) == tuple(problem.gold["outputs"])
+    return run_solve(text, problem.gold["inputs"]) == tuple(problem.gold["outputs"])
 
 
 @torch.no_grad()
@@ -141,7 +147,7 @@ def greedy_passes(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 64
 ) -> float:
     """Return the share of validation problems whose greedy completion passes the hidden tests."""
-    problems = generate(count, seed=0, split="validation")
+    problems = generate_problems(count, seed=0, split="validation")
     prompts = [tokenizer(p.text + "\n")["input_ids"] for p in problems]
     width = max(map(len, prompts))
     pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id

@@ -42,7 +42,7 @@ from mclabel.core.records import Problem, StepState, Verdict
 from mclabel.core.stats.values import clopper_pearson
 from mclabel.domains.arith import bundled_model
 from mclabel.domains.arith.misconceptions import write_trace
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.tokenizer import build_tokenizer
 from mclabel.domains.arith.verify import (
@@ -50,7 +50,7 @@ from mclabel.domains.arith.verify import (
     read_answer,
     read_commitment,
     read_statement,
-    trace_states,
+    verify_trace_states,
 )
 from mclabel.engines.pretrained import load_model, load_tokenizer
 
@@ -103,7 +103,7 @@ def traces(
     count: int, seed: int, args: argparse.Namespace, rng: random.Random
 ) -> Iterable[tuple[Problem, str]]:
     """Yield training problems, each with a trace."""
-    for problem in generate(count, seed=seed, split="train", num_steps=NUM_STEPS):
+    for problem in generate_problems(count, seed=seed, split="train", num_steps=NUM_STEPS):
         yield (
             problem,
             write_trace(
@@ -133,7 +133,7 @@ def documents(
 def likeness(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 40) -> float:
     """Return the share of tokens in validation traces that are the model's greedy choice."""
     rng, right, total = random.Random(0), 0, 0
-    for problem in generate(count, seed=0, split="validation", num_steps=NUM_STEPS):
+    for problem in generate_problems(count, seed=0, split="validation", num_steps=NUM_STEPS):
         program = Program.from_json(problem.meta["program"])
         text = write_trace(program, problem.text, rng=rng, strength=1.0)
         ids, labels = document(tokenizer, problem.text, text)
@@ -147,7 +147,7 @@ def write_card(args: argparse.Namespace) -> None:
     """Measure a model's traces beside generated traces of the same problems, and write its card."""
     rows = {}
     for low, high in CARD_STEPS:
-        problems = generate(100, seed=99, split="test", num_steps=(low, high))
+        problems = generate_problems(100, seed=99, split="test", num_steps=(low, high))
         rng = random.Random(99)
         written = []
         for problem in problems * 4:
@@ -187,7 +187,7 @@ def _figures(traces: Sequence[tuple[Problem, str]]) -> tuple[str, ...]:
     for problem, text in traces:
         program = Program.from_json(problem.meta["program"])
         lines = [line for line in text.split("\n") if line.strip() not in SILENT_LINES]
-        found = trace_states(program, lines)
+        found = verify_trace_states(program, lines)
         states.update(found)
         right.append(grade_completion(text, problem.answer)[1].verdict is Verdict.RIGHT)
         with_error.append("error" in found)

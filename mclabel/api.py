@@ -25,14 +25,14 @@ from mclabel.core.extras import explain_missing_package
 from mclabel.core.records import LabeledSolution, Problem
 from mclabel.core.settings import Settings
 from mclabel.data.given import (
-    call_of,
-    given_items,
-    gold_of,
-    joined_steps,
-    place_of,
-    row_of,
+    convert_to_row,
+    iterate_items,
+    join_steps,
+    parse_gold,
+    require_callable,
+    require_place,
+    require_text,
     shorten_value,
-    text_of,
 )
 from mclabel.data.readers.problem_rows import PROBLEM_COLUMNS
 
@@ -104,14 +104,14 @@ def label(
         from mclabel.labeling.background import LabelRun
         from mclabel.labeling.config import LabelConfig
 
-    on_state = call_of(on_state or (lambda state: None), "on_state")
+    on_state = require_callable(on_state or (lambda state: None), "on_state")
     folder = tempfile.TemporaryDirectory(prefix="mclabel-", ignore_cleanup_errors=True)
     inputs = Path(folder.name)
     try:
         content: dict[str, Any] = {
             "ray": {"address": "none"},
             **keys,
-            "out": place_of(out, "out") if out is not None else str(inputs / "run"),
+            "out": require_place(out, "out") if out is not None else str(inputs / "run"),
             "problems": _problems_section(problems, inputs / "problems.jsonl"),
             "policy": _policy_section(policy),
             "estimator": _component_section("estimators", estimator),
@@ -163,12 +163,12 @@ def train(
     runs: list[Any] = list(labels) if several else [labels]  # type: ignore[arg-type]
     content = {
         **keys,
-        "labels": [place_of(run, "labels") for run in runs],
-        "base": place_of(base, "base"),
-        "out": place_of(out, "out"),
+        "labels": [require_place(run, "labels") for run in runs],
+        "base": require_place(base, "base"),
+        "out": require_place(out, "out"),
     }
     config = check_config(TrainConfig, content)
-    on_progress = call_of(on_progress, "on_progress")
+    on_progress = require_callable(on_progress, "on_progress")
     for run in runs:
         if isinstance(run, LabelRun):
             run.wait()
@@ -192,7 +192,10 @@ def judge_solutions(solutions: Place, *, out: Place, **keys: Any) -> JobReport:
         from mclabel.judge.job import JudgeConfig, judge
 
     content = {"ray": {"address": "none"}, **keys}
-    content |= {"solutions": place_of(solutions, "solutions"), "out": place_of(out, "out")}
+    content |= {
+        "solutions": require_place(solutions, "solutions"),
+        "out": require_place(out, "out"),
+    }
     config = check_config(JudgeConfig, content)
     return _outside_loop(lambda: judge(config))
 
@@ -228,8 +231,8 @@ def search_answers(
             "ray": {"address": "none"},
             "search": {"kind": "best_of_n", "n": 16},
             **keys,
-            "scorer": {"kind": "prm", "prm": place_of(prm, "prm")},
-            "out": place_of(out, "out"),
+            "scorer": {"kind": "prm", "prm": require_place(prm, "prm")},
+            "out": require_place(out, "out"),
             "policy": _policy_section(policy),
             "problems": _problems_section(problems, Path(inputs) / "problems.jsonl"),
         }
@@ -258,7 +261,10 @@ def select_solutions(
         from mclabel.select.job import SelectConfig, select
 
     content = {**keys, "rule": rule, "budget": budget}
-    content |= {"solutions": place_of(solutions, "solutions"), "out": place_of(out, "out")}
+    content |= {
+        "solutions": require_place(solutions, "solutions"),
+        "out": require_place(out, "out"),
+    }
     return select(check_config(SelectConfig, content))
 
 
@@ -302,7 +308,7 @@ def score(
     """
     rows = [
         _scoring_row(item, f"solution {number}")
-        for number, item in enumerate(given_items(solutions, "solutions"))
+        for number, item in enumerate(iterate_items(solutions, "solutions"))
     ]
     scorer: Scorer = _load_scorer(prm, device, trust_remote_code=trust_remote_code)
     scores_or_errors = scorer.score([problem for problem, _ in rows], [steps for _, steps in rows])
@@ -325,7 +331,7 @@ def _load_scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
     with explain_missing_package():
         from mclabel.prm.scoring.score import PRM
 
-    return PRM.load(place_of(prm, "prm"), device=device, trust_remote_code=trust_remote_code)
+    return PRM.load(require_place(prm, "prm"), device=device, trust_remote_code=trust_remote_code)
 
 
 def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
@@ -336,7 +342,7 @@ def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
     if isinstance(item, LabeledSolution):
         texts = [step.text for step in item.solution.steps]
         item = {"problem": item.problem.text, "steps": texts, "step_separator": ""}
-    row = row_of(item, place)
+    row = convert_to_row(item, place)
     solution = row.get("steps") or row.get("solution")
     if not isinstance(row.get("problem"), str) or not solution:
         raise DataError(
@@ -354,7 +360,7 @@ def _scoring_row(item: Any, place: str) -> tuple[str, str | list[str]]:
         )
     separator = None if row.get("step_separator") is None else str(row["step_separator"])
     whole = row.get("solution")
-    return row["problem"], joined_steps(steps, separator=separator, whole=whole)
+    return row["problem"], join_steps(steps, separator=separator, whole=whole)
 
 
 def load_steps(run: Place) -> datasets.Dataset:
@@ -415,12 +421,12 @@ def grade(
         ConfigError: there is no such checker, or its settings are wrong.
         DataError: `completion` is not a text, or `gold` is not an answer.
     """
-    from mclabel.checkers import GradeItem, chosen_settings, make_checker
+    from mclabel.checkers import GradeItem, make_checker, validate_checker_settings
 
-    chosen = make_checker(chosen_settings(_component_section("checkers", checker)))
-    gold_form = gold_of(gold)
+    chosen = make_checker(validate_checker_settings(_component_section("checkers", checker)))
+    gold_form = parse_gold(gold)
     problem = Problem(id="", text="", answer=gold_form.answer, answer_is_json=gold_form.is_json)
-    item = GradeItem(problem=problem, completion=text_of(completion, "completion"))
+    item = GradeItem(problem=problem, completion=require_text(completion, "completion"))
     immediate_grade = chosen.grade_now(item)
     if immediate_grade is not None:
         return immediate_grade
@@ -448,7 +454,7 @@ async def _grade_item(checker: Checker, item: GradeItem) -> Sequence[Grade]:
 def _policy_section(policy: Any) -> Any:
     """Convert the argument `policy` to the section of the configuration."""
     if isinstance(policy, str | PathLike):
-        return {"model": place_of(policy, "policy")}
+        return {"model": require_place(policy, "policy")}
     return policy
 
 
@@ -458,7 +464,7 @@ def _problems_section(problems: Any, path: Path) -> Any:
     Rows of data are written to a file at `path`.
     """
     if isinstance(problems, str | PathLike):
-        return {"source": place_of(problems, "problems")}
+        return {"source": require_place(problems, "problems")}
     if isinstance(problems, Settings) or _is_configuration(problems, PROBLEM_COLUMNS):
         return problems
     return {"source": _write_rows(problems, path, "problems")}
@@ -470,7 +476,7 @@ def _solutions_section(solutions: Any, path: Path) -> Any:
     Rows of data are written to a file at `path`.
     """
     if isinstance(solutions, str | PathLike):
-        return {"path": place_of(solutions, "solutions")}
+        return {"path": require_place(solutions, "solutions")}
     if isinstance(solutions, Settings) or _is_configuration(solutions, ("solution", "steps")):
         return solutions
     return {"path": _write_rows(solutions, path, "solutions")}
@@ -486,8 +492,8 @@ def _is_configuration(value: Any, columns: Iterable[str]) -> bool:
 def _write_rows(rows: Any, path: Path, argument: str) -> str:
     """Write rows as JSON Lines to `path`, and return the path as text."""
     with path.open("w", encoding="utf-8") as file:
-        for number, item in enumerate(given_items(rows, argument)):
-            row = row_of(item, f"{argument}[{number}]")
+        for number, item in enumerate(iterate_items(rows, argument)):
+            row = convert_to_row(item, f"{argument}[{number}]")
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     return str(path)
 

@@ -20,13 +20,13 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mclabel.domains.words import ALPHA, RANK, TRAINED, Worked, events
-from mclabel.domains.words.smollm2 import smollm2_folder
+from mclabel.domains.words import ALPHA, RANK, TRAINED, WorkedProblem, events
+from mclabel.domains.words.smollm2 import prepare_smollm2_folder
 
 RATE, BATCH = 2e-3, 8
 
 
-def encoded(tokenizer: Any, item: Worked) -> tuple[list[int], int]:
+def encoded(tokenizer: Any, item: WorkedProblem) -> tuple[list[int], int]:
     """Return the token ids of the chat, and the 0-based position at which the solution begins."""
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": item.problem}], add_generation_prompt=True
@@ -44,7 +44,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     rng = Random(args.seed)
-    folder = smollm2_folder()
+    folder = prepare_smollm2_folder()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     lora = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear", task_type="CAUSAL_LM")

@@ -5,36 +5,36 @@ from __future__ import annotations
 import pytest
 
 from mclabel.core.records import Problem
-from mclabel.domains.arith.problems import generate as generate_arith
-from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.problems import generate_problems as generate_arith
+from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.domains.pyarith.problems import Function
-from mclabel.domains.pyarith.problems import generate as generate_pyarith
-from mclabel.domains.pyarith.solutions import reference
-from mclabel.domains.registry import DOMAINS, bundled_model, carries_truth, true_first_error
+from mclabel.domains.pyarith.problems import generate_problems as generate_pyarith
+from mclabel.domains.pyarith.solutions import write_reference
+from mclabel.domains.registry import DOMAINS, bundled_model, find_true_first_error, has_known_truth
 
 
 def solved(name: str) -> tuple[Problem, str]:
     if name == "arith":
         problem = generate_arith(1, seed=1, split="test")[0]
-        return problem, reference_solution(Program.from_json(problem.meta["program"]))
+        return problem, write_reference_solution(Program.from_json(problem.meta["program"]))
     problem = generate_pyarith(1, seed=1, split="test")[0]
-    return problem, reference(Function.from_json(problem.meta["function"]))
+    return problem, write_reference(Function.from_json(problem.meta["function"]))
 
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_truth_is_found_by_the_domain_of_the_problem(name: str) -> None:
     problem, solution = solved(name)
-    assert [d for d, one in DOMAINS.items() if one.carries_truth(problem.meta)] == [name]
-    assert carries_truth(problem.meta)
+    assert [d for d, one in DOMAINS.items() if one.has_known_truth(problem.meta)] == [name]
+    assert has_known_truth(problem.meta)
     steps = solution.splitlines(keepends=True)
-    assert true_first_error(problem.meta, steps) is None
-    assert true_first_error(problem.meta, [*steps[:2], "\nsomething else", *steps[2:]]) == 2
+    assert find_true_first_error(problem.meta, steps) is None
+    assert find_true_first_error(problem.meta, [*steps[:2], "\nsomething else", *steps[2:]]) == 2
 
 
 def test_others_carry_no_truth() -> None:
-    assert not carries_truth({"program": "x = 1", "function": "solve"})
+    assert not has_known_truth({"program": "x = 1", "function": "solve"})
     with pytest.raises(KeyError):
-        true_first_error({}, ["x"])
+        find_true_first_error({}, ["x"])
 
 
 def test_bundled_models_are_named_by_their_domain() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from mclabel.core.records import Outcome
 from mclabel.data.readers.judged import read_processbench
-from mclabel.evaluate.labels.quality import exact_first_error
-from mclabel.evaluate.processbench.figures import processbench
-from mclabel.prm.scoring.manifest import best_threshold, first_below
+from mclabel.evaluate.labels.quality import find_exact_first_error
+from mclabel.evaluate.processbench.figures import measure_processbench
+from mclabel.prm.scoring.manifest import find_best_threshold, find_first_below
 from mclabel.run.shards.labels import commit_block, read_labels
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
@@ -50,7 +50,7 @@ def bench_rows(count: int, seed: int = 0) -> list[Mapping[str, Any]]:
             "label": -1 if error is None else error,
         }
         for number, one in enumerate(arith_rows(count, seed=seed))
-        for error in [exact_first_error(one)]
+        for error in [find_exact_first_error(one)]
     ]
 
 
@@ -305,9 +305,9 @@ def test_a_prm_on_processbench(prm: Path, tmp_path: Path) -> None:
     rows = read_processbench(gsm)
     lines = run("score", f"{prm}/prm", gsm).splitlines()
     scores = {row["id"]: row["scores"] for row in map(json.loads, lines)}
-    threshold = best_threshold(rows, scores)
-    said = {name: first_below(one, threshold) for name, one in scores.items()}
-    expected = processbench({"gsm8k": rows}, {"gsm8k": said}).splits["gsm8k"]
+    threshold = find_best_threshold(rows, scores)
+    said = {name: find_first_below(one, threshold) for name, one in scores.items()}
+    expected = measure_processbench({"gsm8k": rows}, {"gsm8k": said}).splits["gsm8k"]
     found = (result["threshold"], splits["gsm8k"]["f1"]["value"])
     assert found == pytest.approx((threshold, expected.f1.value))
     given = figures("processbench", other, "--model", f"{prm}/prm", "--threshold", "1")

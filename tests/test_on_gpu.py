@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 from mclabel.prm.examples.encode import EncodedSolution, Example
@@ -46,7 +46,9 @@ def test_greedy_tokens_are_those_of_transformers(device: str) -> None:
     async def sample() -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
         await engine.start()
         try:
-            prompts = [engine.prompt_ids(p.text) for p in generate(4, seed=9, split="test")]
+            prompts = [
+                engine.prompt_ids(p.text) for p in generate_problems(4, seed=9, split="test")
+            ]
             first = await asyncio.gather(*(engine.sample(p, (), seed=0) for p in prompts))
             asked = [
                 (p, one.ids[:length])

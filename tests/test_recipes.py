@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from mclabel.core.config.load import load_config
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.labeling.config import LabelConfig
 from tests.support.forked import Forked
 
@@ -135,7 +135,9 @@ def test_the_script_for_uv_and_the_image_install_extras_that_exist() -> None:
 @pytest.mark.slow
 def test_the_script_for_uv_labels_a_file_and_writes_a_data_set(tmp_path: Path) -> None:
     problems = tmp_path / "problems.jsonl"
-    rows = [{"problem": p.text, "answer": p.answer} for p in generate(2, seed=0, split="test")]
+    rows = [
+        {"problem": p.text, "answer": p.answer} for p in generate_problems(2, seed=0, split="test")
+    ]
     problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = [RECIPES / "label_hub.py", problems, "--out", "run", "--model", "arith:policy"]
     command += ["--max-tokens", "200", "--per-problem", "2", "--rollouts", "8"]

@@ -15,7 +15,7 @@ from typing import Any
 
 from mclabel.answers import verdict_on
 from mclabel.core.records import Verdict
-from mclabel.rl.adapters.rewards import text_of
+from mclabel.rl.adapters.rewards import extract_text
 
 REWARDS = {Verdict.RIGHT: 1.0, Verdict.WRONG: 0.0, Verdict.UNKNOWN: None}
 
@@ -29,7 +29,7 @@ def right_answer(
     completion out of means and advantages.
     """
     return [
-        REWARDS[verdict_on(text_of(completion), gold)]
+        REWARDS[verdict_on(extract_text(completion), gold)]
         for completion, gold in zip(completions, answer, strict=True)
     ]
 

@@ -19,7 +19,7 @@ from mclabel.core.records import Index, LabeledSolution, TupleOf
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import read_record
 from mclabel.core.stats.intervals import clopper_pearson
-from mclabel.data.readers.rows import file_rows
+from mclabel.data.readers.rows import read_file_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def read_gold(path: str | Path) -> list[GoldLine]:
         DataError: a line is invalid, two lines are about the same solution, or there are no lines.
     """
     gold_lines: dict[object, GoldLine] = {}
-    for place, row in file_rows(str(path)):
+    for place, row in read_file_rows(str(path)):
         try:
             line = read_record(GoldLine, dict(row))
             fault = line.fault

@@ -20,7 +20,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import MAX_SEED, MAX_TOTAL
-from mclabel.data.readers.solutions import Selected
+from mclabel.data.readers.solutions import SelectionManifest
 
 _BUCKETS = ((3, "1 to 3 steps"), (6, "4 to 6 steps"), (12, "7 to 12 steps"))
 _MANY = "over 12 steps"
@@ -131,7 +131,7 @@ def digest_texts(problem: str, steps: Sequence[str]) -> str:
 def draw_items(
     rows: Callable[[], Iterable[LabeledSolution]],
     settings: AnnotationSettings,
-    selected: Selected | None = None,
+    selected: SelectionManifest | None = None,
 ) -> list[Item]:
     """Draw the solutions to label, and return them in the order of the page.
 
@@ -179,7 +179,7 @@ def _draw_solutions(
 
 
 def _selected_solutions(
-    rows: Iterable[LabeledSolution], selected: Selected, run: str
+    rows: Iterable[LabeledSolution], selected: SelectionManifest, run: str
 ) -> dict[str, tuple[str, float]]:
     there = set()
     for row in rows:

@@ -52,7 +52,7 @@ from mclabel.annotate.storage import (
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
-from mclabel.data.readers.solutions import Selected, read_selected
+from mclabel.data.readers.solutions import SelectionManifest, read_selected
 from mclabel.run.kinds import Run, find_runs, run_identity
 from mclabel.run.outputs import ANNOTATIONS, check_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
@@ -135,7 +135,7 @@ def _find_labelling_run(place: str) -> Run:
 
 
 def _with_digests(
-    given: Mapping[str, Any], lines: Sequence[GoldLine], selected: Selected | None
+    given: Mapping[str, Any], lines: Sequence[GoldLine], selected: SelectionManifest | None
 ) -> dict[str, Any]:
     """Return the given settings, with the digests of the gold and of the selection.
 
@@ -166,7 +166,7 @@ def _open_or_create(
     folder: Path,
     given: Mapping[str, Any],
     lines: Sequence[GoldLine],
-    selected: Selected | None,
+    selected: SelectionManifest | None,
 ) -> StoredFolder:
     """Return the content of a folder of annotations, after creating it if it is empty."""
     identity = run_identity(run)

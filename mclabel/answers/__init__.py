@@ -16,7 +16,7 @@ from mclabel.answers.checker import (
     group_answers,
     group_many,
 )
-from mclabel.answers.extraction.extract import extract_answer, reference_answer
+from mclabel.answers.extraction.extract import extract_answer, extract_reference_answer
 from mclabel.answers.golds import verdict_on
 from mclabel.answers.grade import CHECKER_VERSION, GUESS, Grade, answer_key
 from mclabel.answers.workers.pool import PASSING
@@ -30,10 +30,10 @@ __all__ = [
     "answer_key",
     "default_checker",
     "extract_answer",
+    "extract_reference_answer",
     "grade",
     "grade_completion",
     "group_answers",
     "group_many",
-    "reference_answer",
     "verdict_on",
 ]

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-from mclabel.answers.extraction.boxes import listed_boxes
+from mclabel.answers.extraction.boxes import join_exact_boxes
 from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
 from mclabel.answers.grade import (
     GUESS,
@@ -24,17 +24,17 @@ from mclabel.answers.grade import (
     NO_STACK,
     Grade,
     answer_key,
-    gold_form,
-    grade_here,
+    grade_in_process,
     mark_as_guess,
-    read,
-    read_gold,
+    normalize_answer,
+    normalize_gold,
+    read_gold_form,
 )
 from mclabel.answers.reading.normalize import MAX_LENGTH
 from mclabel.answers.values.forms import Opaque, Special
 from mclabel.answers.values.forms import Sequence as ListOfForms
 from mclabel.answers.workers.attempt import MAX_STEPS
-from mclabel.answers.workers.guard import refusal
+from mclabel.answers.workers.guard import refuse_form
 from mclabel.answers.workers.pool import PASSING, Proof, WorkerPool
 from mclabel.core.records import Verdict
 
@@ -93,17 +93,17 @@ class Checker:
         The workers run while the cheap layers grade other pairs. A slow pair delays only the end
         of the batch. Use this method rather than `grade` for many pairs.
         """
-        return list(self.grade_each(pairs, ahead=None))
+        return list(self.grade_each(pairs, max_ahead=None))
 
     def grade_each(
-        self, pairs: Iterable[tuple[str | None, str]], *, ahead: int | None = 10_000
+        self, pairs: Iterable[tuple[str | None, str]], *, max_ahead: int | None = 10_000
     ) -> Iterator[Grade]:
         """Grade a stream of pairs, which may be endless, and yield the grades in order.
 
         Args:
             pairs: pairs of answer and gold. An answer of None is wrong.
-            ahead: maximum number of pairs that are read before the grade of the first of them is
-                yielded; None sets no limit.
+            max_ahead: maximum number of pairs that are read before the grade of the first of them
+                is yielded; None sets no limit.
         """
         begun: deque[tuple[str, str, Grade | Future[Proof]]] = deque()
         for answer, gold in pairs:
@@ -112,7 +112,7 @@ class Checker:
                 yield pending
                 continue
             begun.append((answer or "", gold, pending))
-            while begun and (len(begun) == ahead or _is_done(begun[0][2])):
+            while begun and (len(begun) == max_ahead or _is_done(begun[0][2])):
                 yield self._await_grade(*begun.popleft(), True)
         while begun:
             yield self._await_grade(*begun.popleft(), True)
@@ -188,7 +188,7 @@ class Checker:
             )
         return graded
 
-    async def unparsed_gold(self, gold: str, *, aside: Aside) -> str | None:
+    async def explain_unparsed_gold(self, gold: str, *, aside: Aside) -> str | None:
         """Return the reason why a gold can be compared only as text; None if it can be parsed.
 
         Args:
@@ -205,17 +205,17 @@ class Checker:
         """Return None if a gold can be parsed here, the reason why it cannot be parsed, or the
         future reply of a worker that tries to parse it.
         """
-        form = gold_form(gold)
+        form = read_gold_form(gold)
         if form is None:
             return "too_much_work"
         if isinstance(form, Special) and form.name == "empty text":
             return "empty"
         if not isinstance(form, Opaque):
             return None
-        reason = refusal(form)
+        reason = refuse_form(form)
         if reason is not None:
             return reason
-        return self._ask_worker({"gold": read_gold(gold).text})
+        return self._ask_worker({"gold": normalize_gold(gold).text})
 
     def host_pid(self) -> int | None:
         """Return the process id of the host that forks workers, if it is running."""
@@ -235,7 +235,7 @@ class Checker:
         remembered = self._memo.get((answer, gold, units_optional))
         if remembered is not None:
             return remembered
-        here = grade_here(answer, gold, units_optional=units_optional)
+        here = grade_in_process(answer, gold, units_optional=units_optional)
         if isinstance(here, Grade):
             if here.reason != NO_STACK:
                 self._remember_grade(answer, gold, units_optional, here)
@@ -299,7 +299,7 @@ class Checker:
                     max_steps=self._max_steps,
                     memory_bytes=self._memory_bytes,
                 )
-            return self._pool.ask(question)
+            return self._pool.submit(question)
 
     def _after_fork(self) -> None:
         """Reset the checker in a forked child: the workers belong to the parent process, and the
@@ -308,7 +308,7 @@ class Checker:
         pool, self._pool = self._pool, None
         self._lock = threading.Lock()
         if pool is not None:
-            pool.abandon()
+            pool.close_inherited()
 
 
 def default_checker() -> Checker:
@@ -362,12 +362,12 @@ def _find_answer(text: str, gold: str) -> ExtractedAnswer | None:
     extracted = find_answer(text)
     if extracted is None or not _may_be_list(gold) or text.count("boxed") < 2:
         return extracted
-    form = gold_form(gold)
+    form = read_gold_form(gold)
     if not isinstance(form, ListOfForms) or form.single is not None:
         return extracted
     after_thinking = text.rpartition("</think>")[2]
-    listed = listed_boxes(after_thinking, len(form.items))
-    if listed is None or isinstance(gold_form(extracted.answer), ListOfForms):
+    listed = join_exact_boxes(after_thinking, len(form.items))
+    if listed is None or isinstance(read_gold_form(extracted.answer), ListOfForms):
         return extracted
     return ExtractedAnswer(listed)
 
@@ -464,7 +464,7 @@ def _group_by_comparing(answers: Sequence[str | None]) -> _Comparisons:
     num_groups = 0
     for key, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         answer = text[key] or ""
-        is_number = len(answer) <= MAX_LENGTH and read(answer).literal is not None
+        is_number = len(answer) <= MAX_LENGTH and normalize_answer(answer).literal is not None
         for head, head_is_number, number in heads:
             if is_number and head_is_number:
                 continue  # exact numbers of different keys differ

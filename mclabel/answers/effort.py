@@ -1,14 +1,14 @@
 """Limit on the work of grading one pair in the caller's process, in counted units.
 
 The limit is not in seconds, because a verdict must not depend on the machine. A unit of work takes
-about a microsecond. A function that may need many units calls `spend` before it starts.
+about a microsecond. A function that may need many units calls `spend_work` before it starts.
 """
 
 from __future__ import annotations
 
 import threading
 
-MAX_UNITS = 6_000
+MAX_WORK_UNITS = 6_000
 """Maximum units of work for each of three stages: reading an answer, reading a gold, and comparing
 the two. Answers of real models take 20 to 500 units."""
 _UNLIMITED = 1 << 62
@@ -25,12 +25,12 @@ class _Meter(threading.local):
 _meter = _Meter()
 
 
-def allow(units: int | None = MAX_UNITS) -> None:
+def set_work_limit(units: int | None = MAX_WORK_UNITS) -> None:
     """Set the remaining units of work of this thread; None removes the limit."""
     _meter.left = _UNLIMITED if units is None else units
 
 
-def spend(units: int) -> None:
+def spend_work(units: int) -> None:
     """Subtract `units` from the remaining work of this thread, before that work is done.
 
     Raises:

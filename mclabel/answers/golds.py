@@ -35,7 +35,7 @@ from math import isfinite, isnan
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from mclabel.answers.checker import default_checker
-from mclabel.answers.extraction.extract import reference_answer
+from mclabel.answers.extraction.extract import extract_reference_answer
 from mclabel.answers.grade import GUESS, IN_WORDS
 from mclabel.core.errors import DataError
 from mclabel.core.records import Verdict
@@ -140,7 +140,7 @@ def read_gold(value: Any) -> Gold | NoGold:
     return NoGold("wrong_type", f"must be a text or a number, is a {type(value).__name__}")
 
 
-def acceptable_answers(gold: Gold) -> tuple[str, ...]:
+def list_acceptable_answers(gold: Gold) -> tuple[str, ...]:
     """Return all answers that a gold accepts as right.
 
     The result is empty if the gold is data for a user-defined checker.
@@ -159,7 +159,7 @@ def acceptable_answers(gold: Gold) -> tuple[str, ...]:
     return tuple(entry.answer for entry in golds if isinstance(entry, Gold) and not entry.is_json)
 
 
-def best_grade(grades: Sequence[G]) -> G:
+def choose_best_grade(grades: Sequence[G]) -> G:
     """Return the best of the grades against several golds: the first right grade, otherwise the
     first unknown one, otherwise the first.
     """
@@ -190,7 +190,7 @@ _MISSING = {
 def _read_text(text: str) -> Gold | NoGold:
     if (listed := _read_list(text)) is not None:
         return _read_data(listed)
-    answer = reference_answer(text)
+    answer = extract_reference_answer(text)
     if answer == text.strip():
         answer = _named_answer(answer)
     bare = _WRAPPED.sub(r"\1", answer).strip(" \t\n$*.()[]\\").casefold()
@@ -309,7 +309,7 @@ def verdict_on(completion: str, gold: Any) -> Verdict:
     parsed_gold = read_gold(gold)
     if isinstance(parsed_gold, NoGold) and parsed_gold.reason == "no_gold":
         return Verdict.UNKNOWN
-    answers = () if isinstance(parsed_gold, NoGold) else acceptable_answers(parsed_gold)
+    answers = () if isinstance(parsed_gold, NoGold) else list_acceptable_answers(parsed_gold)
     if not answers:
         raise DataError(
             f"gold={ascii(gold)[:80]}: must be a text, a number, or a list of them, is a "
@@ -317,4 +317,4 @@ def verdict_on(completion: str, gold: Any) -> Verdict:
         )
     checker = default_checker()
     grades = [checker.grade_completion(completion, answer)[1] for answer in answers]
-    return penalize_guess(best_grade(grades)).verdict
+    return penalize_guess(choose_best_grade(grades)).verdict

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from mclabel.answers.comparison.compare import Comparison
-from mclabel.answers.comparison.formulas import lone_letter
-from mclabel.answers.effort import TooMuchWork, allow
-from mclabel.answers.extraction.extract import inside_box
-from mclabel.answers.reading.normalize import MAX_LENGTH, normalize, squeeze
+from mclabel.answers.comparison.formulas import get_single_letter
+from mclabel.answers.effort import TooMuchWork, set_work_limit
+from mclabel.answers.extraction.extract import extract_boxed
+from mclabel.answers.reading.normalize import MAX_LENGTH, normalize, remove_spaces
 from mclabel.answers.reading.programs import same_programs
-from mclabel.answers.reading.structure import read_form, stated_range
+from mclabel.answers.reading.structure import read_form, read_stated_range
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Choice,
@@ -35,7 +35,7 @@ from mclabel.answers.values.forms import (
 )
 from mclabel.answers.values.literals import Literal, read_literal
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.workers.guard import refusal
+from mclabel.answers.workers.guard import refuse_form
 from mclabel.core.records import Verdict
 
 CHECKER_VERSION = "10"
@@ -80,14 +80,14 @@ class NormalizedAnswer:
     """Value of the answer if it is a number; None otherwise."""
 
 
-def grade_here(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple[str, str]:
+def grade_in_process(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple[str, str]:
     """Grade a pair. If only a worker can decide it, return the two normalised texts instead."""
     if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
         return _RIGHT_TEXT if answer.strip() == gold.strip() else _TOO_LONG
     written = same_programs(answer, gold)
     if written is not None:
         return _DECIDED[written, "form"]
-    ours, theirs = read(answer), read_gold(gold)
+    ours, theirs = normalize_answer(answer), normalize_gold(gold)
     if ours.key == theirs.key:
         return _RIGHT_TEXT if ours.key else _EMPTY
     if not ours.key:
@@ -101,7 +101,7 @@ def grade_here(answer: str, gold: str, *, units_optional: bool) -> Grade | tuple
     except RecursionError:
         return _NO_STACK
     finally:
-        allow(None)
+        set_work_limit(None)
     if same is not None:
         literal = ours.literal is not None and theirs.literal is not None
         return _DECIDED[same, "number" if literal else "form"]
@@ -116,22 +116,22 @@ def _compare_normalized(
 
     def prove(left: Form, right: Form) -> None:
         nonlocal asked
-        asked = asked or (refusal(left) is None and refusal(right) is None)
+        asked = asked or (refuse_form(left) is None and refuse_form(right) is None)
 
-    allow()
+    set_work_limit()
     left = Number(ours.literal) if ours.literal else read_form(ours.text)
-    right = Number(theirs.literal) if theirs.literal else gold_form(gold)
+    right = Number(theirs.literal) if theirs.literal else read_gold_form(gold)
     if right is None:
         raise TooMuchWork
-    allow()
+    set_work_limit()
     comparison = Comparison(units_optional, prove)
-    same = comparison.same(left, right)
-    if same and {stated_range(ours.text), stated_range(theirs.text)} == {"Z", "N"}:
+    same = comparison.compare(left, right)
+    if same and {read_stated_range(ours.text), read_stated_range(theirs.text)} == {"Z", "N"}:
         return None, False
     if (
         same is False
         and not (ours.literal and theirs.literal)
-        and (has_unread_words(left, right, comparison.same) or _is_none_and_zero(ours, theirs))
+        and (has_unread_words(left, right, comparison.compare) or _is_none_and_zero(ours, theirs))
     ):
         return None, False
     return same, asked
@@ -146,32 +146,32 @@ def _is_none_and_zero(ours: NormalizedAnswer, theirs: NormalizedAnswer) -> bool:
     return is_none and number.literal is not None and number.literal.value == 0
 
 
-def read(answer: str) -> NormalizedAnswer:
+def normalize_answer(answer: str) -> NormalizedAnswer:
     """Normalise an answer, after a box around it is removed."""
     text = normalize(answer)
     if "\\boxed" in text or "\\fbox" in text:
-        text = normalize(inside_box(text) or text)
+        text = normalize(extract_boxed(text) or text)
     literal = read_literal(text)
-    key = squeeze(text) if literal is None else text
+    key = remove_spaces(text) if literal is None else text
     if key.endswith(".") and not key.endswith(".."):
         key = key[:-1]
     return NormalizedAnswer(text, key, literal)
 
 
-read_gold = lru_cache(maxsize=8192)(read)
-"""Cached form of `read` for golds, each of which is compared with many answers."""
+normalize_gold = lru_cache(maxsize=8192)(normalize_answer)
+"""Cached form of `normalize_answer` for golds, each of which is compared with many answers."""
 
 
 @lru_cache(maxsize=8192)
-def gold_form(gold: str) -> Form | None:
+def read_gold_form(gold: str) -> Form | None:
     """Return the form of a gold; None if reading it takes too much work."""
-    allow()
+    set_work_limit()
     try:
-        return read_form(read_gold(gold).text)
+        return read_form(normalize_gold(gold).text)
     except TooMuchWork:
         return None
     finally:
-        allow(None)
+        set_work_limit(None)
 
 
 def answer_key(answer: str) -> str:
@@ -180,7 +180,7 @@ def answer_key(answer: str) -> str:
     """
     if len(answer) > MAX_LENGTH:
         return answer.strip()
-    parsed = read(answer)
+    parsed = normalize_answer(answer)
     return parsed.key if parsed.literal is None else str(parsed.literal.value)
 
 
@@ -201,34 +201,35 @@ _NO_STACK = Grade(verdict=Verdict.UNKNOWN, reason=NO_STACK, layer="none")
 _UNSURE = Grade(verdict=Verdict.UNKNOWN, reason="not_comparable", layer="none")
 
 
-Same = Callable[[Form, Form], bool | None]
+CompareForms = Callable[[Form, Form], bool | None]
 
 
-def has_unread_words(answer: Form, gold: Form, same: Same) -> bool:
+def has_unread_words(answer: Form, gold: Form, compare_forms: CompareForms) -> bool:
     """Return whether an answer has words that were not understood, beside a part that may equal
     the gold.
 
     Args:
         answer: the answer. The part of it that was understood differs from the gold.
         gold: the gold.
-        same: compares an answer with a gold.
+        compare_forms: compares an answer with a gold.
     """
     if isinstance(gold, Words | Name | Special):
         return False
     if isinstance(answer, Equation):
-        return has_unread_words(answer.right, gold, same)
+        return has_unread_words(answer.right, gold, compare_forms)
     if isinstance(answer, Quantity):
         return _is_prose(answer)
     named = _named_equations(answer)
     if named is not None:
         items = named.items if isinstance(named, Sequence) else ()
-        return any(same(part, gold) is not False for part in (named, *items))
+        return any(compare_forms(part, gold) is not False for part in (named, *items))
     if not isinstance(answer, Sequence) or answer.kind not in ("list", "alternatives"):
         return False
     if not any(map(_is_unread, answer.items)) or isinstance(gold, Sequence):
         return False
     return any(
-        same(item, gold) is not False or has_unread_words(item, gold, same) for item in answer.items
+        compare_forms(item, gold) is not False or has_unread_words(item, gold, compare_forms)
+        for item in answer.items
     )
 
 
@@ -249,8 +250,8 @@ def _named_equations(answer: Form) -> Form | None:
         return replace(answer.content, items=tuple(map(_choice_content, items))) if listed else None
     if isinstance(answer, Ratio) and len(answer.terms) == 2:
         name, value = answer.terms
-        label = lone_letter(name)
-        return Equation(name, value, label) if label and not lone_letter(value) else None
+        label = get_single_letter(name)
+        return Equation(name, value, label) if label and not get_single_letter(value) else None
     return None
 
 
@@ -266,7 +267,7 @@ def _is_prose(quantity: Quantity) -> bool:
     return (
         quantity.unit.is_counted
         and isinstance(amount, Closed)
-        and bool(algebra.symbols(amount.value))
+        and bool(algebra.free_symbols(amount.value))
     )
 
 

@@ -18,9 +18,15 @@ from typing import Any, Literal
 
 from mclabel.answers.checker import default_checker
 from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
-from mclabel.answers.extraction.phrases import after_phrase
-from mclabel.answers.golds import Gold, NoGold, acceptable_answers, best_grade, read_gold
-from mclabel.answers.grade import gold_form
+from mclabel.answers.extraction.phrases import find_answer_after_phrase
+from mclabel.answers.golds import (
+    Gold,
+    NoGold,
+    choose_best_grade,
+    list_acceptable_answers,
+    read_gold,
+)
+from mclabel.answers.grade import read_gold_form
 from mclabel.answers.reading.normalize import MAX_LENGTH
 from mclabel.answers.values.forms import Words
 from mclabel.core.records import Verdict
@@ -96,7 +102,7 @@ def parse(
     whole = (
         _is_formula_or_amount(pred)
         and read_gold(pred) == Gold(pred.strip())
-        and not after_phrase(pred)
+        and not find_answer_after_phrase(pred)
     )
     extracted = ExtractedAnswer(pred.strip()) if whole else find_answer(pred)
     guesses = any(config.try_extract_without_anchor for config in extraction_config)
@@ -137,7 +143,9 @@ def verdict(gold: Any, target: Any) -> Verdict:
     if not golds:
         return Verdict.UNKNOWN
     pairs = [(str(answer), accepted) for answer in _as_list(target) for accepted in golds]
-    return best_grade(default_checker().grade_many(pairs)).verdict if pairs else Verdict.WRONG
+    return (
+        choose_best_grade(default_checker().grade_many(pairs)).verdict if pairs else Verdict.WRONG
+    )
 
 
 def _as_list(given: Any) -> list[Any]:
@@ -153,7 +161,7 @@ def _accepted_answers(given: Any) -> tuple[str, ...]:
     if isinstance(gold, NoGold):
         return ()
     if isinstance(text, str) and gold.answer == text.strip():
-        if marked := after_phrase(text):
+        if marked := find_answer_after_phrase(text):
             return (marked,)
         if (
             not _is_formula_or_amount(text)
@@ -161,7 +169,7 @@ def _accepted_answers(given: Any) -> tuple[str, ...]:
             and not extracted.is_guess
         ):
             return (extracted.answer,)
-    return acceptable_answers(gold)
+    return list_acceptable_answers(gold)
 
 
 def _is_formula_or_amount(text: str) -> bool:
@@ -170,4 +178,4 @@ def _is_formula_or_amount(text: str) -> bool:
     """
     if len(text) > MAX_LENGTH or _SENTENCE.search(text):
         return False
-    return not isinstance(gold_form(text), Words | None)
+    return not isinstance(read_gold_form(text), Words | None)

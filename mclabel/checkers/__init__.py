@@ -14,9 +14,9 @@ from mclabel.checkers.base import (
     CheckerSettings,
     Grade,
     GradeItem,
-    chosen_settings,
     here,
-    recorded_checker,
+    read_recorded_checker,
+    validate_checker_settings,
 )
 from mclabel.checkers.guarded import make_checker
 
@@ -33,8 +33,8 @@ __all__ = [
     "CheckerSettings",
     "Grade",
     "GradeItem",
-    "chosen_settings",
     "here",
     "make_checker",
-    "recorded_checker",
+    "read_recorded_checker",
+    "validate_checker_settings",
 ]

@@ -165,7 +165,7 @@ class Checker(Protocol):
         return numbered_groups
 
 
-def recorded_checker(recorded: Any) -> CheckerSettings:
+def read_recorded_checker(recorded: Any) -> CheckerSettings:
     """Return the settings of the checker that a run's manifest records, without importing
     third-party code.
 
@@ -180,7 +180,7 @@ def recorded_checker(recorded: Any) -> CheckerSettings:
     if not isinstance(recorded, Mapping):
         return default_checker()
     with allow_components(()):
-        return _checker_settings(recorded_keys(recorded))
+        return _checker_settings(keep_valid_keys(recorded))
 
 
 def _checker_settings(content: Mapping[str, Any]) -> CheckerSettings:
@@ -189,7 +189,7 @@ def _checker_settings(content: Mapping[str, Any]) -> CheckerSettings:
     return settings
 
 
-def recorded_keys(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def keep_valid_keys(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a manifest's `checker` that are valid in a configuration."""
     return {name: value for name, value in recorded.items() if name != "version"}
 
@@ -198,7 +198,7 @@ class _CheckerConfig(Settings):
     checker: CheckerField
 
 
-def chosen_settings(checker: Any) -> CheckerSettings:
+def validate_checker_settings(checker: Any) -> CheckerSettings:
     """Return the validated settings of a checker.
 
     Settings of built-in checkers are cached by their content. A class or function of the user is

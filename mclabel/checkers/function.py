@@ -39,7 +39,7 @@ from typing import Any
 from pydantic import Field
 
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
-from mclabel.checkers.guarded import nonsense_grade, raised_grade
+from mclabel.checkers.guarded import make_exception_grade, make_wrong_type_grade
 from mclabel.core.components import find_target
 from mclabel.core.errors import ConfigError
 from mclabel.core.records import Verdict
@@ -80,7 +80,7 @@ class FunctionChecker(Checker):
         code = getattr(self._function, "__code__", None) or type(self._function).__call__.__code__
         self._file = code.co_filename
         self._right_from = settings.right_from
-        self._reward = reward_form(self._function, self._arguments, settings.chat)
+        self._reward = find_reward_adapter(self._function, self._arguments, settings.chat)
         self._parameter_names = (
             ()
             if self._reward
@@ -100,7 +100,7 @@ class FunctionChecker(Checker):
         try:
             return self._grade_of(call())
         except Exception as error:  # any exception of the user's code means undecided
-            return raised_grade(error, self._file)
+            return make_exception_grade(error, self._file)
 
     async def _grade(self, item: GradeItem, aside: Aside) -> Grade:
         call = partial(self._bound_function(item), **self._arguments)
@@ -108,16 +108,16 @@ class FunctionChecker(Checker):
             result = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
             return self._grade_of(result)
         except Exception as error:  # any exception of the user's code means undecided
-            return raised_grade(error, self._file)
+            return make_exception_grade(error, self._file)
 
     def _grade_of(self, result: Any) -> Grade:
         if self._reward is not None:
-            return reward_grade(result, self._right_from)
+            return grade_from_reward(result, self._right_from)
         if isinstance(result, Grade):
             return result
         if result is None or isinstance(result, bool):
             return Grade(verdict=_VERDICTS[result], layer="function")
-        return nonsense_grade(result, "True, False, None or a Grade")
+        return make_wrong_type_grade(result, "True, False, None or a Grade")
 
     def _bound_function(self, item: GradeItem) -> Callable[[], Any]:
         if self._reward is not None:
@@ -177,7 +177,9 @@ Bind = Callable[[GradeItem], Call]
 """A function that returns, for a completion, the call that scores it."""
 
 
-def reward_form(function: Callable[..., Any], arguments: Iterable[str], chat: bool) -> Bind | None:
+def find_reward_adapter(
+    function: Callable[..., Any], arguments: Iterable[str], chat: bool
+) -> Bind | None:
     """Return the adapter that calls a reward function of another library; None if the function has
     no known form.
 
@@ -196,7 +198,7 @@ def reward_form(function: Callable[..., Any], arguments: Iterable[str], chat: bo
     return None
 
 
-def reward_grade(reward: Any, right_from: float) -> Grade:
+def grade_from_reward(reward: Any, right_from: float) -> Grade:
     """Convert a reward to a grade; None and NaN are unknown.
 
     Args:
@@ -212,7 +214,7 @@ def reward_grade(reward: Any, right_from: float) -> Grade:
     if reward is None or (isinstance(reward, Real) and math.isnan(reward)):
         return Grade(verdict=Verdict.UNKNOWN, reason="no_reward", layer="function")
     if not isinstance(reward, Real):
-        return nonsense_grade(reward, ALLOWED)
+        return make_wrong_type_grade(reward, ALLOWED)
     verdict = Verdict.RIGHT if float(reward) >= right_from else Verdict.WRONG
     return Grade(verdict=verdict, reason=f"reward:{float(reward):.6g}", layer="function")
 

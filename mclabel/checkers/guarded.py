@@ -106,7 +106,7 @@ class GuardedChecker(Checker):
             cause = _checker_exception(error)
             if len(items) > 1:
                 return [grade for item in items for grade in await self.grade([item], aside)]
-            grades = [raised_grade(cause, self._file)]
+            grades = [make_exception_grade(cause, self._file)]
         for grade in grades:
             self._count_grade(grade)
         return grades
@@ -130,7 +130,7 @@ class GuardedChecker(Checker):
         try:
             grade: Grade | None = self._around.call("grade", grade_now, item, result_type=must)
         except Exception as error:  # any exception of the checker means undecided
-            return raised_grade(_checker_exception(error), self._file)
+            return make_exception_grade(_checker_exception(error), self._file)
         return grade
 
     def _with_time_limit(self, method: str, aside: Aside) -> Aside:
@@ -201,17 +201,17 @@ def _groups_fault(
     return f"gave {describe_value(groups)}, must give a number, or None, for each of its answers"
 
 
-def shown_reason(reason: str) -> str:
+def format_reason(reason: str) -> str:
     """Return a reason as one bounded line of printable characters."""
     return clip_text(reason, MAX_REASON)
 
 
-def is_failure(reason: str) -> bool:
+def is_checker_failure(reason: str) -> bool:
     """Return whether the reason of a grade reports a fault of the checker."""
     return reason.startswith((_RAISED, _RETURNED))
 
 
-def is_weak(reason: str) -> bool:
+def is_weak_verdict(reason: str) -> bool:
     """Return whether a reason marks a weak verdict.
 
     A verdict is weak if the answer was guessed, or if the program could have forged the test
@@ -220,14 +220,14 @@ def is_weak(reason: str) -> bool:
     return reason.startswith((GUESS, WEAK_PREFIX))
 
 
-def common_reason(reason: str) -> str:
+def strip_fault_message(reason: str) -> str:
     """Return the part of a reason under which equal reasons are counted. The message of a fault is
     removed, because it varies.
     """
-    return reason.partition(": ")[0] if is_failure(reason) else reason
+    return reason.partition(": ")[0] if is_checker_failure(reason) else reason
 
 
-def nonsense_grade(result: object, allowed: str) -> Grade:
+def make_wrong_type_grade(result: object, allowed: str) -> Grade:
     """Return the grade for a result of a wrong type.
 
     Args:
@@ -239,7 +239,7 @@ def nonsense_grade(result: object, allowed: str) -> Grade:
     return Grade(verdict=Verdict.UNKNOWN, reason=reason, failure=f"returned {name}")
 
 
-def raised_grade(error: Exception, file: str) -> Grade:
+def make_exception_grade(error: Exception, file: str) -> Grade:
     """Return the grade for an exception of a checker.
 
     Args:
@@ -253,6 +253,6 @@ def raised_grade(error: Exception, file: str) -> Grade:
     failure = f"{type(error).__name__}{place}"
     return Grade(
         verdict=Verdict.UNKNOWN,
-        reason=shown_reason(f"{_RAISED}{failure}: {error}"),
+        reason=format_reason(f"{_RAISED}{failure}: {error}"),
         failure=failure,
     )

@@ -12,8 +12,8 @@ from mclabel.answers import (
     group_many,
 )
 from mclabel.answers import Grade as AnswerGrade
-from mclabel.answers.extraction.extract import stated_answer
-from mclabel.answers.golds import Gold, acceptable_answers, best_grade
+from mclabel.answers.extraction.extract import find_stated_answer
+from mclabel.answers.golds import Gold, choose_best_grade, list_acceptable_answers
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.core.records import Problem, Verdict
 
@@ -44,7 +44,7 @@ class MathChecker(Checker):
         """Return the reason why no gold answer can be parsed; None if any can. See `Checker`."""
         golds, reason = _golds(problem), "the gold is data, not a text or a list of texts"
         for gold in golds:
-            refusal = await default_checker().unparsed_gold(gold, aside=aside)
+            refusal = await default_checker().explain_unparsed_gold(gold, aside=aside)
             if refusal is None or refusal in PASSING:
                 return None
             reason = refusal
@@ -69,7 +69,7 @@ class MathChecker(Checker):
             )
         )
         return [
-            best_grade([_convert_grade(*next(answer_grades)) for _ in gold_answers])
+            choose_best_grade([_convert_grade(*next(answer_grades)) for _ in gold_answers])
             if gold_answers
             else _NO_GOLD
             for gold_answers in golds_by_item
@@ -88,11 +88,11 @@ class MathChecker(Checker):
             )
             for gold in _golds(item.problem)
         ]
-        return best_grade(grades) if grades else _NO_GOLD
+        return choose_best_grade(grades) if grades else _NO_GOLD
 
     def states_answer(self, step: str) -> bool:
         """Return whether a step marks an answer by a box or in words; see `Checker`."""
-        return stated_answer(step) is not None
+        return find_stated_answer(step) is not None
 
     def key(self, answer: str) -> str:
         """Return the normalised answer; see `Checker`."""
@@ -105,7 +105,7 @@ class MathChecker(Checker):
 
 def _golds(problem: Problem) -> tuple[str, ...]:
     """Return the acceptable answers of a problem; empty if its gold is data."""
-    return acceptable_answers(Gold(problem.answer, is_json=problem.answer_is_json))
+    return list_acceptable_answers(Gold(problem.answer, is_json=problem.answer_is_json))
 
 
 def _convert_grade(answer: str | None, answer_grade: AnswerGrade) -> Grade:

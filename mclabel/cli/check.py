@@ -55,19 +55,19 @@ def check(
     if gold is None or (answer is None) == (completion is None) or out is not None:
         raise click.UsageError("give --gold with either --answer or --completion, or give --file")
     from mclabel.answers import extract_answer, grade, grade_completion
-    from mclabel.answers.golds import best_grade
-    from mclabel.evaluate.check import acceptable_golds
+    from mclabel.answers.golds import choose_best_grade
+    from mclabel.evaluate.check import parse_acceptable_golds
 
-    golds = acceptable_golds(gold)
+    golds = parse_acceptable_golds(gold)
     if isinstance(golds, str):
         raise DataError(f"--gold {gold!r}: {golds}. Give the right answer")
     if completion is not None:
         text = _text(completion)
         answer = extract_answer(text)
-        best = best_grade([grade_completion(text, gold_text)[1] for gold_text in golds])
+        best = choose_best_grade([grade_completion(text, gold_text)[1] for gold_text in golds])
     else:
         assert answer is not None
-        best = best_grade([grade(answer, gold_text) for gold_text in golds])
+        best = choose_best_grade([grade(answer, gold_text) for gold_text in golds])
     graded = {"answer": answer, **asdict(best)}
     if not record_result(graded):
         click.echo(json.dumps(graded, ensure_ascii=False))

@@ -117,10 +117,10 @@ def _disk(place: Path) -> dict[str, float] | None:
 
 
 def _sandbox_fault() -> str | None:
-    from mclabel.checkers.code.boxes import probe
+    from mclabel.checkers.code.boxes import check_box_starts
 
     try:
-        probe(is_fenced=True)
+        check_box_starts(is_fenced=True)
     except CheckerError as error:
         return str(error)
     return None

@@ -251,14 +251,14 @@ def processbench_golds(
     Use the written file as both problems.source and solutions.path of `mclabel label`. A problem
     without a gold answer in --golds takes the boxed answer of a solution that is marked as right.
     """
-    from mclabel.data.readers.rows import row_place
+    from mclabel.data.readers.rows import describe_row_place
     from mclabel.evaluate.processbench.job import join_golds
 
     report = join_golds(files, golds, out, strict=strict)
     record_result({"out": out, **asdict(report)})
     for reject in report.rejects:
         errors.print(
-            f"{row_place(str(reject.source), reject.row or 0)}, left out: {reject.detail}",
+            f"{describe_row_place(str(reject.source), reject.row or 0)}, left out: {reject.detail}",
             style="yellow",
             highlight=False,
             markup=False,

@@ -76,7 +76,7 @@ def judge(
     from mclabel.core.config.load import load_config
     from mclabel.judge.job import JudgeConfig, describe_judge
     from mclabel.judge.job import judge as run_judge
-    from mclabel.judge.opinions import opinion_counts
+    from mclabel.judge.opinions import count_opinions
     from mclabel.show.progress import job_progress
 
     given: dict[str, object] = {
@@ -92,7 +92,7 @@ def judge(
     with job_progress(console, "judge", "solutions") as progress:
         report = run_judge(checked, progress, accept_changes=accept_changes)
     print_num_rejected(report.num_rejected, "rows could not be judged", out)
-    counts = None if report.stopped_by is not None else opinion_counts(out)
+    counts = None if report.stopped_by is not None else count_opinions(out)
     record_result({"out": out, "job": report, "opinions": counts})
     fail_if_stopped(report)
     assert counts is not None  # because the job was not stopped

@@ -279,15 +279,15 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
 
 def _say_health(out: str) -> dict[str, Any] | None:
     """Print any reasons against training on a run's labels, and return the run's health."""
-    from mclabel.evaluate.health import ENOUGH_FILES, health_json, run_health
+    from mclabel.evaluate.health import ENOUGH_FILES, assess_run_health, convert_health_to_json
     from mclabel.report.page.health import finding_lines
     from mclabel.run.shards.store import Store
 
-    health = run_health(Store(out), max_files=ENOUGH_FILES)
+    health = assess_run_health(Store(out), max_files=ENOUGH_FILES)
     if health is None:
         return None
     if not health.findings:
-        return health_json(health)
+        return convert_health_to_json(health)
     part = f", from {health.num_read:,} of {health.num_shards:,} shards"
     print_lines(
         f"Health of the run{part if health.num_read < health.num_shards else ''} "
@@ -295,7 +295,7 @@ def _say_health(out: str) -> dict[str, Any] | None:
     )
     for line in finding_lines(health):
         console.print(Text("  ").append_text(line), highlight=False, soft_wrap=True)
-    return health_json(health)
+    return convert_health_to_json(health)
 
 
 @click.group()

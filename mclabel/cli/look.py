@@ -49,7 +49,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
 
     SHARDS is the folder or URL of a run of labels, or the output of `mclabel judge`.
     """
-    from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
+    from mclabel.evaluate.labels.quality import find_exact_first_error, has_exact_truth
     from mclabel.run.shards.labels import read_labels
     from mclabel.run.shards.opinions import holds_opinions
     from mclabel.run.shards.store import Store
@@ -64,7 +64,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
         if problem in (None, row.problem.id) and not (wrong and row.first_error is None)
     )
     rows = list(islice(chosen, limit))
-    truths = [exact_first_error(row) if has_exact_truth([row]) else "" for row in rows]
+    truths = [find_exact_first_error(row) if has_exact_truth([row]) else "" for row in rows]
     if record_result(
         {"solutions": [_with_truth(*pair) for pair in zip(rows, truths, strict=True)]}
     ):
@@ -89,11 +89,11 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
         problem: id of the problem or solution to print; None for all.
         wrong: whether to print only opinions that name a first error.
     """
-    from mclabel.judge.opinions import judged_solutions, show_judged
+    from mclabel.judge.opinions import print_judged_solution, read_judged_solutions
 
     chosen = (
         solution
-        for solution in judged_solutions(run)
+        for solution in read_judged_solutions(run)
         if problem in (None, solution.id, solution.problem_id)
         and not (wrong and solution.opinion.first_error is None)
     )
@@ -101,7 +101,7 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
     if record_result({"solutions": shown_solutions}):
         return
     for solution in shown_solutions:
-        show_judged(console, solution)
+        print_judged_solution(console, solution)
     if not shown_solutions:
         console.print("No solution matches.")
 
@@ -115,15 +115,15 @@ def labels(shards: str) -> None:
     SHARDS is the folder or URL of a run of labels. Label quality compares the labels with true
     labels, if these are known.
     """
-    from mclabel.evaluate.grouping import groups_by_key, solution_meta
-    from mclabel.evaluate.health import health_json, run_health
+    from mclabel.evaluate.grouping import get_solution_meta, group_by_dividing_fields
+    from mclabel.evaluate.health import assess_run_health, convert_health_to_json
     from mclabel.evaluate.labels.quality import (
-        described_population,
+        compute_label_cost,
+        find_described_population,
         has_exact_truth,
-        label_cost,
-        label_quality,
+        measure_label_quality,
     )
-    from mclabel.evaluate.labels.show import counts_table, num_kept, quality_grid
+    from mclabel.evaluate.labels.show import count_kept, counts_table, quality_grid
     from mclabel.report.page.health import finding_lines, health_grid
     from mclabel.run.shards.finished import find_unfinished_blocks
     from mclabel.run.shards.labels import committed_blocks, read_labels
@@ -133,21 +133,21 @@ def labels(shards: str) -> None:
 
     store = Store(shards)
     rows = list(read_labels(store))
-    cost = label_cost(rows)
-    health = run_health(store)
+    cost = compute_label_cost(rows)
+    health = assess_run_health(store)
     parts, undone = find_unfinished_blocks(store, done := committed_blocks(store))
     groups = {}
     if has_exact_truth(rows):
-        groups = {"all": label_quality(rows)}
-        kinds = groups_by_key(rows, solution_meta, keys=["answer_type"])
-        groups |= {k: label_quality(g) for k, g in kinds.get("answer_type", {}).items()}
+        groups = {"all": measure_label_quality(rows)}
+        kinds = group_by_dividing_fields(rows, get_solution_meta, keys=["answer_type"])
+        groups |= {k: measure_label_quality(g) for k, g in kinds.get("answer_type", {}).items()}
     content = {
         "num_blocks": len(done),
         "num_blocks_left": len(undone) if parts else None,
         "cost": cost,
-        "num_kept": num_kept(rows),
-        "describes": described_population(rows),
-        "health": None if health is None else health_json(health),
+        "num_kept": count_kept(rows),
+        "describes": find_described_population(rows),
+        "health": None if health is None else convert_health_to_json(health),
         "quality": groups,
     }
     if record_result(content):
@@ -161,7 +161,7 @@ def labels(shards: str) -> None:
     console.print(counts_table(rows, cost))
     if groups:
         console.print(render_rich_table(quality_grid(groups)))
-    if (scope := described_population(rows)) is not None and groups:
+    if (scope := find_described_population(rows)) is not None and groups:
         console.print(DESCRIBED[scope])
     if health is not None:
         console.print(render_rich_table(health_grid(health)))

@@ -88,9 +88,9 @@ def _complete_format(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
     """Return the names of formats that begin with `incomplete`, for completion in a shell."""
-    from mclabel.data.exchange.formats import format_names
+    from mclabel.data.exchange.formats import list_format_names
 
-    names = format_names()
+    names = list_format_names()
     if parameter.name == "to":
         names = [PARQUET, VERIFIER_CHAINS, *names]
     return [name for name in names if name.startswith(incomplete)]
@@ -179,7 +179,7 @@ def export_labels(
     from mclabel.annotate.export import export_people
     from mclabel.annotate.storage import is_annotation_folder
     from mclabel.data.exchange.job import ExportReport, TablesReport, export_run, export_tables
-    from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
+    from mclabel.judge.verifier_chains import ChainSelection, ChainsReport, export_chains
 
     chosen = {name: value for name, value in choice.items() if value is not None}
     report: ExportReport | TablesReport | ChainsReport
@@ -189,7 +189,7 @@ def export_labels(
                 f"--to {VERIFIER_CHAINS}: needs --labels RUN. Give the run with the labels of the "
                 f"solutions that were judged in {run}"
             )
-        report = export_chains(run, labels, out, ChainChoice(**chosen), push_to_hub=push_to_hub)
+        report = export_chains(run, labels, out, ChainSelection(**chosen), push_to_hub=push_to_hub)
     elif given := [*(["labels"] if labels is not None else []), *chosen]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigError(
@@ -208,9 +208,9 @@ def export_labels(
 
 def _check_format(to: str) -> None:
     """Raise an error with all names of formats if a name is not that of a format."""
-    from mclabel.data.exchange.formats import format_names
+    from mclabel.data.exchange.formats import list_format_names
 
-    formats = [PARQUET, *format_names(), VERIFIER_CHAINS]
+    formats = [PARQUET, *list_format_names(), VERIFIER_CHAINS]
     if ":" not in to and to not in formats:
         near = get_close_matches(to, formats, n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? " if near else ""

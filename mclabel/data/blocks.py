@@ -40,12 +40,12 @@ _LONG = frozenset(("[asy]", *_TOOLS.values()))
 """Opening marks of blocks that may contain blank lines and be as long as code."""
 
 
-def line_spans(text: str) -> list[Span]:
+def find_line_spans(text: str) -> list[Span]:
     """Return the spans of the lines of a text, including their line breaks."""
     return [match.span() for match in _LINE.finditer(text)]
 
 
-def blocks(
+def find_blocks(
     text: str,
     lines: Sequence[Span],
     *,
@@ -66,7 +66,7 @@ def blocks(
     fenced = list(_code_spans(text, lines, ended)) if fenced is None else fenced
     code = sorted([*fenced, *split])
     candidates = [*_marked_spans(text, code, ended), *_table_spans(text, lines, ended)]
-    return merge_spans([*fenced, *(span for span in candidates if not overlaps(span, split))])
+    return merge_spans([*fenced, *(span for span in candidates if not overlaps_any(span, split))])
 
 
 def is_inside(place: int, spans: Sequence[Span]) -> bool:
@@ -74,16 +74,16 @@ def is_inside(place: int, spans: Sequence[Span]) -> bool:
 
     The spans are sorted and disjoint.
     """
-    return span_around(place, spans) is not None
+    return find_surrounding_span(place, spans) is not None
 
 
-def span_around(place: int, spans: Sequence[Span]) -> Span | None:
+def find_surrounding_span(place: int, spans: Sequence[Span]) -> Span | None:
     """Return the span inside which a position lies, or None; see `is_inside`."""
     at = bisect_left(spans, (place,)) - 1
     return spans[at] if at >= 0 and place < spans[at][1] else None
 
 
-def overlaps(span: Span, others: Sequence[Span]) -> bool:
+def overlaps_any(span: Span, others: Sequence[Span]) -> bool:
     """Return whether a span overlaps any of the other spans, which are sorted and disjoint."""
     at = bisect_left(others, (span[1],)) - 1
     return at >= 0 and span[0] < others[at][1]

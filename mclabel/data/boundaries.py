@@ -20,15 +20,15 @@ from typing import Any
 from mclabel.data.blocks import (
     Span,
     begins_tool_result,
-    blocks,
+    find_blocks,
+    find_line_spans,
     is_closing,
     is_heading,
     is_inside,
-    line_spans,
     may_become_closing,
     merge_spans,
 )
-from mclabel.data.sentences import reflection_places, sentence_places
+from mclabel.data.sentences import find_reflection_places, find_sentence_places
 from mclabel.data.statements import Statements
 
 SPLITTER_VERSION = "5"
@@ -41,7 +41,7 @@ STEP = re.compile(r"(?mi)^[#>*_\- \t]*\bstep[ \t]*\d+")
 """Pattern of a line that begins with "Step 2", after any marks of a heading or a list."""
 
 
-def newline_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_newline_ends(text: str, *, ended: bool = True) -> list[int]:
     """Return the ends of steps, one step per non-blank line.
 
     Blank lines belong to the step before them. The last step ends at the end of the text.
@@ -49,45 +49,45 @@ def newline_ends(text: str, *, ended: bool = True) -> list[int]:
     return _step_ends(text, (match.end() for match in LINE.finditer(text)), ended)
 
 
-def paragraph_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_paragraph_ends(text: str, *, ended: bool = True) -> list[int]:
     """Return the ends of steps, one step per paragraph."""
     return _step_ends(text, (match.end() for match in PARAGRAPH.finditer(text)), ended)
 
 
-def sentence_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_sentence_ends(text: str, *, ended: bool = True) -> list[int]:
     """Return the ends of steps, one step per sentence."""
-    spans = blocks(text, line_spans(text), ended=ended)
-    return _step_ends(text, sentence_places(text, spans, ended=ended), ended)
+    spans = find_blocks(text, find_line_spans(text), ended=ended)
+    return _step_ends(text, find_sentence_places(text, spans, ended=ended), ended)
 
 
-def reflection_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_reflection_ends(text: str, *, ended: bool = True) -> list[int]:
     """Return the ends of steps that begin at the turns of a reasoning trace."""
-    spans = blocks(text, line_spans(text), ended=ended)
-    return _step_ends(text, reflection_places(text, spans, ended=ended), ended)
+    spans = find_blocks(text, find_line_spans(text), ended=ended)
+    return _step_ends(text, find_reflection_places(text, spans, ended=ended), ended)
 
 
-def code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
+def find_code_ends(text: str, *, ended: bool = True, functions: bool = False) -> list[int]:
     """Return the ends of steps, one step per Python statement.
 
     Text outside Python code is split by lines. If `functions` is true, each function and class is
     one step.
     """
-    lines = line_spans(text)
+    lines = find_line_spans(text)
     code = Statements(text, lines, ended=ended, functions=functions)
     if not code.is_known:
         return [len(text)]
-    spans = blocks(text, lines, ended=ended, fenced=code.others, split=code.spans)
+    spans = find_blocks(text, lines, ended=ended, fenced=code.others, split=code.spans)
     places = (match.end() for match in LINE.finditer(text))
     outside = [place for place in places if not is_inside(place, code.spans)]
     return _step_ends(text, [*outside, *code.places], ended, spans=spans, code=code.spans)
 
 
-def step_word_ends(text: str, *, ended: bool = True) -> list[int]:
+def find_step_word_ends(text: str, *, ended: bool = True) -> list[int]:
     """Return the ends of steps that begin with "Step k" at the beginning of a line."""
     return _step_ends(text, (match.start() for match in STEP.finditer(text)), ended)
 
 
-def pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
+def find_pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
     """Return the ends of steps that begin where a pattern matches.
 
     If the pattern has a group, the step begins at the first group, so the pattern can also match
@@ -102,20 +102,20 @@ def pattern_ends(text: str, pattern: str, *, ended: bool = True) -> list[int]:
     )
 
 
-def may_end(text: str) -> bool:
+def step_may_end(text: str) -> bool:
     """Return whether a step that begins with these complete lines may end after them.
 
     A step may not end after only headings and marks, or in an open block. It may not end after a
     table row either, because the table may continue on the next line.
     """
-    lines = line_spans(text)
+    lines = find_line_spans(text)
     written = [text[a:b] for a, b in lines if text[a:b].strip()]
     if all(is_heading(line) or is_closing(line) for line in written):
         return False
     last = written[-1].strip()
     if last.startswith("|") and last.endswith("|") and len(last) > 1:
         return False
-    return blocks(text, lines, ended=False) == blocks(text, lines, ended=True)
+    return find_blocks(text, lines, ended=False) == find_blocks(text, lines, ended=True)
 
 
 def check_pattern(pattern: str) -> None:
@@ -149,7 +149,7 @@ def _compile(pattern: str) -> Any:
     return re2.compile(pattern, options)
 
 
-def thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int:
+def find_thinking_end(text: str, think: tuple[str, str], *, opened: bool) -> int:
     """Return the character position where a model's thinking ends; 0 if there is no thinking.
 
     Args:
@@ -190,9 +190,9 @@ def _step_ends(
     """
     if not text:
         return []
-    lines = line_spans(text)
+    lines = find_line_spans(text)
     if spans is None:
-        spans = blocks(text, lines, ended=ended)
+        spans = find_blocks(text, lines, ended=ended)
     begins, last = _step_begins(text, lines, merge_spans([*spans, *code]), ended)
     if may_end_with_heading or not ended:
         last = len(text.rstrip())

@@ -22,7 +22,7 @@ MAX_SHOWN = 100
 """Maximum number of characters of a value in a message."""
 
 
-def place_of(place: Any, key: str) -> str:
+def require_place(place: Any, key: str) -> str:
     """Return a path or URL as text.
 
     Args:
@@ -38,7 +38,7 @@ def place_of(place: Any, key: str) -> str:
             f"{key}={shorten_value(place)}: must be a text or a path, is a {type(place).__name__}. "
             f"Give a name or a path, such as {key}='runs/mine'"
         )
-    if not is_valid(text) or "\0" in text:
+    if not is_valid_unicode(text) or "\0" in text:
         raise ConfigError(
             f"{key}={shorten_value(text)}: holds characters that no file name can have. Remove the "
             "zero bytes and lone surrogates from it"
@@ -46,7 +46,7 @@ def place_of(place: Any, key: str) -> str:
     return text
 
 
-def text_of(text: Any, key: str) -> str:
+def require_text(text: Any, key: str) -> str:
     """Return a text after checking that tokenizers and files accept it.
 
     Raises:
@@ -56,12 +56,12 @@ def text_of(text: Any, key: str) -> str:
         raise DataError(
             f"{key}={shorten_value(text)}: must be a text, is a {type(text).__name__}. Give a str"
         )
-    if not is_valid(text):
+    if not is_valid_unicode(text):
         raise DataError(_lone_surrogates_message(key))
     return text
 
 
-def call_of(function: Any, key: str) -> Callable[..., Any]:
+def require_callable(function: Any, key: str) -> Callable[..., Any]:
     """Return a function after checking that it can be called.
 
     Raises:
@@ -75,8 +75,8 @@ def call_of(function: Any, key: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def given_items(rows: Any, key: str) -> Iterator[Any]:
-    """Return an iterator over rows, for `row_of`.
+def iterate_items(rows: Any, key: str) -> Iterator[Any]:
+    """Return an iterator over rows, for `convert_to_row`.
 
     Args:
         rows: a data frame, a data set, a mapping that is one row, or an iterable of rows.
@@ -102,7 +102,7 @@ def given_items(rows: Any, key: str) -> Iterator[Any]:
     return iter(rows)
 
 
-def row_of(item: Any, place: str) -> dict[str, Any]:
+def convert_to_row(item: Any, place: str) -> dict[str, Any]:
     """Convert a row to a mapping of columns to JSON values.
 
     Args:
@@ -119,13 +119,13 @@ def row_of(item: Any, place: str) -> dict[str, Any]:
             f"{place}: holds a value that cannot be stored as JSON ({error}). Give texts, "
             "numbers, lists and mappings with texts as keys"
         ) from error
-    if not is_valid(content):
+    if not is_valid_unicode(content):
         raise DataError(_lone_surrogates_message(place))
     row: dict[str, Any] = json.loads(content)
     return row
 
 
-def gold_of(gold: Any) -> Gold:
+def parse_gold(gold: Any) -> Gold:
     """Convert a reference answer to a gold.
 
     Raises:
@@ -142,11 +142,11 @@ def gold_of(gold: Any) -> Gold:
             f"gold={shorten_value(gold)}: must be a text, a number, a list or a mapping of JSON. "
             f"It {parsed_gold.detail}. Give the right answer in such a form"
         )
-    text_of(parsed_gold.answer, "gold")
+    require_text(parsed_gold.answer, "gold")
     return parsed_gold
 
 
-def is_valid(text: str) -> bool:
+def is_valid_unicode(text: str) -> bool:
     """Return whether a text is valid Unicode, without lone surrogates."""
     try:
         text.encode()
@@ -205,7 +205,7 @@ def _json_form(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def joined_steps(
+def join_steps(
     steps: Sequence[str], *, separator: str | None = None, whole: object = None
 ) -> list[str]:
     """Append the separator to each step but the last, so that the steps join to a text.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.core.errors import DataError, RejectReason
-from mclabel.data.readers.rows import FORMATS, object_rows, row_place
+from mclabel.data.readers.rows import FORMATS, describe_row_place, read_object_rows
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.store import Store
 
@@ -19,13 +19,15 @@ OnUnread = Callable[[str], None]
 """Function that receives a message with the place and the fault of a row without a problem."""
 
 
-def leak_key(problem_text: str) -> str:
+def normalize_for_leaks(problem_text: str) -> str:
     """Return the lower-case words, numbers and operators of a problem as its normalised text."""
     return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", problem_text).casefold()))
 
 
-def leak_keys(sources: Sequence[str], on_unread: OnUnread = lambda fault: None) -> frozenset[str]:
-    """Return the normalised texts (`leak_key`) of the problems in evaluation sets.
+def read_leak_keys(
+    sources: Sequence[str], on_unread: OnUnread = lambda fault: None
+) -> frozenset[str]:
+    """Return the normalised texts (`normalize_for_leaks`) of the problems in evaluation sets.
 
     Args:
         sources: folders or URLs of runs with `labels/`, or files whose rows have a `problem`,
@@ -40,12 +42,12 @@ def leak_keys(sources: Sequence[str], on_unread: OnUnread = lambda fault: None) 
     for source in sources:
         if Path(source).is_file() or source.endswith(FORMATS):
             keys, first_fault = set[str](), f"{source}: holds no rows"
-            for number, row in object_rows(source):
-                text = problem_text(row)
+            for number, row in read_object_rows(source):
+                text = find_problem_text(row)
                 if isinstance(text, str):
-                    keys.add(leak_key(text))
+                    keys.add(normalize_for_leaks(text))
                     continue
-                fault = f"{row_place(source, number)}: {text.detail}"
+                fault = f"{describe_row_place(source, number)}: {text.detail}"
                 first_fault = first_fault if keys else fault
                 on_unread(fault)
             if not keys:
@@ -53,11 +55,13 @@ def leak_keys(sources: Sequence[str], on_unread: OnUnread = lambda fault: None) 
             all_keys |= keys
             continue
         for _, table in label_tables(Store(source)):
-            all_keys |= {leak_key(text) for text in table.column("problem").unique().to_pylist()}
+            all_keys |= {
+                normalize_for_leaks(text) for text in table.column("problem").unique().to_pylist()
+            }
     return frozenset(all_keys)
 
 
-def problem_text(row: Mapping[str, Any] | RejectReason) -> str | RejectReason:
+def find_problem_text(row: Mapping[str, Any] | RejectReason) -> str | RejectReason:
     """Return the text of the problem in a row, or the reason why there is none."""
     if isinstance(row, RejectReason):
         return row

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from mclabel.core.records import Step
 from mclabel.data.blocks import MAX_CODE
-from mclabel.data.boundaries import LINE, sentence_ends
+from mclabel.data.boundaries import LINE, find_sentence_ends
 
 Place = tuple[int, int]
 """Token boundary in a solution, as the numbers of token ids and of characters before it."""
@@ -137,7 +137,7 @@ class _LongStep:
         self._start, self._end, self._is_whole = start, end, is_whole
         self._ids, self._text, self._decode = ids, text, decode
         own = text[start[1] : end[1]]
-        self._sentences = self._token_boundaries(sentence_ends(own, ended=is_whole))
+        self._sentences = self._token_boundaries(find_sentence_ends(own, ended=is_whole))
         self._lines = self._token_boundaries([match.end() for match in LINE.finditer(own.rstrip())])
 
     def cuts(self, max_tokens: int) -> list[Place]:
@@ -157,7 +157,7 @@ class _LongStep:
             wanted = self._start[1] + end
             if not last[1] < wanted < self._end[1]:
                 continue
-            place = token_end(self._ids, self._text, self._decode, *last, wanted)
+            place = find_token_boundary(self._ids, self._text, self._decode, *last, wanted)
             if place is not None and last < place < self._end:
                 places.append(last := place)
         return places
@@ -193,7 +193,7 @@ class _LongStep:
         below = range(most, max(at[0], most - CONTEXT), -1)
         above = range(most + 1, min(most + MAX_FORWARD, self._end[0]))
         for end in (*below, *above):
-            place = exact_boundary(self._ids, self._text, self._decode, *at, end)
+            place = find_exact_boundary(self._ids, self._text, self._decode, *at, end)
             if place is not None and at[1] < place[1] < self._end[1]:
                 return place
         return None
@@ -231,7 +231,7 @@ def split_steps(
             continue  # an earlier boundary moved past this one
         boundary = (len(ids), len(text))
         if wanted < len(text):
-            nearest = token_end(ids, text, decode, end, position, wanted)
+            nearest = find_token_boundary(ids, text, decode, end, position, wanted)
             if nearest is None:
                 continue
             if nearest[1] < len(text):
@@ -241,7 +241,7 @@ def split_steps(
     return tuple(steps)
 
 
-def token_end(
+def find_token_boundary(
     ids: Sequence[int], text: str, decode: Decode, start: int, position: int, wanted: int
 ) -> tuple[int, int] | None:
     """Return the token boundary nearest to a position in the text.
@@ -302,7 +302,7 @@ def token_end(
     return after
 
 
-def exact_boundary(
+def find_exact_boundary(
     ids: Sequence[int], text: str, decode: Decode, start: int, position: int, end: int
 ) -> tuple[int, int] | None:
     """Return the token boundary after a number of token ids.

@@ -17,7 +17,7 @@ import datasets
 import pyarrow as pa
 
 from mclabel.core.records import LabeledSolution
-from mclabel.data.given import place_of
+from mclabel.data.given import require_place
 from mclabel.run.shards import labels
 from mclabel.run.shards.labels import label_tables, rollout_tables
 from mclabel.run.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
@@ -60,7 +60,7 @@ def load_rollouts(
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
     """Yield every labelled solution of a run in a fixed order; see `load_labels`."""
-    return labels.read_labels(Store(place_of(run, "run")))
+    return labels.read_labels(Store(require_place(run, "run")))
 
 
 _BATCH_ROWS = 1000
@@ -73,13 +73,13 @@ def _map_tables(
     schema: pa.Schema,
     cache_dir: str | PathLike[str] | None,
 ) -> datasets.Dataset:
-    place = place_of(run, "run")
+    place = require_place(run, "run")
     schema = datasets.Features.from_arrow_schema(
         schema
     ).arrow_schema  # the schema that `datasets` loads without a cast
     folder = Path(datasets.config.HF_DATASETS_CACHE)
     if cache_dir is not None:
-        folder = Path(place_of(cache_dir, "cache_dir"))
+        folder = Path(require_place(cache_dir, "cache_dir"))
     tables = read(Store(place))
     folder.mkdir(parents=True, exist_ok=True)
     handle = tempfile.NamedTemporaryFile(  # noqa: SIM115

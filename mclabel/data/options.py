@@ -9,7 +9,7 @@ _LETTER = re.compile(r"\(?([A-J])\)?")
 _MIN_OPTIONS = 2
 
 
-def listed_options(text: str) -> str:
+def find_option_letters(text: str) -> str:
     """Return the letters of a problem's options, such as `ABCD`; empty for fewer than two."""
     count = 0
     for match in _OPTION.finditer(text):
@@ -25,5 +25,5 @@ def is_missing_option(answer: str, text: str) -> bool:
     letter = _LETTER.fullmatch(answer.strip())
     if letter is None:
         return False
-    options = listed_options(text)
+    options = find_option_letters(text)
     return bool(options) and letter[1] not in options

@@ -17,7 +17,7 @@ MOST_SHARED = 0.5
 """Largest fraction of the smaller run's solutions that two independent runs may share by chance."""
 
 
-def check_distinct(runs: Sequence[str], key: str) -> None:
+def check_runs_distinct(runs: Sequence[str], key: str) -> None:
     """Check that no run holds the solutions of another run, as a copy or a regraded run would.
 
     Solutions are the same if both their ids and their texts are equal. Independent runs of the same

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from mclabel.data.blocks import Span, is_inside, merge_spans, span_around
+from mclabel.data.blocks import Span, find_surrounding_span, is_inside, merge_spans
 
 MAX_INLINE = 300
 """Maximum number of characters of a formula, of code or of text in brackets within a line."""
@@ -50,7 +50,7 @@ _BEGINNERS = frozenset(
 """Words that may begin a sentence but not a name."""
 
 
-def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
+def find_sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
     r"""Yield the character positions where sentences end, in increasing order.
 
     A full stop does not end a sentence in "3.5", "e.g. this", "Dr. Lee", "No. 5", "J. K. Rowling"
@@ -64,11 +64,11 @@ def sentence_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterat
         ended: whether the text is complete. In an incomplete text, ends that depend on following
             text are omitted.
     """
-    apart = merge_spans([*blocks, *inline_spans(text, ended)])
+    apart = merge_spans([*blocks, *find_inline_spans(text, ended)])
     begin = 0
     for match in _END.finditer(text):
         start, end = match.span()
-        if (span := span_around(start, apart)) is not None and span[1] > end:
+        if (span := find_surrounding_span(start, apart)) is not None and span[1] > end:
             continue
         at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
         if at == len(text) or (not ended and not _word_is_whole(text, at)):
@@ -173,7 +173,7 @@ def _is_abbreviation(before: str, word: str, following: str) -> bool:
     return False
 
 
-def inline_spans(text: str, ended: bool) -> Iterator[Span]:
+def find_inline_spans(text: str, ended: bool) -> Iterator[Span]:
     """Yield the spans of formulas, code and brackets within a line.
 
     A dollar sign opens a formula if the next character is not a space. It closes a formula if the
@@ -244,7 +244,7 @@ MAX_MARKS = 80
 """Maximum number of characters of consecutive marks of reflection that begin one step."""
 
 
-def reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
+def find_reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iterator[int]:
     """Yield the character positions where a reasoning trace turns, in increasing order.
 
     A step begins at each turn. A turn is a mark of reflection, such as "Wait", "Alternatively" or
@@ -257,7 +257,7 @@ def reflection_places(text: str, blocks: Sequence[Span], *, ended: bool) -> Iter
         ended: whether the text is complete. In an incomplete text, a mark at the end is omitted,
             because it may become another word.
     """
-    apart = merge_spans([*blocks, *inline_spans(text, ended)])
+    apart = merge_spans([*blocks, *find_inline_spans(text, ended)])
     begin = last = 0
     for match in _REFLECTION.finditer(text):
         if is_inside(match.start(2), apart) or (not ended and match.end() == len(text)):

@@ -16,14 +16,14 @@ from mclabel.core.records import Step
 from mclabel.core.settings import MAX_COUNT, MAX_TOKENS, Settings, rule
 from mclabel.data.boundaries import (
     check_pattern,
-    code_ends,
-    newline_ends,
-    paragraph_ends,
-    pattern_ends,
-    reflection_ends,
-    sentence_ends,
-    step_word_ends,
-    thinking_end,
+    find_code_ends,
+    find_newline_ends,
+    find_paragraph_ends,
+    find_pattern_ends,
+    find_reflection_ends,
+    find_sentence_ends,
+    find_step_word_ends,
+    find_thinking_end,
 )
 from mclabel.data.lengths import (
     Decode,
@@ -106,7 +106,7 @@ class StepSplitter(Settings):
             ended: whether the text is complete. In an incomplete text, an open formula or table may
                 still be closed, so it is part of the last step.
         """
-        cut = thinking_end(text, self.think, opened=opened)
+        cut = find_thinking_end(text, self.think, opened=opened)
         thinking = [cut]
         if self.region != "answer":
             thinking = self._step_ends(text[:cut], ended=ended or cut < len(text))
@@ -148,19 +148,19 @@ class StepSplitter(Settings):
     def _step_ends(self, text: str, start: int = 0, *, ended: bool) -> list[int]:
         match self.by:
             case "line":
-                ends = newline_ends(text, ended=ended)
+                ends = find_newline_ends(text, ended=ended)
             case "blank_line":
-                ends = paragraph_ends(text, ended=ended)
+                ends = find_paragraph_ends(text, ended=ended)
             case "sentence":
-                ends = sentence_ends(text, ended=ended)
+                ends = find_sentence_ends(text, ended=ended)
             case "step":
-                ends = step_word_ends(text, ended=ended)
+                ends = find_step_word_ends(text, ended=ended)
             case "reflection":
-                ends = reflection_ends(text, ended=ended)
+                ends = find_reflection_ends(text, ended=ended)
             case "code" | "function":
-                ends = code_ends(text, ended=ended, functions=self.by == "function")
+                ends = find_code_ends(text, ended=ended, functions=self.by == "function")
             case "pattern":
-                ends = pattern_ends(text, self.pattern or "", ended=ended)
+                ends = find_pattern_ends(text, self.pattern or "", ended=ended)
         return [start + end for end in ends]
 
     def _limit_steps(

@@ -20,9 +20,9 @@ from mclabel.domains.pyarith import solutions as pyarith_truth
 class Domain:
     """A domain of generated problems."""
 
-    carries_truth: Callable[[Mapping[str, str]], bool]
+    has_known_truth: Callable[[Mapping[str, str]], bool]
     """Function that returns whether a problem with this `meta` belongs to the domain."""
-    states: Callable[[Mapping[str, str], Sequence[str]], list[StepState]]
+    find_states: Callable[[Mapping[str, str], Sequence[str]], list[StepState]]
     """Function that returns the state of each step, from a problem's `meta` and the step texts."""
     bundled_model: Callable[[str], Path]
     """Function that returns the folder of a bundled model, from the name after the colon."""
@@ -30,35 +30,35 @@ class Domain:
 
 DOMAINS: Mapping[str, Domain] = {
     "arith": Domain(
-        carries_truth=arith_verify.carries_truth,
-        states=arith_verify.true_states,
+        has_known_truth=arith_verify.has_hidden_program,
+        find_states=arith_verify.find_true_states,
         bundled_model=arith.bundled_model,
     ),
     "pyarith": Domain(
-        carries_truth=pyarith_truth.carries_truth,
-        states=pyarith_truth.true_states,
+        has_known_truth=pyarith_truth.has_hidden_function,
+        find_states=pyarith_truth.find_true_states,
         bundled_model=pyarith.bundled_model,
     ),
 }
 """Domains by name. The reader of a domain's problems has the same name."""
 
 
-def carries_truth(meta: Mapping[str, str]) -> bool:
+def has_known_truth(meta: Mapping[str, str]) -> bool:
     """Return whether a problem with this `meta` belongs to a domain in `DOMAINS`."""
     return _domain(meta) is not None
 
 
-def true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
+def find_true_first_error(meta: Mapping[str, str], steps: Sequence[str]) -> int | None:
     """Return the 0-based index of the first wrong step of a solution, or None if all are right.
 
     Raises:
         KeyError: the problem belongs to no domain in `DOMAINS`.
     """
-    states = true_states(meta, steps)
+    states = find_true_states(meta, steps)
     return states.index("error") if "error" in states else None
 
 
-def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
+def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
     """Return the state of every step of a solution.
 
     Raises:
@@ -66,7 +66,7 @@ def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState
     """
     if (domain := _domain(meta)) is None:
         raise KeyError("the problem carries no truth")
-    return domain.states(meta, steps)
+    return domain.find_states(meta, steps)
 
 
 def bundled_model(name: str) -> Path | None:
@@ -83,4 +83,4 @@ def bundled_model(name: str) -> Path | None:
 
 
 def _domain(meta: Mapping[str, str]) -> Domain | None:
-    return next((domain for domain in DOMAINS.values() if domain.carries_truth(meta)), None)
+    return next((domain for domain in DOMAINS.values() if domain.has_known_truth(meta)), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mclabel.core.errors import ConfigError, EngineError
 from mclabel.core.plain_files import check_plain_folder
-from mclabel.domains.words.smollm2 import SMOLLM2, SMOLLM2_WORDS, smollm2_folder
+from mclabel.domains.words.smollm2 import SMOLLM2, SMOLLM2_WORDS, prepare_smollm2_folder
 from mclabel.engines.loading import silence_transformers
 
 ENDS = 2**20
@@ -42,7 +42,7 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
         if model not in (SMOLLM2, SMOLLM2_WORDS):
             raise ConfigError(f"{key}={model!r}: must be {SMOLLM2} or {SMOLLM2_WORDS}")
         silence_transformers()
-        return str(smollm2_folder(model))
+        return str(prepare_smollm2_folder(model))
     if ":" not in model:  # not a bundled model, so no domain needs to be imported
         return model
     from mclabel.domains.registry import bundled_model

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.answers import Grade, default_checker, extract_answer
-from mclabel.answers.golds import NoGold, acceptable_answers, best_grade, read_gold
+from mclabel.answers.golds import NoGold, choose_best_grade, list_acceptable_answers, read_gold
 from mclabel.core.errors import DataError
-from mclabel.data.readers.rows import TOO_LARGE, bounded_lines
+from mclabel.data.readers.rows import TOO_LARGE, read_bounded_lines
 from mclabel.run.outputs import prepare_output_file
 
 
@@ -65,7 +65,7 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     start = time.perf_counter()
     target = Path(out).open("w", encoding="utf-8") if out else nullcontext(sys.stdout)  # noqa: SIM115
     with path.open("rb") as lines, target as written:
-        rows = _read_rows(source, enumerate(bounded_lines(lines), 1), report, on_bad_line)
+        rows = _read_rows(source, enumerate(read_bounded_lines(lines), 1), report, on_bad_line)
         for row, grade in _grade_rows(rows):
             report.verdicts[grade.verdict.value] += 1
             row |= {"verdict": grade.verdict, "reason": grade.reason, "layer": grade.layer}
@@ -106,7 +106,7 @@ def _read_row(line: bytes) -> dict[str, Any] | str:
             return f"{name} must be a text, is {type(row[name]).__name__}"
     if "gold" not in row:
         return "must have gold"
-    golds = acceptable_golds(row["gold"])
+    golds = parse_acceptable_golds(row["gold"])
     if isinstance(golds, str):
         return f"gold {golds}"
     if "answer" not in row and "completion" not in row:
@@ -114,7 +114,7 @@ def _read_row(line: bytes) -> dict[str, Any] | str:
     return row
 
 
-def acceptable_golds(value: Any) -> tuple[str, ...] | str:
+def parse_acceptable_golds(value: Any) -> tuple[str, ...] | str:
     """Return the acceptable gold answers in a value, or the fault of the value.
 
     The fault is a predicate such as "must be a text". An answer is right if it equals any gold.
@@ -122,7 +122,9 @@ def acceptable_golds(value: Any) -> tuple[str, ...] | str:
     gold = read_gold(value)
     if isinstance(gold, NoGold):
         return gold.detail
-    return acceptable_answers(gold) or "must be a text, a number or a list of them, is an object"
+    return (
+        list_acceptable_answers(gold) or "must be a text, a number or a list of them, is an object"
+    )
 
 
 def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
@@ -135,7 +137,7 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
             if "completion" in row:
                 cut = bool(row.get("truncated"))
                 row["answer"] = extract_answer(row["completion"], truncated=cut)
-            golds = acceptable_golds(row["gold"])
+            golds = parse_acceptable_golds(row["gold"])
             assert not isinstance(golds, str)  # _read_row has rejected such rows
             waiting.append((row, golds))
             for gold in golds:
@@ -144,7 +146,7 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
     grades = checker.grade_each(pairs())
     for first in grades:
         row, golds = waiting.popleft()
-        grade = best_grade([first, *islice(grades, len(golds) - 1)])
+        grade = choose_best_grade([first, *islice(grades, len(golds) - 1)])
         # Grade the completion, since a guessed answer is marked and several boxes are compared. The
         # grades of other completions are cached.
         if "completion" in row:
@@ -152,6 +154,6 @@ def _grade_rows(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any]
             graded = [
                 checker.grade_completion(row["completion"], gold, truncated=cut) for gold in golds
             ]
-            grade = best_grade([candidate for _, candidate in graded])
+            grade = choose_best_grade([candidate for _, candidate in graded])
             row["answer"] = next(answer for answer, candidate in graded if candidate is grade)
         yield row, grade

@@ -17,12 +17,12 @@ MAX_GROUPS = 40
 T = TypeVar("T")
 
 
-def solution_meta(row: LabeledSolution) -> Mapping[str, str]:
+def get_solution_meta(row: LabeledSolution) -> Mapping[str, str]:
     """Return the metadata of a solution's problem."""
     return row.problem.meta
 
 
-def by_meta(
+def group_by_meta(
     items: Iterable[T], key: str, meta: Callable[[T], Mapping[str, str]]
 ) -> dict[str, list[T]]:
     """Return the items by the value of a metadata field, sorted by value.
@@ -41,7 +41,7 @@ def by_meta(
     return dict(sorted(groups.items()))
 
 
-def groups_by_key(
+def group_by_dividing_fields(
     items: Sequence[T],
     meta: Callable[[T], Mapping[str, str]],
     *,
@@ -61,7 +61,7 @@ def groups_by_key(
     Returns:
         Items by name of the field, and then by value in alphabetical order.
     """
-    by_key = {key: by_meta(items, key, meta) for key in keys}
+    by_key = {key: group_by_meta(items, key, meta) for key in keys}
     return {
         key: groups
         for key, groups in by_key.items()

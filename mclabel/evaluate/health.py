@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from mclabel.checkers.guarded import is_failure
+from mclabel.checkers.guarded import is_checker_failure
 from mclabel.core.records import Outcome
-from mclabel.evaluate.health_counts import GUESSABLE, HealthCounts, health_counts
+from mclabel.evaluate.health_counts import GUESSABLE, HealthCounts, count_health
 from mclabel.run.shards.labels import committed_blocks
 from mclabel.run.shards.store import Store
 
@@ -90,24 +90,24 @@ class Health:
     """Number of rollouts without a verdict by reason, the most frequent reasons first."""
 
 
-def run_health(store: Store, *, max_files: int | None = None) -> Health | None:
+def assess_run_health(store: Store, *, max_files: int | None = None) -> Health | None:
     """Return the health of a run; None before any block of it is committed.
 
     Args:
         store: store of the run.
-        max_files: maximum number of shards that are read; None reads all. See `health_counts`.
+        max_files: maximum number of shards that are read; None reads all. See `count_health`.
 
     Raises:
         ShardError: a shard cannot be read.
     """
     if not committed_blocks(store):
         return None
-    return judge(health_counts(store, max_files=max_files))
+    return assess_health(count_health(store, max_files=max_files))
 
 
-def judge(counts: HealthCounts) -> Health:
+def assess_health(counts: HealthCounts) -> Health:
     """Return the health of a run with these counts."""
-    figures = health_figures(counts)
+    figures = compute_health_figures(counts)
     findings = [
         finding
         for name, figure in figures.items()
@@ -132,13 +132,13 @@ def judge(counts: HealthCounts) -> Health:
     )
 
 
-def health_json(health: Health) -> dict[str, Any]:
+def convert_health_to_json(health: Health) -> dict[str, Any]:
     """Return the health of a run as JSON."""
     figures = {name: {**asdict(f), "share": f.share} for name, f in health.figures.items()}
     return {**asdict(health), "figures": figures}
 
 
-def health_figures(counts: HealthCounts) -> dict[str, Figure]:
+def compute_health_figures(counts: HealthCounts) -> dict[str, Figure]:
     """Return the share of each check, by name of the check."""
     solutions, labels = counts.num_solutions, counts.num_sound + counts.num_wrong
     long = sum(number for steps, number in counts.steps.items() if steps > MANY_STEPS)
@@ -168,7 +168,7 @@ def health_figures(counts: HealthCounts) -> dict[str, Figure]:
     return {name: Figure(count=count, total=total) for name, (count, total) in pairs.items()}
 
 
-def share_text(figure: Figure) -> str:
+def format_share(figure: Figure) -> str:
     """Return a share as text; a share below 1 is never rounded up to 1."""
     if figure.share is None:
         return "-"
@@ -197,7 +197,7 @@ def _find_fault(name: str, figure: Figure, counts: HealthCounts) -> Finding | No
         total=figure.total,
         share=share,
         threshold=threshold,
-        text=f"{figure.count:,} of {figure.total:,} {check.of} ({share_text(figure)}) {text}",
+        text=f"{figure.count:,} of {figure.total:,} {check.of} ({format_share(figure)}) {text}",
         why=check.why,
         remedy=remedy,
     )
@@ -208,7 +208,7 @@ def _checker_remedy(reasons: Counter[str]) -> str | None:
 
     None unless such faults are the reason of most rollouts without a verdict.
     """
-    faults = {reason: count for reason, count in reasons.items() if is_failure(reason)}
+    faults = {reason: count for reason, count in reasons.items() if is_checker_failure(reason)}
     if 2 * sum(faults.values()) <= reasons.total():
         return None
     return (

@@ -91,8 +91,8 @@ class HealthCounts:
     ungraded: Counter[str] = field(default_factory=Counter)
     """Number of rollouts without a verdict by reason, from the shards that record reasons."""
     num_rollouts_weak: int = 0
-    """Number of rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak`), from the
-    shards that record it."""
+    """Number of rollouts whose verdict is weak (`mclabel.checkers.guarded.is_weak_verdict`), from
+    the shards that record it."""
     num_sound: int = 0
     """Number of steps with the hard label sound."""
     num_wrong: int = 0
@@ -251,7 +251,7 @@ class HealthCounts:
         self.num_always += int((tried & (right == tries)).sum())
 
 
-def health_counts(store: Store, *, max_files: int | None = None) -> HealthCounts:
+def count_health(store: Store, *, max_files: int | None = None) -> HealthCounts:
     """Return the counts of the committed labels of a run.
 
     Args:

@@ -100,7 +100,7 @@ def prompt_hash(prompt: str) -> str:
     return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-class Asks(Protocol):
+class AnswerSampler(Protocol):
     """Function that samples an answer of a judge's language model and records it."""
 
     async def __call__(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
@@ -150,7 +150,7 @@ class Judge(ABC):
         self.settings, self.seed = settings, seed
 
     @classmethod
-    def settled(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
+    def resolve_settings(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
         """Return the settings with names resolved, such as paths made absolute.
 
         This happens before a judge is made.
@@ -166,7 +166,7 @@ class Judge(ABC):
         """Check that the settings are not tuned on the problems that are judged.
 
         Args:
-            settings: settings of the judge, before `settled` has resolved them.
+            settings: settings of the judge, before `resolve_settings` has resolved them.
             problems: function that returns the texts of the problems that are judged.
 
         Raises:
@@ -175,15 +175,15 @@ class Judge(ABC):
         return None
 
     @classmethod
-    def split(cls, settings: Any) -> str:
-        """Return the name of the rule that splits a solution text into steps; see `split_text`.
+    def split_rule(cls, settings: Any) -> str:
+        """Return the name of the rule that splits a text into steps; see `split_into_steps`.
 
         Args:
             settings: an instance of `Settings`.
         """
         return OUR_SPLIT
 
-    def known(self) -> dict[str, Any]:
+    def identity_inputs(self) -> dict[str, Any]:
         """Return further inputs that opinions depend on, such as the hash of a model's weights.
 
         Returns:
@@ -195,7 +195,7 @@ class Judge(ABC):
         """
         return {}
 
-    def asked(self) -> dict[str, Any]:
+    def prompt_inputs(self) -> dict[str, Any]:
         """Return the values from which the prompts of the judge's language model are built.
 
         Returns:
@@ -204,7 +204,7 @@ class Judge(ABC):
         """
         return {}
 
-    def check(self) -> None:
+    def check_ready(self) -> None:
         """Check that everything the judge needs is available, before a job writes anything.
 
         Raises:
@@ -221,7 +221,7 @@ class Judge(ABC):
         return
 
     @abstractmethod
-    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
+    async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion | RejectReason:
         """Give an opinion on a solution. Calls for many solutions run concurrently.
 
         Args:

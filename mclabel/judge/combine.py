@@ -17,19 +17,19 @@ from mclabel.core.components import component_name
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Consensus, LabeledSolution, Rollout, SourceOpinion
 from mclabel.core.seeds import content_id
-from mclabel.judge.consensus.posterior import ROLLOUTS, fuse
+from mclabel.judge.consensus.posterior import ROLLOUTS, fuse_judges_with_rollouts
 from mclabel.judge.consensus.rules import JUDGE, POSTERIOR, RULES, same_location
 from mclabel.judge.consensus.sources import (
     PERSON,
     RunEvidence,
     Source,
     check_same_solutions,
-    judge_model,
-    named_sources,
-    opinions_on,
-    people_sources,
+    collect_opinions,
+    make_judge_model,
+    read_people_sources,
+    read_sources,
 )
-from mclabel.judge.opinions import text_digests
+from mclabel.judge.opinions import read_text_digests
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.estimators.posterior.judging import most_likely_error
 from mclabel.labeling.rewritten import (
@@ -177,7 +177,7 @@ def combine(
     source = Store(run)
     config = _uncombined_config(run, source)
     identities = _identities(sources)
-    check_same_solutions(run, text_digests(source), sources)
+    check_same_solutions(run, read_text_digests(source), sources)
     report = CombineReport(rule=rule)
     learned = _LearnedPosterior()
     if rule == POSTERIOR:
@@ -207,7 +207,7 @@ def combine(
             _label_by_judge(row, sources[0])
             if rule == JUDGE
             else _label_by_rule(
-                row, opinions_on(row, sources), rule, least_belief or 0.0, learned.posteriors
+                row, collect_opinions(row, sources), rule, least_belief or 0.0, learned.posteriors
             )
             for row in block.rows
         ]
@@ -287,10 +287,10 @@ def _sources(places: Sequence[str]) -> list[Source]:
                 f"{name}="
             )
         if is_annotation_folder(place):
-            people += people_sources(place)
+            people += read_people_sources(place)
         else:
             others.append(place)
-    return named_sources(others, people)
+    return read_sources(others, people)
 
 
 def _identities(sources: Sequence[Source]) -> dict[str, str]:
@@ -357,11 +357,11 @@ def _learn_posterior(
     if not solutions:
         raise DataError(f"{source.location}: holds no solution with steps")
     models = {
-        judged_source.name: judge_model(judged_source, solutions, num_steps)
+        judged_source.name: make_judge_model(judged_source, solutions, num_steps)
         for judged_source in sources
     }
     named_by_run = np.array([labels.get(name, -1) for name in solutions], dtype=np.int64)
-    fused = fuse(chances, num_steps, models, labels=named_by_run)
+    fused = fuse_judges_with_rollouts(chances, num_steps, models, labels=named_by_run)
     posteriors, alone = (
         {
             name: row[: steps + 1]
@@ -433,7 +433,7 @@ def _label_by_judge(row: LabeledSolution, source: Source) -> LabeledSolution:
     """Return the row with a judge's labels: its first error, and its scores as the means."""
     opinion = source.run.opinions.get(row.solution.id)
     is_known = opinion is not None and opinion.is_known and bool(row.steps)
-    consensus = Consensus(rule=JUDGE, kept=is_known, opinions=opinions_on(row, [source]))
+    consensus = Consensus(rule=JUDGE, kept=is_known, opinions=collect_opinions(row, [source]))
     if opinion is None or not is_known:
         return replace(row, consensus=consensus)
     error, scores = opinion.first_error, opinion.scores or [None] * len(row.steps)

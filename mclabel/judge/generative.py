@@ -4,12 +4,12 @@ The generative PRM samples several verifications (chains) of a solution and aver
 `generative_chains` samples and reads a single chain. `mclabel.prm.scoring.scorer` declares the
 settings.
 
-The engine runs on its own event loop in a thread, so that callers need no event loop. The number
-of chains is decided like the number of a critic's votes (`critic.parse.Votes`): few chains if they
-agree on the first error, more if they disagree. A chain without a verdict is sampled once more with
-twice the tokens. If no chain of a solution has a verdict, its scores are unknown. Sampling seeds
-are derived from the texts and the chain's number. Scores therefore do not depend on the order of
-the solutions or on other solutions that are scored in the same call.
+The engine runs on its own event loop in a thread, so that callers need no event loop. The number of
+chains is decided like the number of a critic's votes (`critic.parse.VoteCounter`): few chains if
+they agree on the first error, more if they disagree. A chain without a verdict is sampled once more
+with twice the tokens. If no chain of a solution has a verdict, its scores are unknown. Sampling
+seeds are derived from the texts and the chain's number. Scores therefore do not depend on the order
+of the solutions or on other solutions that are scored in the same call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.engines import Engine, EngineStats
 from mclabel.engines.base import describe_oversize
 from mclabel.engines.settings import name_section_in_errors
-from mclabel.judge.critic.parse import RETRY_BUDGET, Vote, Votes
+from mclabel.judge.critic.parse import RETRY_BUDGET, Vote, VoteCounter
 from mclabel.judge.generative_chains import (
     CERTAIN,
     GENPRM_SYSTEM,
@@ -38,8 +38,8 @@ from mclabel.judge.generative_chains import (
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
 from mclabel.prm.scoring import GENERATIVE
 from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
-from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
-from mclabel.prm.scoring.manifest import first_below, scorer_fingerprint
+from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
+from mclabel.prm.scoring.manifest import compute_scorer_fingerprint, find_first_below
 from mclabel.prm.scoring.scorer import POLICY, GenerativeSettings
 from mclabel.run.cpu_executor import gather_or_cancel
 
@@ -53,7 +53,7 @@ MAX_TOGETHER = 512
 _NAMED_REASONS = 3
 
 
-def prm_identity(settings: ScorerSettings) -> dict[str, Any]:
+def find_prm_identity(settings: ScorerSettings) -> dict[str, Any]:
     """Return inputs that a PRM's scores depend on beside the settings: its weights and prompts.
 
     Raises:
@@ -61,14 +61,14 @@ def prm_identity(settings: ScorerSettings) -> dict[str, Any]:
     """
     if settings.format != GENERATIVE:
         prm = settings.prm
-        return {"prm": f"weights:{scorer_fingerprint(prm)}"} if Path(prm).is_dir() else {}
+        return {"prm": f"weights:{compute_scorer_fingerprint(prm)}"} if Path(prm).is_dir() else {}
     with name_section_in_errors(POLICY):
         identity = settings.engine().model_identity()
     return {"prm": identity, "wording": wording_hash(settings.generative.template)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedSolution(EncodedSolution):
+class PromptedSolution(EncodedSolution):
     """A solution that a generative PRM scores. Its ids are the token ids of the first prompt."""
 
     problem: str
@@ -118,9 +118,9 @@ class GenerativePRM:
 
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
-    ) -> AskedSolution:
+    ) -> PromptedSolution:
         """Return a solution with the token ids of its first prompt; see `Scorer`."""
-        given = split_text(solution, OUR_SPLIT) if isinstance(solution, str) else solution
+        given = split_into_steps(solution, OUR_SPLIT) if isinstance(solution, str) else solution
         steps = tuple(given)
         if not steps or not all(step.strip() for step in steps):
             raise DataError(
@@ -130,7 +130,7 @@ class GenerativePRM:
         engine = self._engine
         if (size := describe_oversize(len(problem) + sum(map(len, steps)), engine)) is not None:
             raise TooLongError(f"{place}: it has {size}, the most that the model accepts")
-        ids = self._verifier.asked(problem, steps)
+        ids = self._verifier.first_prompt_ids(problem, steps)
         most = self._settings.policy.max_tokens
         needed = len(ids) + self._verifier.num_around + most
         if needed > engine.max_context:
@@ -139,7 +139,7 @@ class GenerativePRM:
                 f"fixed texts this makes {needed:,}, but the model accepts at most "
                 f"{engine.max_context:,g}. Lower {POLICY}.max_tokens, or leave the solution out"
             )
-        return AskedSolution(
+        return PromptedSolution(
             ids=ids, num_prompt=len(ids), positions=(), problem=problem, steps=steps
         )
 
@@ -179,7 +179,9 @@ class GenerativePRM:
             EngineDied: the engine has died.
         """
         distinct = [
-            solution for solution in dict.fromkeys(encoded) if isinstance(solution, AskedSolution)
+            solution
+            for solution in dict.fromkeys(encoded)
+            if isinstance(solution, PromptedSolution)
         ]
         estimates = dict(
             zip(distinct, self._run_on_loop(self._estimate_all(distinct, on_progress)), strict=True)
@@ -221,7 +223,7 @@ class GenerativePRM:
                 f"{self._engine.max_context:,g} tokens of context of {self._name}. Lower "
                 f"{POLICY}.max_tokens"
             )
-        await self._verifier.start()
+        await self._verifier.prepare()
 
     async def _end(self) -> None:
         """Cancel all tasks that wait for chains, then close the engine."""
@@ -232,11 +234,11 @@ class GenerativePRM:
         await self._engine.close()
 
     async def _estimate_all(
-        self, asked: Sequence[AskedSolution], on_progress: Callable[[int, int], None]
+        self, asked: Sequence[PromptedSolution], on_progress: Callable[[int, int], None]
     ) -> list[StepEstimates | UnscoredError]:
         room, num_done = asyncio.Semaphore(MAX_TOGETHER), 0
 
-        async def estimate_one(solution: AskedSolution) -> StepEstimates | UnscoredError:
+        async def estimate_one(solution: PromptedSolution) -> StepEstimates | UnscoredError:
             nonlocal num_done
             async with room:
                 estimates = await self._estimate_solution(solution)
@@ -247,10 +249,10 @@ class GenerativePRM:
         with name_section_in_errors(POLICY):
             return await gather_or_cancel(*map(estimate_one, asked))
 
-    async def _estimate_solution(self, solution: AskedSolution) -> StepEstimates | UnscoredError:
+    async def _estimate_solution(self, solution: PromptedSolution) -> StepEstimates | UnscoredError:
         """Sample chains until they agree or their maximum number is reached."""
         settings = self._settings
-        votes = Votes(settings.least_chains, settings.most_chains)
+        votes = VoteCounter(settings.least_chains, settings.most_chains)
         chains: list[Chain] = []
         unknown: Sequence[int] = ()
         """Numbers of the chains without a verdict in the last round."""
@@ -261,7 +263,7 @@ class GenerativePRM:
             budget = settings.policy.max_tokens * (RETRY_BUDGET if is_retry else 1)
             sampled = await gather_or_cancel(
                 *(
-                    self._verifier.chain(
+                    self._verifier.sample_chain(
                         solution.problem, solution.steps, chain_index=n, max_tokens=budget
                     )
                     for n in numbers
@@ -283,7 +285,7 @@ class GenerativePRM:
 def _vote(chain: Chain) -> Vote:
     if chain.scores is None:
         return Vote(None, is_known=False, reason=chain.reason)
-    return Vote(first_below(chain.scores, CERTAIN), is_known=True)
+    return Vote(find_first_below(chain.scores, CERTAIN), is_known=True)
 
 
 def _reasons(chains: Sequence[Chain]) -> str:

@@ -42,7 +42,7 @@ from mclabel.core.seeds import content_id, sampling_seed
 from mclabel.engines import Engine
 from mclabel.engines.base import sampling_limits
 from mclabel.judge.critic.parse import parse_output
-from mclabel.judge.critic.prompts import Template, critic_prompt, template_hash
+from mclabel.judge.critic.prompts import Template, fill_critic_prompt, template_hash
 
 PARSER = "step_verdicts"
 """Parser of chains that verify all steps, including chains of a user's own template."""
@@ -188,21 +188,21 @@ class Chain:
 class Verifier(Protocol):
     """Interface of objects that sample chains from a model."""
 
-    async def start(self) -> None:
+    async def prepare(self) -> None:
         """Prepare to read verdicts, after the engine has started.
 
         Raises:
             ConfigError: the model does not support this kind of verification.
         """
 
-    def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
+    def first_prompt_ids(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
         """Return the token ids of the first prompt."""
 
     @property
     def num_around(self) -> int:
         """Number of tokens that a request needs beyond the first prompt and `max_tokens`."""
 
-    async def chain(
+    async def sample_chain(
         self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
         """Sample one chain.
@@ -228,7 +228,7 @@ class _Asking:
         self._engine, self._read = engine, read
         self._tokens: VerdictTokens | None = None
 
-    async def start(self) -> None:
+    async def prepare(self) -> None:
         """Find the tokens of verdicts if `read` asks for them and the engine gives logprobs."""
         engine = self._engine
         if self._read == "text":
@@ -284,20 +284,20 @@ class WholeVerifier(_Asking):
         self._template = THINKPRM if self._is_built_in else Template(template.strip(), PARSER)
         self._start = THINKPRM_START if self._is_built_in else ""
 
-    def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
+    def first_prompt_ids(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
         """Return the token ids of the prompt."""
-        return self._engine.prompt_ids(critic_prompt(self._template, problem, steps))
+        return self._engine.prompt_ids(fill_critic_prompt(self._template, problem, steps))
 
     @property
     def num_around(self) -> int:
         """Number of tokens of the chain's beginning and of the question."""
         return len(self._engine.encode(self._start)) + len(self._engine.encode(self.question)) + 1
 
-    async def chain(
+    async def sample_chain(
         self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
         """Sample a chain, and read its verdicts and the answer to the question."""
-        prompt, start = self.asked(problem, steps), self._engine.encode(self._start)
+        prompt, start = self.first_prompt_ids(problem, steps), self._engine.encode(self._start)
         stops = (*THINKPRM_STOPS, f"Step {len(steps) + 1}:") if self._is_built_in else ()
         try:
             completion = await self._sample(
@@ -330,7 +330,7 @@ class TurnVerifier(_Asking):
 
     question, answers = GENPRM_QUESTION, GENPRM_VERDICTS
 
-    def asked(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
+    def first_prompt_ids(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
         """Return the token ids of the chat up to the last step, without analyses."""
         return self._chat([], "\n".join((problem, *steps)))
 
@@ -340,12 +340,12 @@ class TurnVerifier(_Asking):
         texts = (GENPRM_START.format(number=1_000), self.question, GENPRM_END)
         return sum(len(self._engine.encode(text)) for text in texts) + JUDGEMENT_TOKENS
 
-    async def start(self) -> None:
+    async def prepare(self) -> None:
         """Check that the engine renders a chat, and find the tokens of judgements."""
         self._chat([], PROBE)
-        await super().start()
+        await super().prepare()
 
-    async def chain(
+    async def sample_chain(
         self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
         """Ask about each step. A step without a judgement makes the whole chain unknown."""

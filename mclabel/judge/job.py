@@ -16,7 +16,7 @@ from mclabel.engines.settings import name_section_in_errors
 from mclabel.judge import JUDGES
 from mclabel.judge.base import Judge, JudgeSettings, judge_class, make_judge
 from mclabel.judge.opinions import read_judged_input
-from mclabel.judge.task import AnswerKey, JudgeTask, answers_of
+from mclabel.judge.task import AnswerKey, JudgeTask, read_recorded_answers
 from mclabel.prm.scoring.items import no_solutions_message
 from mclabel.prm.scoring.scorer import ScorerSettings
 from mclabel.run.run import RunOutput, absolute_location, run_task
@@ -37,7 +37,7 @@ MAX_BLOCK = 100_000
 """Maximum number of solutions in a block."""
 
 
-class RunsHere(Settings):
+class RunsInProcess(Settings):
     """Settings of a job that runs in this process unless the user names a Ray cluster."""
 
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig(address="none")
@@ -51,7 +51,7 @@ class RunsHere(Settings):
         return content
 
 
-class ScoreConfig(ScorerSettings, RunsHere):
+class ScoreConfig(ScorerSettings, RunsInProcess):
     """A job that scores solutions with a PRM."""
 
     solutions: Annotated[str, OPERATIONAL]
@@ -75,7 +75,7 @@ def _symbolic() -> JudgeSettings:
     return SymbolicJudge.Settings()
 
 
-class JudgeConfig(RunsHere):
+class JudgeConfig(RunsInProcess):
     """Settings of a job that asks a judge for opinions on the steps of solutions."""
 
     solutions: Annotated[str, OPERATIONAL]
@@ -131,12 +131,12 @@ def judge(
         )
     run = RunOutput.inspect(config.out)
     target = judge_class(config.judge)
-    split = target.split(config.judge)
+    split = target.split_rule(config.judge)
     solutions = read_judged_input(config.solutions, strict=config.strict, split=split)
     target.check_input(config.judge, lambda: (solution.problem for solution in solutions))
     settings = _settle_settings(config, run.recorded_config)
     own = make_judge(settings, seed=config.seed)
-    own.check()
+    own.check_ready()
     semantic = _semantic_inputs(config, settings, own)
     run.check_config(semantic)
     served, ray = _served_names(config), config.ray
@@ -152,7 +152,7 @@ def judge(
             versions=package_versions(),
             input={"solutions": config.solutions},
             served=served,
-            asked=own.asked(),
+            asked=own.prompt_inputs(),
         ),
         strict=config.strict,
         answers=_earlier_answers(config, semantic, served),
@@ -215,7 +215,7 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
             from mclabel.labeling.policy import prepare_policy  # only judges with a model need it
 
             policies[name] = prepare_policy(policy, continues=False).settings
-    settings: JudgeSettings = target.settled(
+    settings: JudgeSettings = target.resolve_settings(
         config.judge.model_copy(update=policies), recorded.get("judge", {})
     )
     return settings
@@ -223,8 +223,8 @@ def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeS
 
 def _semantic_inputs(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> SemanticConfig:
     """Return the inputs on which opinions depend: the judge, its version, settings and models."""
-    split = judge_class(settings).split(settings)
-    inputs = {"kind": settings.kind, "version": own.version, **own.known()}
+    split = judge_class(settings).split_rule(settings)
+    inputs = {"kind": settings.kind, "version": own.version, **own.identity_inputs()}
     whole = {"task": TASK, "seed": config.seed}
     judge = {"identity": settings.identity(), "semantic": settings.semantic()}
     merged = {name: _merge_settings(content, inputs) for name, content in judge.items()}
@@ -289,7 +289,7 @@ def _earlier_answers(
             f"with other settings:\n{lines}\nGive the same values, or leave answers out to sample "
             "new answers"
         )
-    return answers_of(store)
+    return read_recorded_answers(store)
 
 
 def _inputs_of_answers(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

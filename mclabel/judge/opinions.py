@@ -21,11 +21,11 @@ from mclabel.prm.scoring.items import (
     FILES,
     SolutionItem,
     Solutions,
-    file_items,
-    labeled_item,
-    row_item,
+    convert_row_to_item,
+    convert_solution_to_item,
+    read_file_items,
 )
-from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
+from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, claimed_config, read_claim
 from mclabel.run.shards.opinions import TASK, opinion_rows
@@ -61,10 +61,10 @@ class OpinionRun:
         recorded = _recorded_config(store)
         opinions, num_steps, texts = {}, {}, {}
         for row in opinion_rows(store):
-            opinions[row["id"]] = opinion_of(location, row)
+            opinions[row["id"]] = read_opinion(location, row)
             num_steps[row["id"]] = row["num_steps"]
             item = _judged_item(location, row, _input_row(location, row))
-            steps = steps_of(item, recorded["judge"]["split"])
+            steps = split_item_steps(item, recorded["judge"]["split"])
             texts[row["id"]] = text_digest(item.problem, steps)
         return cls(
             location=location,
@@ -82,7 +82,7 @@ def text_digest(problem: str, steps: Sequence[str]) -> str:
     return content_id("texts", problem, list(steps))
 
 
-def text_digests(source: Store) -> dict[str, str]:
+def read_text_digests(source: Store) -> dict[str, str]:
     """Return the digest of each solution of a labelling run (`text_digest`), by solution id."""
     return {
         row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
@@ -90,7 +90,7 @@ def text_digests(source: Store) -> dict[str, str]:
     }
 
 
-def opinion_of(location: str, row: Mapping[str, Any]) -> Opinion:
+def read_opinion(location: str, row: Mapping[str, Any]) -> Opinion:
     """Return the opinion in a row of a shard.
 
     Args:
@@ -109,7 +109,7 @@ def opinion_of(location: str, row: Mapping[str, Any]) -> Opinion:
         ) from error
 
 
-def judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the id and the input row of each judged solution of a run.
 
     Raises:
@@ -134,7 +134,7 @@ class SolutionOpinion:
     opinion: Opinion
 
 
-def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
+def read_judged_solutions(location: str) -> Iterator[SolutionOpinion]:
     """Yield each judged solution of a run with its opinion, with one shard in memory at a time.
 
     Raises:
@@ -150,10 +150,10 @@ def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
             id=row["id"],
             problem_id=str(content.get("problem_id", "")),
             problem=item.problem,
-            steps=steps_of(item, judge["split"]),
+            steps=split_item_steps(item, judge["split"]),
             judge=judge["kind"],
             claim=judge["claim"],
-            opinion=opinion_of(location, row),
+            opinion=read_opinion(location, row),
         )
 
 
@@ -176,7 +176,7 @@ def _judged_item(location: str, row: Mapping[str, Any], content: Mapping[str, An
         row: row of a shard.
         content: content of that row's input.
     """
-    item = row_item(row["row"], f"solution {row['id']}", content)
+    item = convert_row_to_item(row["row"], f"solution {row['id']}", content)
     if isinstance(item, RejectReason):
         raise _no_row(location, row, item.detail)
     return item
@@ -263,7 +263,7 @@ class OpinionCounts:
             yield f"The opinions are in {self.out}. Combine them: {use}"
 
 
-def opinion_counts(location: str) -> OpinionCounts:
+def count_opinions(location: str) -> OpinionCounts:
     """Return the counts of the opinions of a job, which may still be running.
 
     Raises:
@@ -305,7 +305,7 @@ def read_judged_input(source: str, *, strict: bool = False, split: str = OUR_SPL
         source: path or URL of a `.jsonl`, `.json`, `.parquet` or `.csv` file, or folder or URL of a
             labelling run. A row of a file has `problem`, and `solution` (one text) or `steps` (list
             of texts).
-        split: name of the rule that splits a solution text into steps; see `split_text`.
+        split: name of the rule that splits a solution text into steps; see `split_into_steps`.
         strict: whether a row that cannot be used is an error.
 
     Raises:
@@ -319,26 +319,26 @@ def read_judged_input(source: str, *, strict: bool = False, split: str = OUR_SPL
 
 
 def _file_rows(source: str, split: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
-    for item in file_items(source):
+    for item in read_file_items(source):
         if not isinstance(item, SolutionItem):
             yield item
             continue
         row = json.loads(item.row)
         texts = (row.get(name) for name in REFERENCES)
         reference = next((t for t in texts if isinstance(t, str) and t.strip()), None)
-        yield _judged(item, steps_of(item, split), reference)
+        yield _judged(item, split_item_steps(item, split), reference)
 
 
 def _run_rows(store: Store) -> Iterator[SolutionItem]:
     for number, labeled in enumerate(read_labels(store), 1):
         if labeled.solution.steps:
-            item = labeled_item(number, labeled)
-            yield _judged(item, steps_of(item, "line"), labeled.problem.answer)
+            item = convert_solution_to_item(number, labeled)
+            yield _judged(item, split_item_steps(item, "line"), labeled.problem.answer)
 
 
-def steps_of(item: SolutionItem, split: str) -> tuple[str, ...]:
+def split_item_steps(item: SolutionItem, split: str) -> tuple[str, ...]:
     """Return the texts of a solution's steps; a solution given as one text is split."""
-    return tuple(split_text(item.steps, split)) if isinstance(item.steps, str) else item.steps
+    return tuple(split_into_steps(item.steps, split)) if isinstance(item.steps, str) else item.steps
 
 
 def _judged(item: SolutionItem, steps: tuple[str, ...], reference: str | None) -> JudgedItem:
@@ -359,7 +359,7 @@ MAX_ANSWER = 400
 with its verdict."""
 
 
-def show_judged(console: Console, judged: SolutionOpinion) -> None:
+def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
     """Print a problem, a solution and the opinion on it.
 
     Args:

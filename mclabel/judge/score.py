@@ -28,22 +28,22 @@ from mclabel.core.errors import (
 )
 from mclabel.core.records import Claim
 from mclabel.core.settings import OPERATIONAL, rule
-from mclabel.data.leaks import leak_key, leak_keys
+from mclabel.data.leaks import normalize_for_leaks, read_leak_keys
 from mclabel.data.readers.judged import JudgedSolution, to_judged_solutions
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.pretrained import name_option_in_code_errors
-from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
-from mclabel.judge.generative import prm_identity
+from mclabel.judge.base import AnswerSampler, Judge, JudgedItem, JudgeSettings, Opinion
+from mclabel.judge.generative import find_prm_identity
 from mclabel.judge.job import JudgeConfig, ScoreConfig, judge
 from mclabel.prm.scoring import GENERATIVE
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, UnscoredError, check_scores
-from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
+from mclabel.prm.scoring.batched import BatchedScorer, choose_batch_tokens
 from mclabel.prm.scoring.manifest import (
-    best_threshold,
-    first_below,
-    server_address,
-    trained_blocks,
-    weights_of,
+    find_best_threshold,
+    find_first_below,
+    hash_weights,
+    read_trained_blocks,
+    strip_credentials,
     write_provenance,
 )
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
@@ -111,7 +111,7 @@ def score(
     if config.out is None:
         with tempfile.TemporaryDirectory(prefix="mclabel-scores-") as folder:
             report = _run(config, folder, on_state, accept_changes=True)
-            lines, rejects = list(score_lines(Store(folder))), _rejects(Store(folder))
+            lines, rejects = list(read_score_lines(Store(folder))), _rejects(Store(folder))
             counts = _count_scored(Store(folder))
         for line in lines:
             on_line(line)
@@ -134,7 +134,7 @@ def score(
     return ScoreReport(job=report, **counts, rejects=rejects)
 
 
-def score_lines(store: Store) -> Iterator[str]:
+def read_score_lines(store: Store) -> Iterator[str]:
     """Yield the input rows with their scores as JSON lines, in input order."""
     for row in sorted(opinion_rows(store), key=lambda row: int(row["row"])):
         scores = row["scores"] if row["is_known"] else None
@@ -188,15 +188,15 @@ def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> 
     write_reject_lines(Path(f"{out}.rejects.jsonl"), rejects)
     written = Path(f"{store.location}/scored.jsonl")
     with written.open("w", encoding="utf-8") as file:
-        for line in score_lines(store):
+        for line in read_score_lines(store):
             file.write(line + "\n")
     written.rename(out)
     write_provenance(
         Path(f"{out}.provenance.json"),
         prm=config.prm,
-        weights=weights_of(config.prm),
+        weights=hash_weights(config.prm),
         format=config.format,
-        url=None if config.url is None else server_address(config.url),
+        url=None if config.url is None else strip_credentials(config.url),
         trust_remote_code=config.trust_remote_code,
     )
 
@@ -248,7 +248,7 @@ class ScorerJudge(Judge):
         self._scorer: BatchedScorer | None = None
 
     @classmethod
-    def settled(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
+    def resolve_settings(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
         """Return the settings with a threshold chosen on the held-out labels; see `Judge`."""
         path = settings.prm
         update = {"prm": str(Path(path).absolute())} if Path(path).is_dir() else {}
@@ -256,7 +256,7 @@ class ScorerJudge(Judge):
             return settings.model_copy(update=update)
         threshold = recorded.get("threshold")
         if threshold is None:
-            threshold = chosen_threshold(settings)
+            threshold = choose_threshold(settings)
         return settings.model_copy(update={**update, "threshold": threshold})
 
     @classmethod
@@ -264,17 +264,21 @@ class ScorerJudge(Judge):
         """Check that the held-out labels are labels of other problems; see `Judge`."""
         if settings.held_out is None:
             return
-        held_out = leak_keys([settings.held_out])
+        held_out = read_leak_keys([settings.held_out])
         key = f"judge.held_out={settings.held_out!r}"
         shared = sum(
-            1 for problem_key in {leak_key(text) for text in problems()} if problem_key in held_out
+            1
+            for problem_key in {normalize_for_leaks(text) for text in problems()}
+            if problem_key in held_out
         )
         if shared:
             raise DataError(
                 f"{key}: {shared:,} of its {len(held_out):,} problems are also judged, so the "
                 "threshold would be chosen on the judged problems. Give labels of other problems"
             )
-        if (blocks := trained_blocks(settings.prm)) & committed_blocks(Store(settings.held_out)):
+        if (blocks := read_trained_blocks(settings.prm)) & committed_blocks(
+            Store(settings.held_out)
+        ):
             raise DataError(
                 f"{key}: the PRM was trained on labels of this run ({len(blocks):,} blocks), on "
                 "which its scores are better than on new data. Give labels that the PRM was not "
@@ -282,16 +286,16 @@ class ScorerJudge(Judge):
             )
 
     @classmethod
-    def split(cls, settings: Any) -> str:
+    def split_rule(cls, settings: Any) -> str:
         """Return the name of the PRM format's rule for splitting steps; see `Judge`."""
         split: str = settings.text_split
         return split
 
-    def known(self) -> dict[str, Any]:
+    def identity_inputs(self) -> dict[str, Any]:
         """Return the fingerprint of the PRM's weights, and the threshold; see `Judge`."""
-        return {"threshold": self.settings.threshold, **prm_identity(self.settings)}
+        return {"threshold": self.settings.threshold, **find_prm_identity(self.settings)}
 
-    def check(self) -> None:
+    def check_ready(self) -> None:
         """Check that the PRM exists."""
         with name_option_in_code_errors(_ALLOWS_CODE):
             self.settings.check_prm()
@@ -307,7 +311,7 @@ class ScorerJudge(Judge):
         threads = max(1, int(os.cpu_count() or 1 if self.num_cpus is None else self.num_cpus))
         self._scorer = BatchedScorer(
             partial(self.load, threads),
-            max_tokens=batch_tokens(
+            max_tokens=choose_batch_tokens(
                 threads, on_gpu=self.settings.on_gpu or self.settings.format == GENERATIVE
             ),
         )
@@ -318,7 +322,7 @@ class ScorerJudge(Judge):
         with name_option_in_code_errors(_ALLOWS_CODE):
             return load_scorer(self.settings, threads=threads)
 
-    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion | RejectReason:
+    async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion | RejectReason:
         """Score the steps of a solution; see `Judge`."""
         from mclabel.prm.examples.encode import TooLongError
 
@@ -337,7 +341,7 @@ class ScorerJudge(Judge):
             raise EngineError(str(error)) from error
         threshold = self.settings.threshold
         assert threshold is not None, "settled() first"
-        first_error = first_below(scores, threshold)
+        first_error = find_first_below(scores, threshold)
         nearest = min(scores) if first_error is None else scores[first_error]
         return Opinion(
             is_known=True,
@@ -357,7 +361,7 @@ class ScorerJudge(Judge):
             await self._scorer.close()
 
 
-def chosen_threshold(settings: ScorerJudge.Settings) -> float:
+def choose_threshold(settings: ScorerJudge.Settings) -> float:
     """Return the threshold that is best on the held-out labels.
 
     Raises:
@@ -373,7 +377,7 @@ def chosen_threshold(settings: ScorerJudge.Settings) -> float:
     close_scorer(scorer)
     scores = {name: item for name, item in by_name.items() if not isinstance(item, UnscoredError)}
     try:
-        return best_threshold(rows, scores)
+        return find_best_threshold(rows, scores)
     except DataError as error:
         raise DataError(f"judge.held_out={settings.held_out!r}: {error}") from error
 

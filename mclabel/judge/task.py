@@ -17,7 +17,7 @@ from typing import Any
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Judge, JudgedItem, Opinion, prompt_hash
-from mclabel.judge.opinions import opinion_of
+from mclabel.judge.opinions import read_opinion
 from mclabel.run.shards.journal import BlockJournal, JournalEntry, Line
 from mclabel.run.shards.opinions import (
     commit_opinions,
@@ -180,7 +180,7 @@ class JudgeRunner:
 
 
 class _Asking:
-    """Implementation of `Asks` for one solution, which samples only answers not yet recorded."""
+    """Implementation of `AnswerSampler` for one solution, which samples only unrecorded answers."""
 
     def __init__(
         self,
@@ -200,16 +200,16 @@ class _Asking:
             answer = await self._judge.sample(prompt, number=number, max_tokens=max_tokens)
             self._counts["answers"] += 1
             if answer.finish_reason != "failed":
-                self._journal.add(partial(answer_line, self._solution, answer))
+                self._journal.add(partial(write_answer_line, self._solution, answer))
         return answer
 
 
-def answer_line(solution: str, answer: Answer) -> Line:
+def write_answer_line(solution: str, answer: Answer) -> Line:
     """Return the journal line that holds an answer."""
     return {"solution": solution, "answer": asdict(answer)}
 
 
-def answers_of(store: Store) -> dict[AnswerKey, Answer]:
+def read_recorded_answers(store: Store) -> dict[AnswerKey, Answer]:
     """Return all recorded answers of a judge's run, except failed ones.
 
     Raises:
@@ -218,7 +218,7 @@ def answers_of(store: Store) -> dict[AnswerKey, Answer]:
     return {
         (row["id"], *answer.key): answer
         for row in opinion_rows(store)
-        for answer in opinion_of(store.location, row).answers
+        for answer in read_opinion(store.location, row).answers
         if answer.finish_reason != "failed"
     }
 

@@ -24,10 +24,10 @@ from mclabel.data.exchange import VERIFIER_CHAINS
 from mclabel.data.exchange.job import CARD, DATA, push_folder
 from mclabel.judge.base import Answer, prompt_hash
 from mclabel.judge.consensus.sources import Source, check_same_solutions
-from mclabel.judge.critic import TEMPLATES, Template, critic_prompt
-from mclabel.judge.critic.chains import step_verdicts
-from mclabel.judge.critic.verdicts import judges_whole
-from mclabel.judge.opinions import OpinionRun, text_digests
+from mclabel.judge.critic import TEMPLATES, Template, fill_critic_prompt
+from mclabel.judge.critic.chains import read_step_verdicts
+from mclabel.judge.critic.verdicts import judges_whole_solution
+from mclabel.judge.opinions import OpinionRun, read_text_digests
 from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, read_claim
@@ -43,7 +43,7 @@ RIGHT, WRONG = "right", "wrong"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainChoice:
+class ChainSelection:
     """Settings that decide which chains are exported."""
 
     filter: Filter = "process"
@@ -138,7 +138,7 @@ def export_chains(
     opinions: str,
     labels: str,
     out: str,
-    choice: ChainChoice | None = None,
+    choice: ChainSelection | None = None,
     *,
     push_to_hub: str | None = None,
 ) -> ChainsReport:
@@ -159,13 +159,13 @@ def export_chains(
         DataError: the opinions have no chains, are on other solutions, or no chain is left.
         ShardError: there is no run, or a shard is damaged.
     """
-    choice = choice or ChainChoice()
+    choice = choice or ChainSelection()
     check_no_other_output(out, EXPORT, "-o ")
     run = OpinionRun.read(opinions)
     asked = _template(run)
     written = _written_template(asked, choice.prompt)
     source = Store(labels)
-    check_same_solutions(labels, text_digests(source), [Source(name=run.judge, run=run)])
+    check_same_solutions(labels, read_text_digests(source), [Source(name=run.judge, run=run)])
     report = ChainsReport(filter=choice.filter)
     believed: list[_Chain] = []
     num_labelled = 0
@@ -238,7 +238,9 @@ def _written_template(asked: Template, prompt: str | None) -> Template:
 
 
 def _prompt(row: LabeledSolution, template: Template) -> str:
-    return critic_prompt(template, row.problem.text, [step.text for step in row.solution.steps])
+    return fill_critic_prompt(
+        template, row.problem.text, [step.text for step in row.solution.steps]
+    )
 
 
 def _check_prompt(
@@ -255,7 +257,7 @@ def _chain(
     row: LabeledSolution,
     answer: Answer,
     template: Template,
-    choice: ChainChoice,
+    choice: ChainSelection,
     report: ChainsReport,
 ) -> _Chain | None:
     """Return the chain in an answer; None if it is incomplete, too long or contradicts the labels.
@@ -288,7 +290,7 @@ def _ended_chain_text(text: str, error: int | None, template: Template) -> str:
     ThinkPRM scores a solution by the probability of this verdict (2504.16828, appendix E.1), so
     training chains must end with it.
     """
-    if template != TEMPLATES["thinkprm"] or judges_whole(text):
+    if template != TEMPLATES["thinkprm"] or judges_whole_solution(text):
         return text
     return f"{text.rstrip()}\nIs the solution correct? {'Yes' if error is None else 'No'}"
 
@@ -310,13 +312,13 @@ def _solution_class(row: LabeledSolution, by: Filter) -> str | _Reason:
 
 
 def _named_error(
-    row: LabeledSolution, answer: Answer, parser: str, choice: ChainChoice
+    row: LabeledSolution, answer: Answer, parser: str, choice: ChainSelection
 ) -> int | _Reason | None:
     """Return the first error that a chain names, or the reason why the chain is left out."""
     if answer.finish_reason == "failed":
         return _Reason("whose sampling failed")
     is_cut = answer.finish_reason == "length"
-    verdicts = step_verdicts(answer.text, len(row.steps), parser, truncated=is_cut)
+    verdicts = read_step_verdicts(answer.text, len(row.steps), parser, truncated=is_cut)
     if verdicts.fault is not None:
         return _Reason(f"with {verdicts.fault}" if not is_cut else str(verdicts.fault))
     if answer.num_tokens is not None and answer.num_tokens > choice.max_tokens:

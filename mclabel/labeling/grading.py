@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mclabel.checkers import Aside, Checker, Grade, GradeItem, here
-from mclabel.checkers.guarded import common_reason, is_weak, shown_reason
+from mclabel.checkers.guarded import format_reason, is_weak_verdict, strip_fault_message
 from mclabel.core.records import FinishReason, Outcome, Problem, Rollout, Solution, Verdict
 
 _OUTCOMES: Mapping[Verdict, Outcome] = {
@@ -56,7 +56,7 @@ def failed_grade_record(why: str) -> GradeRecord:
     Args:
         why: reason to record, in words.
     """
-    return GradeRecord(outcome=Outcome.UNGRADED, reason=shown_reason(why) or None, failed=True)
+    return GradeRecord(outcome=Outcome.UNGRADED, reason=format_reason(why) or None, failed=True)
 
 
 def to_grade_record(grade: Grade) -> GradeRecord:
@@ -64,7 +64,7 @@ def to_grade_record(grade: Grade) -> GradeRecord:
     return GradeRecord(
         outcome=_OUTCOMES[grade.verdict],
         prediction=grade.answer,
-        reason=shown_reason(grade.reason) or None,
+        reason=format_reason(grade.reason) or None,
         failed=grade.failure is not None,
     )
 
@@ -96,7 +96,7 @@ def grade_recorded_completions(
 def count_ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
     """Count the ungraded rollouts by reason, for the `MAX_REASONS` most common reasons."""
     reasons = Counter(
-        common_reason(rollout.reason or NO_REASON)
+        strip_fault_message(rollout.reason or NO_REASON)
         for rollout in rollouts
         if rollout.outcome is Outcome.UNGRADED
     )
@@ -104,9 +104,9 @@ def count_ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
 
 
 def count_weak_verdicts(rollouts: Iterable[Rollout]) -> int:
-    """Count the rollouts with a weak verdict, as defined by `mclabel.checkers.guarded.is_weak`."""
+    """Count the rollouts with a weak verdict, as defined by `guarded.is_weak_verdict`."""
     return sum(
-        rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_weak(rollout.reason or "")
+        rollout.outcome in (Outcome.RIGHT, Outcome.WRONG) and is_weak_verdict(rollout.reason or "")
         for rollout in rollouts
     )
 

@@ -22,7 +22,7 @@ from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import AUTHOR, GivenSolution, LabeledSolution, Problem, Rollout
 from mclabel.core.seeds import canonical_json
 from mclabel.data.readers.problems import ChosenProblems, Problems, ProblemStream, read_problems
-from mclabel.data.readers.solutions import Selected, read_selected, read_solutions
+from mclabel.data.readers.solutions import SelectionManifest, read_selected, read_solutions
 from mclabel.labeling.config import LabelConfig
 from mclabel.run.forecast import Size
 from mclabel.run.shards.catalog import read_catalog
@@ -213,11 +213,11 @@ class SourceRun:
     """Names of the models that sampled the run's rollouts."""
     keeps_rollouts: bool
     """True if the run stored its rollouts."""
-    selected: Selected | None = None
+    selected: SelectionManifest | None = None
     """Selection of the run's solutions to label; None for all solutions."""
 
     @classmethod
-    def read(cls, location: str, selected: Selected | None = None) -> SourceRun:
+    def read(cls, location: str, selected: SelectionManifest | None = None) -> SourceRun:
         """Index the problems of a run.
 
         Args:
@@ -301,7 +301,7 @@ class SourceRun:
                 )
 
 
-def _select_rows(table: pa.Table, selected: Selected) -> pa.Table:
+def _select_rows(table: pa.Table, selected: SelectionManifest) -> pa.Table:
     """Return the selected rows of a labels shard, after checking that their texts are unchanged."""
     table = table.filter(pc.is_in(table["solution_id"], pa.array(list(selected.texts))))
     for row in table.select(["solution_id", "problem", "solution"]).to_pylist():

@@ -12,7 +12,7 @@ from mclabel.core.errors import CheckerError, ConfigError, DataError
 from mclabel.core.seeds import ID_LENGTH
 from mclabel.core.settings import content_fields
 from mclabel.data.boundaries import SPLITTER_VERSION
-from mclabel.data.readers.rows import local_path
+from mclabel.data.readers.rows import download_if_url
 from mclabel.engines import make_engine
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import input_config, load_inputs, open_source_run, source_identity
@@ -141,7 +141,7 @@ def _file_content_id(key: str, path: str) -> str:
         path: path of the file.
     """
     try:
-        content = local_path(path).read_bytes()
+        content = download_if_url(path).read_bytes()
     except (DataError, OSError) as error:
         raise ConfigError(f"{key}={path!r}: cannot be read ({error})") from error
     return f"content:{hashlib.sha256(content).hexdigest()[:ID_LENGTH]}"

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import AUTHOR
-from mclabel.data.readers.rows import file_rows
+from mclabel.data.readers.rows import read_file_rows
 from mclabel.engines import Engine, EngineResources, Example, Policy, PolicySettings, make_engine
 from mclabel.engines.settings import MAX_EXAMPLES
 from mclabel.labeling.completers import CompleterSettings
@@ -221,7 +221,7 @@ def with_few_shot_examples(policy: PolicySettings) -> PolicySettings:
     if not isinstance(policy.few_shot, str):
         return policy
     examples = []
-    for place, row in file_rows(policy.few_shot):
+    for place, row in read_file_rows(policy.few_shot):
         texts = {name: row.get(name) for name in ("problem", "solution")}
         if not all(isinstance(text, str) and text.strip() for text in texts.values()):
             raise DataError(

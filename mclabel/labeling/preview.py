@@ -13,7 +13,7 @@ from math import isinf
 from mclabel.checkers import Checker, make_checker
 from mclabel.core.errors import ConfigError, MclabelError, bound_detail
 from mclabel.core.records import AUTHOR, Problem
-from mclabel.data.readers.rows import row_place
+from mclabel.data.readers.rows import describe_row_place
 from mclabel.engines import EngineResources, PolicyPreview, PolicySettings, make_engine
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators import strongest_completer_index
@@ -55,7 +55,7 @@ class InputSummary:
             place = (
                 f"problem {first.problem_id}"
                 if first.row is None
-                else row_place(str(first.source), first.row)
+                else describe_row_place(str(first.source), first.row)
             )
             yield (
                 "left out",

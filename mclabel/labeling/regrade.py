@@ -13,14 +13,14 @@ from pydantic import Field, ValidationError
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, here, make_checker
-from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
+from mclabel.checkers.base import CheckerField, default_checker, keep_valid_keys
 from mclabel.core.components import NotAllowed, allow_components
 from mclabel.core.config.load import load_content
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import LabeledSolution, Problem, Solution
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import CONTENT, Settings, settings_class
-from mclabel.data.readers.rows import file_rows
+from mclabel.data.readers.rows import read_file_rows
 from mclabel.labeling.estimators import EstimatorSettings
 from mclabel.labeling.grading import Commitments, grade_commitments
 from mclabel.labeling.regrading import Regraded, regrade_block
@@ -298,7 +298,7 @@ def _changed_checker(
 ) -> CheckerSettings:
     """Return the settings of the run's recorded checker, with the requested changes applied."""
     recorded = config.get("checker")
-    content = {"checker": recorded_keys(recorded)} if isinstance(recorded, Mapping) else {}
+    content = {"checker": keep_valid_keys(recorded)} if isinstance(recorded, Mapping) else {}
     return load_content(_Choice, content, changes, allow=allow).checker
 
 
@@ -338,7 +338,7 @@ class _Corrected:
 
 def _read_golds(path: str) -> dict[str, _Corrected]:
     golds: dict[str, _Corrected] = {}
-    for place, row in file_rows(path):
+    for place, row in read_file_rows(path):
         identity = row.get("problem_id")
         if identity in (None, "") or row.get("answer") is None:
             raise DataError(

@@ -10,7 +10,7 @@ from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, rule
 from mclabel.engines.devices import AUTO
 from mclabel.prm.examples.build import ExampleSettings
 from mclabel.prm.examples.encode import TextSettings
-from mclabel.prm.examples.targets import target_of
+from mclabel.prm.examples.targets import find_target
 from mclabel.prm.model.settings import HEADS, ModelSettings
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.run.settings import RayConfig
@@ -42,7 +42,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
 
     @rule
     def _classes_fit_the_head(self) -> str | None:
-        if target_of(self.target).has_neutral and not HEADS[self.head].is_token_classifier:
+        if find_target(self.target).has_neutral and not HEADS[self.head].is_token_classifier:
             return (
                 f"head={self.head}: target={self.target} has three classes, which only head=token "
                 "can learn. Set head=token, or choose another target"
@@ -51,7 +51,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
 
     @rule
     def _classes_fit_the_loss(self) -> str | None:
-        if target_of(self.target).has_neutral and self.loss != "cross_entropy":
+        if find_target(self.target).has_neutral and self.loss != "cross_entropy":
             return (
                 f"loss={self.loss}: target={self.target} has three classes, which only "
                 "loss=cross_entropy can learn. Set loss=cross_entropy, or choose another target"

@@ -15,13 +15,13 @@ from mclabel.core.plain_files import check_plain
 from mclabel.core.records import LabeledSolution
 from mclabel.core.seeds import content_id
 from mclabel.core.settings import Count, read_record
-from mclabel.data.leaks import leak_keys
-from mclabel.data.repeats import check_distinct
+from mclabel.data.leaks import read_leak_keys
+from mclabel.data.repeats import check_runs_distinct
 from mclabel.engines.devices import check_device
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.prm.config import TrainConfig
-from mclabel.prm.examples.targets import target_of
-from mclabel.prm.new_scorer import NewScorer, base_model
+from mclabel.prm.examples.targets import find_target
+from mclabel.prm.new_scorer import NewScorer, resolve_base_model
 from mclabel.prm.training.settings import check_trackers
 from mclabel.run.outputs import TRAINING
 from mclabel.run.run import RunOutput
@@ -58,11 +58,11 @@ def train(
     """
     out = Path(config.out)
     run = RunOutput.inspect(config.out, TRAINING)
-    blocks = chosen_blocks(config)
-    run.check_config(semantic_config(config, blocks))
+    blocks = choose_blocks(config)
+    run.check_config(collect_semantic_inputs(config, blocks))
     if (report := _finished(out)) is not None:
         return report
-    check_distinct(config.labels, "labels")
+    check_runs_distinct(config.labels, "labels")
     check_trackers(config.report_to)
     scorer = NewScorer.prepare(config)
     examples = read_examples(scorer, blocks)
@@ -71,7 +71,7 @@ def train(
     figures.check_differ()
     run.claim({"versions": package_versions(), "blocks": blocks})
     if config.workers == 1:
-        fit(scorer, examples, on_progress)
+        fit_scorer(scorer, examples, on_progress)
     else:
         from mclabel.prm.training.distributed import run_workers
 
@@ -90,10 +90,10 @@ def train(
 
 def preflight(config: TrainConfig) -> Preflight:
     """Check the data of a training run, and return its figures. No file is written."""
-    check_distinct(config.labels, "labels")
+    check_runs_distinct(config.labels, "labels")
     check_trackers(config.report_to)
     scorer = NewScorer.prepare(config)
-    return _preflight(scorer, read_examples(scorer, chosen_blocks(config)))
+    return _preflight(scorer, read_examples(scorer, choose_blocks(config)))
 
 
 def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
@@ -104,7 +104,7 @@ def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
     return make_examples(_rows(scorer.config, blocks), scorer.encoder, scorer.config)
 
 
-def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
+def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
     """Train the network and save it. With several workers, only the first worker saves it.
 
     Args:
@@ -115,7 +115,7 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
     import torch
     import transformers
 
-    from mclabel.prm.training.distributed import gather_state, is_first, shard
+    from mclabel.prm.training.distributed import gather_state, is_first_worker, shard_model
     from mclabel.prm.training.trainer import train_step_model
 
     config, out = scorer.config, Path(scorer.config.out)
@@ -124,7 +124,7 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
     model = scorer.build_model()
     if config.shard:
         bf16 = config.mixes_precision(config.device)
-        shard(model, torch.device(config.device).type, bf16=bf16)
+        shard_model(model, torch.device(config.device).type, bf16=bf16)
     else:
         model.to(config.device)
     validation = train_step_model(
@@ -136,7 +136,7 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
         on_progress=on_progress,
     )
     weights = gather_state(model) if config.shard else None
-    if not is_first():
+    if not is_first_worker():
         return
     if weights is not None:
         model = scorer.build_model()
@@ -146,7 +146,7 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
         model,
         out / "model",
         beside={
-            "README.md": model_card(config, report),
+            "README.md": write_model_card(config, report),
             "report.json": json.dumps(asdict(report), indent=1) + "\n",
         },
     )
@@ -155,7 +155,7 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
 def _train_worker(config: TrainConfig, blocks: Blocks) -> None:
     """Read the data and train on this worker's share of every batch. Each worker calls this."""
     scorer = NewScorer.prepare(config)
-    fit(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
+    fit_scorer(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
 
 
 def _num_gpus(config: TrainConfig) -> float:
@@ -227,7 +227,7 @@ Blocks = list[list[str]]
 """Ids of the blocks of labels to train on, one list per labelling run."""
 
 
-def chosen_blocks(config: TrainConfig) -> Blocks:
+def choose_blocks(config: TrainConfig) -> Blocks:
     """Return the blocks to train on.
 
     These are the blocks recorded in the manifest of the output folder, if all of them still exist.
@@ -240,17 +240,17 @@ def chosen_blocks(config: TrainConfig) -> Blocks:
     return now
 
 
-def semantic_config(config: TrainConfig, blocks: Blocks) -> SemanticConfig:
+def collect_semantic_inputs(config: TrainConfig, blocks: Blocks) -> SemanticConfig:
     """Return everything on which the trained weights depend.
 
     It consists of the semantic settings, the base's weights, and the content of the labels.
     """
-    base = base_model(config)
+    base = resolve_base_model(config)
     content: dict[str, Any] = {"labels": content_id(blocks)}
     if Path(base).is_dir():
         content["base"] = f"weights:{weights_fingerprint(Path(base))}"
     if config.evaluation:
-        content["evaluation"] = content_id(sorted(leak_keys(config.evaluation)))
+        content["evaluation"] = content_id(sorted(read_leak_keys(config.evaluation)))
     return SemanticConfig(
         identity={**config.identity(), **content}, config={**config.semantic(), **content}
     )
@@ -264,7 +264,7 @@ def _claimed_blocks(path: Path) -> Blocks:
         return []  # `RunOutput.inspect` reports errors of the manifest
 
 
-def model_card(config: TrainConfig, report: TrainReport) -> str:
+def write_model_card(config: TrainConfig, report: TrainReport) -> str:
     """Return the model card of a scorer: its training, the meaning of its scores, its figures.
 
     Args:
@@ -275,7 +275,7 @@ def model_card(config: TrainConfig, report: TrainReport) -> str:
         f"| {name.replace('_', ' ')} | {'-' if value is None else round(value, 4)} |"
         for name, value in report.validation.items()
     )
-    kind = "An outcome" if target_of(config.target).is_outcome else "A process"
+    kind = "An outcome" if find_target(config.target).is_outcome else "A process"
     base = config.base.replace("\n", " ")
     return f"""---
 library_name: mclabel

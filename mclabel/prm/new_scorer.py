@@ -17,9 +17,9 @@ from mclabel.engines.pretrained import check_weights, load_model_config
 from mclabel.engines.text import PolicyText
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.encode import StepEncoder
-from mclabel.prm.examples.targets import target_of
+from mclabel.prm.examples.targets import find_target
 from mclabel.prm.model.settings import HEADS
-from mclabel.prm.scoring.manifest import PrmManifest, step_encoder
+from mclabel.prm.scoring.manifest import PrmManifest, make_step_encoder
 from mclabel.run.trainings import mark_finished
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class NewScorer:
         if config.lora_rank is not None and not is_installed("peft"):
             raise ConfigError(f"lora_rank={config.lora_rank}: {install_advice('peft')}")
         config = config.model_copy(update={"device": resolve_device(config.device)})
-        base = base_model(config)
+        base = resolve_base_model(config)
         text = PolicyText.load(
             base,
             revision=config.revision,
@@ -70,7 +70,7 @@ class NewScorer:
         ).get_text_config()
         ends = text.end_ids(own.bos_token_id, own.eos_token_id, own.pad_token_id)
         manifest = PrmManifest(
-            kind="orm" if target_of(config.target).is_outcome else "prm",
+            kind="orm" if find_target(config.target).is_outcome else "prm",
             head=config.head,
             step_token=_step_token(config, text, ends),
             template=config.template,
@@ -82,7 +82,7 @@ class NewScorer:
             base=base,
             text=text,
             manifest=manifest,
-            encoder=step_encoder(text, manifest, ends=ends),
+            encoder=make_step_encoder(text, manifest, ends=ends),
             step_id=None if manifest.step_token is None else text.token_id(manifest.step_token),
         )
 
@@ -94,7 +94,7 @@ class NewScorer:
         config = self.config
         model = start_step_model(
             config.model_copy(update={"base": self.base}),
-            has_neutral=target_of(config.target).has_neutral,
+            has_neutral=find_target(config.target).has_neutral,
             trains_body=config.backbone_lr != 0,
             device=config.device,
         )
@@ -131,7 +131,7 @@ class NewScorer:
             partial.rename(folder)
 
 
-def base_model(config: TrainConfig) -> str:
+def resolve_base_model(config: TrainConfig) -> str:
     """Return the folder or Hugging Face name of the base model.
 
     Raises:

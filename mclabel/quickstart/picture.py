@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.evaluate.labels.quality import exact_first_error
-from mclabel.evaluate.labels.report import group_report
+from mclabel.evaluate.labels.quality import find_exact_first_error
+from mclabel.evaluate.labels.report import measure_group
 from mclabel.evaluate.labels.show import calibration_plot
-from mclabel.evaluate.labels.truth import exact_truth
+from mclabel.evaluate.labels.truth import find_exact_truth
 from mclabel.show.figures import HUES, draw_plot, plot_style, save_figure
 from mclabel.show.solutions import printable_text
 
@@ -33,7 +33,7 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-    plot = calibration_plot(group_report(list(rows), exact_truth(rows), {}))
+    plot = calibration_plot(measure_group(list(rows), find_exact_truth(rows), {}))
     assert plot is not None
     colours = colormaps["RdYlGn"]
     with plot_style():
@@ -59,12 +59,12 @@ def _examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     usable = [r for r in rows if 4 <= len(r.steps) <= 7]
 
     def is_exactly_labelled(row: LabeledSolution) -> bool:
-        return row.first_error is not None and row.first_error == exact_first_error(row) > 0  # type: ignore[operator]
+        return row.first_error is not None and row.first_error == find_exact_first_error(row) > 0  # type: ignore[operator]
 
     kinds: list[Callable[[LabeledSolution], bool]] = [
-        lambda r: r.solution.outcome is Outcome.RIGHT and exact_first_error(r) is None,
+        lambda r: r.solution.outcome is Outcome.RIGHT and find_exact_first_error(r) is None,
         lambda r: r.solution.outcome is Outcome.WRONG and is_exactly_labelled(r),
-        lambda r: r.first_error != exact_first_error(r),
+        lambda r: r.first_error != find_exact_first_error(r),
     ]
     chosen: list[LabeledSolution] = []
     for kind in kinds:
@@ -78,7 +78,7 @@ def _draw_solutions(axes: Axes, rows: Sequence[LabeledSolution], colours: Any) -
     axes.set_title("Three solutions, step by step", loc="left")
     y = 0.0
     for row in rows:
-        truth = exact_first_error(row)
+        truth = find_exact_first_error(row)
         outcome = row.solution.outcome
         axes.text(
             0,

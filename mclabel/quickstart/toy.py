@@ -31,13 +31,13 @@ from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
 from mclabel.evaluate.best_of_n.job import best_of_n
 from mclabel.evaluate.best_of_n.show import best_of_n_grid
-from mclabel.evaluate.grouping import FEW, groups_by_key, solution_meta
+from mclabel.evaluate.grouping import FEW, get_solution_meta, group_by_dividing_fields
 from mclabel.evaluate.labels.quality import (
     LabelCost,
     LabelQuality,
-    exact_first_error,
-    label_cost,
-    label_quality,
+    compute_label_cost,
+    find_exact_first_error,
+    measure_label_quality,
 )
 from mclabel.evaluate.labels.show import quality_grid
 from mclabel.labeling.config import LabelConfig
@@ -136,21 +136,21 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         label(config, job)
     with record_duration(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
         rows = list(read_labels(Store(str(run))))
-        kinds = groups_by_key(rows, solution_meta, keys=["answer_type"])
+        kinds = group_by_dividing_fields(rows, get_solution_meta, keys=["answer_type"])
         groups = {"all": rows, **kinds.get("answer_type", {})}
         quality: dict[str, LabelQuality] = {}
         for number, (name, group) in enumerate(groups.items(), 1):
-            of_group = label_quality(group)
+            of_group = measure_label_quality(group)
             if name == "all" or of_group.num_problems >= FEW:
                 quality[name] = of_group
             stage.update(number, len(groups))
-        cost = label_cost(rows)
+        cost = compute_label_cost(rows)
     with record_duration(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
         draw_labels(rows, out / "labels.png")
         stage.update(1, 1)
     console.print()
     wrong = next((row for row in rows if row.first_error), rows[0])
-    show_solution(console, wrong, exact_first_error(wrong))
+    show_solution(console, wrong, find_exact_first_error(wrong))
     console.print(render_rich_table(quality_grid(quality)))
     console.print(
         f"\nTraining {len(SCORERS)} scorers from the policy, side by side (a PRM and an ORM on "

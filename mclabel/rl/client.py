@@ -3,8 +3,8 @@
 client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
 (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
 
-`token_ends`, `spread` and `at_ends` convert one number per step to one number per token, which
-trainers need.
+`find_token_ends`, `spread_credits` and `place_credits_at_ends` convert one number per
+step to one number per token, which trainers need.
 """
 
 from __future__ import annotations
@@ -244,14 +244,14 @@ def _step_rewards(content: Mapping[str, Any]) -> StepRewards:
     )
 
 
-def without_end_tokens(completion: str, end_tokens: Sequence[str] = END_TOKENS) -> str:
+def strip_end_tokens(completion: str, end_tokens: Sequence[str] = END_TOKENS) -> str:
     """Remove the end tokens at the end of a completion, and the white space after them."""
     while ends := [end for end in end_tokens if completion.rstrip().endswith(end)]:
         completion = completion.rstrip().removesuffix(max(ends, key=len))
     return completion
 
 
-def token_ends(
+def find_token_ends(
     ids: Sequence[int], ends: Sequence[int], decode: Callable[[Sequence[int]], str]
 ) -> list[int]:
     """Return the end position of each step in a trainer's tokens.
@@ -283,7 +283,7 @@ def token_ends(
     return [*token_positions, len(ids)]
 
 
-def spread(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
+def spread_credits(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
     """Return one advantage per token: the credit of the token's step.
 
     Args:
@@ -297,7 +297,9 @@ def spread(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> li
     return tokens + [0.0] * (num_tokens - len(tokens))
 
 
-def at_ends(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
+def place_credits_at_ends(
+    credits: Sequence[float], ends: Sequence[int], num_tokens: int
+) -> list[float]:
     """Return one reward per token: the credit of a step at the step's last token, else 0.
 
     The credits of steps that end at the same token are summed.
@@ -322,7 +324,7 @@ _MIN_STEPS = 4
 """Minimum number of steps of a solution that can count as repeated."""
 
 
-def zero_reward_reason(steps: Sequence[str]) -> str | None:
+def find_zero_reward_reason(steps: Sequence[str]) -> str | None:
     """Return why a solution gets the reward 0: `empty` or `repeated`, or None if it does not.
 
     A solution is `repeated` if it has at least 4 steps that are not blank, and more than half of

@@ -24,9 +24,9 @@ from mclabel.rl.credits import (
     Need,
     Segment,
     StepEvidence,
-    centred_outcomes,
-    means_of_others,
-    single_segment,
+    center_rewards,
+    compute_means_of_others,
+    make_single_segment,
 )
 
 
@@ -48,15 +48,15 @@ class OutcomeCredit(Credit):
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """Return one segment for each solution; see `Credit.assign`."""
-        credits = centred_outcomes(group)
+        credits = center_rewards(group)
         if self.settings.leave_one_out:
-            others = means_of_others([evidence.reward for evidence in group])
+            others = compute_means_of_others([evidence.reward for evidence in group])
             credits = [
                 0.0 if other is None else evidence.reward - other
                 for evidence, other in zip(group, others, strict=True)
             ]
         return [
-            single_segment(evidence.num_steps, credit)
+            make_single_segment(evidence.num_steps, credit)
             for evidence, credit in zip(group, credits, strict=True)
         ]
 
@@ -77,13 +77,13 @@ class FirstErrorCredit(Credit):
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """Return one or two segments for each solution; see `Credit.assign`."""
-        pairs = zip(group, centred_outcomes(group), strict=True)
+        pairs = zip(group, center_rewards(group), strict=True)
         return [_segments_around_error(evidence, credit) for evidence, credit in pairs]
 
 
 def _segments_around_error(evidence: StepEvidence, credit: float) -> tuple[Segment, ...]:
     if credit >= 0 or not evidence.first_error:  # no first error, or it is the first step
-        return single_segment(evidence.num_steps, credit)
+        return make_single_segment(evidence.num_steps, credit)
     sound = Segment(end=evidence.first_error, credit=0.0)
     return (sound, Segment(end=evidence.num_steps, credit=credit))
 
@@ -109,14 +109,14 @@ class MinCredit(Credit):
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """Return a segment for each step; see `Credit.assign`."""
         scores_of_all = [evidence.scores or () for evidence in group]
-        means = means_of_others([min(scores, default=0.0) for scores in scores_of_all])
+        means = compute_means_of_others([min(scores, default=0.0) for scores in scores_of_all])
         return [
             tuple(
                 Segment(end=end, credit=self._process_credit(low, mean_of_others) + outcome)
                 for end, low in enumerate(_lowest_from_each(scores), 1)
             )
             for scores, mean_of_others, outcome in zip(
-                scores_of_all, means, centred_outcomes(group), strict=True
+                scores_of_all, means, center_rewards(group), strict=True
             )
         ]
 

@@ -116,18 +116,18 @@ class Credit(ABC):
         ...
 
 
-def mean(numbers: Sequence[float]) -> float:
+def compute_mean(numbers: Sequence[float]) -> float:
     """Return the mean of one or more numbers."""
     return fsum(numbers) / len(numbers)
 
 
-def centred_outcomes(group: Sequence[StepEvidence]) -> list[float]:
+def center_rewards(group: Sequence[StepEvidence]) -> list[float]:
     """Return each solution's reward minus the mean reward of the group."""
-    mean_reward = mean([evidence.reward for evidence in group])
+    mean_reward = compute_mean([evidence.reward for evidence in group])
     return [evidence.reward - mean_reward for evidence in group]
 
 
-def means_of_others(numbers: Sequence[float]) -> list[float | None]:
+def compute_means_of_others(numbers: Sequence[float]) -> list[float | None]:
     """Return for each number the mean of all other numbers; None if there is only one number."""
     if len(numbers) < 2:
         return [None] * len(numbers)
@@ -135,7 +135,7 @@ def means_of_others(numbers: Sequence[float]) -> list[float | None]:
     return [(total - number) / (len(numbers) - 1) for number in numbers]
 
 
-def single_segment(num_steps: int, credit: float) -> tuple[Segment, ...]:
+def make_single_segment(num_steps: int, credit: float) -> tuple[Segment, ...]:
     """Return one segment of all steps, or no segment if there are no steps."""
     return (Segment(end=num_steps, credit=credit),) if num_steps else ()
 

@@ -29,10 +29,10 @@ from mclabel.data.steps import StepSplitter
 from mclabel.engines.pretrained import name_option_in_code_errors
 from mclabel.labeling.grading import to_grade_record
 from mclabel.prm.scoring.aggregate import aggregate
-from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
+from mclabel.prm.scoring.batched import BatchedScorer, choose_batch_tokens
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.prm.scoring.scorer import load_scorer
-from mclabel.rl.client import RewardItem, StepRewards, zero_reward_reason
+from mclabel.rl.client import RewardItem, StepRewards, find_zero_reward_reason
 from mclabel.rl.config import RewardSettings
 from mclabel.rl.credits import (
     ERROR_BELOW,
@@ -40,8 +40,8 @@ from mclabel.rl.credits import (
     Credit,
     Segment,
     StepEvidence,
-    mean,
-    single_segment,
+    compute_mean,
+    make_single_segment,
 )
 from mclabel.run.cpu_executor import CpuExecutor, gather_or_cancel
 from mclabel.serving.requests import RequestLimits, RequestQueue
@@ -63,7 +63,7 @@ class _ItemResult:
     """Reason in `REFUSALS` for which the completion is refused, or None."""
 
 
-def check_credit(settings: RewardSettings) -> None:
+def check_credit_evidence(settings: RewardSettings) -> None:
     """Check that the server can compute the evidence that its credit needs.
 
     Raises:
@@ -90,7 +90,7 @@ class Rewarder:
         Raises:
             ConfigError: the credit needs evidence that the server cannot compute.
         """
-        check_credit(settings)
+        check_credit_evidence(settings)
         self.settings = settings
         self.requests = RequestQueue(limits)
         self.num_scored = self.num_ungraded = self.num_masked = 0
@@ -103,7 +103,7 @@ class Rewarder:
             cores = os.cpu_count() or 1
             self._scorer = BatchedScorer(
                 partial(load_scorer, settings, threads=cores),
-                max_tokens=batch_tokens(cores, on_gpu=settings.on_gpu),
+                max_tokens=choose_batch_tokens(cores, on_gpu=settings.on_gpu),
             )
 
     async def start(self) -> None:
@@ -192,7 +192,7 @@ class Rewarder:
             ends=ends,
             scores=scores,
             outcome=outcome.value,
-            reward=outcome_reward(outcome, truncated_policy),
+            reward=reward_outcome(outcome, truncated_policy),
         )
 
     async def _split_or_refuse(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
@@ -203,7 +203,7 @@ class Rewarder:
         if item is None:
             return (), "unmatched"
         ends, reason = await self._executor.run(
-            ends_and_refusal, item.completion, self.settings.split
+            split_or_refuse_text, item.completion, self.settings.split
         )
         if self._checker is not None and isinstance(read_gold(item.answer), NoGold):
             return ends, "no_gold"
@@ -227,7 +227,7 @@ class Rewarder:
             place="completion",
             row="",
             problem=item.problem,
-            steps=steps_of(item.completion, ends),
+            steps=split_at_ends(item.completion, ends),
         )
         try:
             (scores, *_), _ = await self._scorer.score(solution)
@@ -262,11 +262,11 @@ class Rewarder:
             rewards = [reward for i in members if (reward := results[i].reward) is not None]
             for i, assigned_segments in zip(members, assigned, strict=True):
                 segments[i] = (
-                    single_segment(len(results[i].ends), 0.0)
+                    make_single_segment(len(results[i].ends), 0.0)
                     if assigned_segments is None
                     else assigned_segments
                 )
-                mean_rewards[i] = mean(rewards) if rewards else 0.0
+                mean_rewards[i] = compute_mean(rewards) if rewards else 0.0
         answers = []
         for i, result in enumerate(results):
             credits, ends_segment = list[float](), list[bool]()
@@ -312,7 +312,7 @@ def _problem_of(item: RewardItem) -> Problem:
     )
 
 
-def outcome_reward(outcome: Outcome, truncated: TruncatedPolicy) -> float | None:
+def reward_outcome(outcome: Outcome, truncated: TruncatedPolicy) -> float | None:
     """Return the reward of an outcome: 1 if the answer is right, 0 if it is wrong.
 
     The reward is None if the answer could not be graded. It is also None if the completion was
@@ -340,7 +340,7 @@ UNREADABLE = ("not_scored", "unmatched", "no_gold")
 `too_long` counts as truncated instead."""
 
 
-def step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
+def find_step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
     """Return the exclusive end position of each step of a completion, in characters.
 
     The splitter receives the characters as tokens, so that decoding returns the text itself.
@@ -349,12 +349,12 @@ def step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
     return tuple(accumulate(len(step.text) for step in steps))
 
 
-def steps_of(text: str, ends: Sequence[int]) -> tuple[str, ...]:
+def split_at_ends(text: str, ends: Sequence[int]) -> tuple[str, ...]:
     """Return the texts of steps, given the text of a completion and the ends of its steps."""
     return tuple(text[a:b] for a, b in pairwise((0, *ends)))
 
 
-def ends_and_refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
+def split_or_refuse_text(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
     """Return the ends of a completion's steps, and the reason for refusing it or None.
 
     The ends are exclusive positions in characters. The reason depends only on the text.
@@ -365,5 +365,5 @@ def ends_and_refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], s
         return (len(text),), "too_long"
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         return (len(text),), "not_scored"
-    ends = step_ends(text, split)
-    return ends, zero_reward_reason(steps_of(text, ends))
+    ends = find_step_ends(text, split)
+    return ends, find_zero_reward_reason(split_at_ends(text, ends))

@@ -1,7 +1,7 @@
 """The HTTP server of rewards and step credits.
 
 `serve_rewards` runs the server until it is interrupted. `make_app` returns the server as an ASGI
-application. `read_score` and `read_get_reward` parse and check requests.
+application. `parse_score_request` and `parse_openrlhf_request` parse and check requests.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from mclabel.answers.golds import NoGold, read_gold
 from mclabel.core.settings import Settings, joined_faults
 from mclabel.core.stop import end_process_within
 from mclabel.prm.scoring import OWN_FORMAT
-from mclabel.prm.scoring.manifest import PrmManifest, model_folder
-from mclabel.rl.client import RewardItem, StepRewards, without_end_tokens
+from mclabel.prm.scoring.manifest import PrmManifest, find_model_folder
+from mclabel.rl.client import RewardItem, StepRewards, strip_end_tokens
 from mclabel.rl.config import RewardSettings, ServeRewardsConfig
-from mclabel.rl.rewarder import REFUSALS, Rewarder, check_credit
+from mclabel.rl.rewarder import REFUSALS, Rewarder, check_credit_evidence
 from mclabel.serving.access import api_app
 from mclabel.serving.requests import (
     Refused,
@@ -56,10 +56,10 @@ def serve_rewards(
         DataError: the PRM does not exist.
         EngineError: the PRM cannot be loaded, or its engine died.
     """
-    check_credit(config)
+    check_credit_evidence(config)
     with end_process_within(GRACE_S), open_listening_socket(place) as listening:
         if config.prm is not None and config.format == OWN_FORMAT:
-            PrmManifest.read(model_folder(config.prm))
+            PrmManifest.read(find_model_folder(config.prm))
         try:
             asyncio.run(_run(config, limits, listening, place, on_ready))
         except KeyboardInterrupt:
@@ -110,13 +110,13 @@ class _Served:
 
     async def score(self, request: Request) -> Response:
         """Return rewards, scores and credits of completions."""
-        items = read_score(await read_body(request, max_bytes=MAX_BODY), self._settings)
+        items = parse_score_request(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
         return await respond_when_done(work, request, _items_response)
 
     async def get_reward(self, request: Request) -> Response:
         """Return one reward per completion, in the format of OpenRLHF."""
-        items = read_get_reward(await read_body(request, max_bytes=MAX_BODY), self._settings)
+        items = parse_openrlhf_request(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
         return await respond_when_done(
             work, request, lambda rewards: json_response(_openrlhf_content(rewards))
@@ -194,7 +194,7 @@ class _GetReward(Settings):
     """Gold answers; None if there are none."""
 
 
-def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
+def parse_score_request(body: bytes, settings: RewardSettings) -> list[RewardItem]:
     """Read the completions in a request POST /score.
 
     Args:
@@ -213,7 +213,7 @@ def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
     )
 
 
-def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | None]:
+def parse_openrlhf_request(body: bytes, settings: RewardSettings) -> list[RewardItem | None]:
     """Read the completions in a request POST /get_reward of OpenRLHF (0.11).
 
     Returns:
@@ -221,7 +221,7 @@ def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | 
         prompt that does not contain the texts of `settings.around`.
 
     Raises:
-        Refused: the same reasons as in `read_score`.
+        Refused: the same reasons as in `parse_score_request`.
     """
     content = parse_body(body)
     for name in ("query", "prompts", "labels"):
@@ -247,7 +247,7 @@ def _openrlhf_item(query: str, prompt: str, settings: RewardSettings) -> RewardI
     if not query.startswith(prompt) or start < 0 or end < start + len(before):
         return None
     problem, completion = prompt[start + len(before) : end], query[len(prompt) :]
-    return RewardItem(problem, without_end_tokens(completion), group=prompt)
+    return RewardItem(problem, strip_end_tokens(completion), group=prompt)
 
 
 def _require_gold_answers(

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mclabel.core.settings import MAX_SECONDS, MAX_TOKENS, OPERATIONAL, Chosen, at_most, rule
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
-from mclabel.judge.job import RunsHere
+from mclabel.judge.job import RunsInProcess
 from mclabel.labeling.config import MAX_BLOCK, SampledSettings, arith_problems
 from mclabel.run.settings import BudgetConfig
 from mclabel.search.base import MethodSettings
@@ -90,7 +90,7 @@ class PolicySearchSettings(SearchSettings, PolicySteeredSettings):
     """Settings of a search, including the method and the policy."""
 
 
-class SearchConfig(PolicySearchSettings, RunsHere):
+class SearchConfig(PolicySearchSettings, RunsInProcess):
     """A job that searches for solutions to problems, steered by a scorer of steps."""
 
     out: Annotated[str, OPERATIONAL]

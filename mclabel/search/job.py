@@ -15,7 +15,7 @@ from mclabel.core.seeds import content_id
 from mclabel.core.settings import ComponentSettings
 from mclabel.data.boundaries import SPLITTER_VERSION
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader
-from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
+from mclabel.data.readers.problem_rows import Columns, read_problem, read_row_id
 from mclabel.data.readers.problems import ProblemStream
 from mclabel.engines import EngineResources
 from mclabel.labeling.inputs import ProblemInputs
@@ -231,15 +231,15 @@ def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
 def _problem_or_row(row: Any, columns: Columns) -> Any:
     """Return the problem in a row if the row lacks only the answer; else return the row itself."""
     problem_column, answer_column = columns
-    found = problem_in(row, columns)
+    found = read_problem(row, columns)
     if answer_column is not None or not isinstance(found, RejectReason):
         return row
     if found.reason not in ("no_column", "no_gold"):
         return row
-    asked = problem_in({**row, "answer": "0"}, (problem_column, "answer"))
+    asked = read_problem({**row, "answer": "0"}, (problem_column, "answer"))
     if isinstance(asked, RejectReason):
         return row
-    return replace(asked, id=given_id(row) or content_id("problem", asked.text), answer="")
+    return replace(asked, id=read_row_id(row) or content_id("problem", asked.text), answer="")
 
 
 def search(

@@ -20,10 +20,10 @@ from mclabel.core.errors import DataError, EngineDied
 from mclabel.core.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
 from mclabel.engines.devices import EngineResources
 from mclabel.engines.pretrained import check_weights, name_option_in_code_errors
-from mclabel.judge.generative import prm_identity
+from mclabel.judge.generative import find_prm_identity
 from mclabel.prm.scoring import GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.aggregate import UnscoredError, check_scores
-from mclabel.prm.scoring.manifest import model_folder
+from mclabel.prm.scoring.manifest import find_model_folder
 from mclabel.prm.scoring.score import estimate_steps
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, close_scorer, load_scorer
 from mclabel.search.scorers import Beginning, Scored, StepScorer, StepScorerSettings
@@ -65,7 +65,7 @@ class PrmScorer(StepScorer):
 
     def identity_inputs(self) -> dict[str, Any]:
         """Return the identity of the PRM's weights; see `StepScorer`."""
-        return prm_identity(self.settings)
+        return find_prm_identity(self.settings)
 
     def check_ready(self) -> None:
         """Check that the PRM exists."""
@@ -78,7 +78,7 @@ class PrmScorer(StepScorer):
             return self.settings.engine().num_parameters() or 0
         if self.settings.format != OWN_FORMAT and not Path(self.settings.prm).is_dir():
             return 0
-        return sum(check_weights(str(model_folder(self.settings.prm))))
+        return sum(check_weights(str(find_model_folder(self.settings.prm))))
 
     def resources(self) -> EngineResources:
         """Return one GPU and one CPU core, or on a CPU as many cores as threads."""

@@ -11,7 +11,7 @@ from mclabel.core.boundary import check_item_count, make_guarded
 from mclabel.core.errors import DataError
 from mclabel.core.records import Chance, Problem, Step, TupleOf
 from mclabel.core.settings import ComponentSettings
-from mclabel.domains.registry import carries_truth, true_first_error
+from mclabel.domains.registry import find_true_first_error, has_known_truth
 from mclabel.engines.devices import ONE_CPU, EngineResources
 
 SCORERS: Mapping[str, str] = {
@@ -163,11 +163,11 @@ class ExactScorer(StepScorer):
     async def score(self, beginning: Beginning) -> Scored:
         """Return scores by the first wrong step of the prefix."""
         problem = beginning.problem
-        if not carries_truth(problem.meta):
+        if not has_known_truth(problem.meta):
             raise DataError(
                 f"problem {problem.id}: scorer.kind=exact works only for problems of arith and "
                 "pyarith, and this is another problem. Choose scorer.kind=prm"
             )
-        error = true_first_error(problem.meta, [step.text for step in beginning.steps])
+        error = find_true_first_error(problem.meta, [step.text for step in beginning.steps])
         num_sound = len(beginning.steps) if error is None else error
         return Scored(scores=tuple(float(i < num_sound) for i in range(len(beginning.steps))))

@@ -16,7 +16,7 @@ import numpy as np
 from mclabel.core.records import Completion, Step
 from mclabel.core.seeds import content_id
 from mclabel.core.stats.bootstrap import Estimate, mean_estimate, resample_weights
-from mclabel.data.boundaries import may_end
+from mclabel.data.boundaries import step_may_end
 from mclabel.data.steps import StepSplitter
 from mclabel.run.shards.journal import JournalEntry, Line
 from mclabel.run.shards.trees import StoredCost, StoredTree
@@ -220,7 +220,7 @@ class ContinuationBuilder:
         Args:
             min_tokens: minimum number of tokens of a complete step.
         """
-        is_complete = len(self.ids) - self._closed >= min_tokens and may_end(self._text)
+        is_complete = len(self.ids) - self._closed >= min_tokens and step_may_end(self._text)
         if is_complete:
             self._finish_step()
         return is_complete

@@ -17,15 +17,15 @@ from mclabel.core.errors import ConfigError, DataError, RejectReason
 from mclabel.core.plain_files import write_atomically
 from mclabel.core.settings import MAX_COUNT, OPERATIONAL, OneOf, Seed
 from mclabel.core.settings import rule as checked
-from mclabel.data.readers.rows import row_place, scan_rows
-from mclabel.data.readers.solutions import manifest_bytes, read_selected
+from mclabel.data.readers.rows import describe_row_place, scan_rows
+from mclabel.data.readers.solutions import build_manifest, read_selected
 from mclabel.engines.devices import AUTO
-from mclabel.judge.job import RunsHere, ScoreConfig
+from mclabel.judge.job import RunsInProcess, ScoreConfig
 from mclabel.prm.scoring import FORMATS, OWN_FORMAT
 from mclabel.prm.scoring.aggregate import aggregate
-from mclabel.prm.scoring.items import row_item
-from mclabel.prm.scoring.layout import OUR_SPLIT, split_text
-from mclabel.prm.scoring.manifest import weights_of
+from mclabel.prm.scoring.items import convert_row_to_item
+from mclabel.prm.scoring.layout import OUR_SPLIT, split_into_steps
+from mclabel.prm.scoring.manifest import hash_weights
 from mclabel.run.outputs import prepare_output_file
 from mclabel.run.shards.manifest import MANIFEST, read_claim
 from mclabel.run.shards.opinions import opinion_rows
@@ -55,7 +55,7 @@ MAX_EXCLUDED = 1000
 """Maximum number of manifests in `exclude`."""
 
 
-class SelectConfig(RunsHere):
+class SelectConfig(RunsInProcess):
     """A selection of solutions to be labelled."""
 
     solutions: Annotated[str, OPERATIONAL]
@@ -204,7 +204,7 @@ def select(
         wrong_share=rule.wrong_share,
         per_problem=config.per_problem,
     )
-    content = manifest_bytes(
+    content = build_manifest(
         list(_manifest_rows(config.rule, pool, chosen, keys, scores)),
         _manifest_metadata(config, pool, chosen, scores, place),
     )
@@ -340,17 +340,17 @@ def _scored_rows(
         rows = ((row["row"], {**json.loads(row["input"]), **_score_fields(row)})
                 for row in opinion_rows(Store(place)))  # fmt: skip
     for number, row in rows:
-        where = row_place(place, number)
+        where = describe_row_place(place, number)
         if isinstance(row, Mapping) and "problem_id" in row and "id" in row:
             where = f"solution {row['id']}"
-        item = row if isinstance(row, RejectReason) else row_item(number, where, row)
+        item = row if isinstance(row, RejectReason) else convert_row_to_item(number, where, row)
         if isinstance(item, RejectReason):
             raise DataError(f"{where}: {item.detail}. Give the output of `mclabel score`")
         if row.get("scores") is None and isinstance(row.get("unknown"), str):
             continue  # the PRM could not score this solution
         steps = item.steps
         if isinstance(steps, str):
-            steps = tuple(split_text(steps, OUR_SPLIT))
+            steps = tuple(split_into_steps(steps, OUR_SPLIT))
         scored = make_scored_solution(
             where, item.problem, steps, row, parse_outcome(row, where), aggregate_scores
         )
@@ -414,7 +414,7 @@ def _manifest_metadata(
 def _recorded_prm(config: SelectConfig, place: str) -> dict[str, Any]:
     """Return the recorded name and weights' digest of the PRM; a value is None if not recorded."""
     if config.prm is not None:
-        return {"prm": config.prm, "weights": weights_of(config.prm)}
+        return {"prm": config.prm, "weights": hash_weights(config.prm)}
     if is_solution_file(place):
         record = Path(f"{place}.provenance.json")
         about = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}

@@ -25,8 +25,8 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Outcome
 from mclabel.core.seeds import content_id
 from mclabel.data.readers.judged import parse_answer_right
-from mclabel.data.readers.solutions import Selected, text_id
-from mclabel.prm.scoring.items import FILES, SolutionItem, file_items
+from mclabel.data.readers.solutions import SelectionManifest, hash_solution_text
+from mclabel.prm.scoring.items import FILES, SolutionItem, read_file_items
 from mclabel.run.shards.labels import label_tables
 from mclabel.run.shards.store import Store
 
@@ -71,7 +71,7 @@ class Pool:
         return np.array([row.outcome in wrong for row in self.rows], dtype=bool)
 
 
-def read_pool(source: str, exclude: Sequence[Selected] = ()) -> Pool:
+def read_pool(source: str, exclude: Sequence[SelectionManifest] = ()) -> Pool:
     """Read the solutions of a file or a labelling run.
 
     Args:
@@ -127,11 +127,13 @@ def parse_outcome(row: Mapping[str, Any], place: str) -> Outcome | None:
 
 def item_text_id(item: SolutionItem) -> str:
     """Return the `text_id` of a solution from a file or from scores."""
-    return text_id(item.problem, item.steps if isinstance(item.steps, str) else "".join(item.steps))
+    return hash_solution_text(
+        item.problem, item.steps if isinstance(item.steps, str) else "".join(item.steps)
+    )
 
 
 def _file_rows(source: str) -> Iterator[PoolRow]:
-    for item in file_items(source):
+    for item in read_file_items(source):
         if not isinstance(item, SolutionItem):
             continue  # scoring and labelling leave out such rows, too
         row = json.loads(item.row)
@@ -149,7 +151,7 @@ def _run_rows(source: str) -> Iterator[PoolRow]:
     for _, table in label_tables(Store(source)):
         table = table.filter(pc.greater(pc.list_value_length(table["steps"]), 0))
         for row in table.select(columns).to_pylist():
-            text = text_id(row["problem"], row["solution"])
+            text = hash_solution_text(row["problem"], row["solution"])
             yield PoolRow(row["solution_id"], row["problem_id"], text, Outcome(row["outcome"]))
 
 

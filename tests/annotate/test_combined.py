@@ -11,9 +11,9 @@ from mclabel.annotate.folder import AnnotationFolder
 from mclabel.annotate.gold import is_run_solution
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.judge.combine import combine
-from mclabel.judge.consensus.models import Locations
-from mclabel.judge.consensus.posterior import fuse
-from mclabel.judge.consensus.sources import judge_model, people_sources
+from mclabel.judge.consensus.models import FirstErrorJudgeModel
+from mclabel.judge.consensus.posterior import fuse_judges_with_rollouts
+from mclabel.judge.consensus.sources import make_judge_model, read_people_sources
 from tests.annotate.test_gold import OWN
 from tests.annotate.test_measured import DOUBT, FIRST, RIGHT, ROWS, WRONG
 from tests.support.annotated import annotated_folder
@@ -27,14 +27,14 @@ def test_error_rates_of_people_are_learned_without_truth(tmp_path: Path) -> None
     accuracies = {"ana": 0.6, "ben": 0.75, "cy": 0.9}
     named = {who: names(rng, right, errors, num_steps) for who, right in accuracies.items()}
     ids = write_labelled(tmp_path / "out", num_steps, named)
-    sources = people_sources(str(tmp_path / "out"))
+    sources = read_people_sources(str(tmp_path / "out"))
     assert [one.name for one in sources] == ["person:ana", "person:ben", "person:cy"]
-    models = {one.name: judge_model(one, ids, num_steps) for one in sources}
-    fused = fuse(rollouts(rng, errors, num_steps), num_steps, models)
+    models = {one.name: make_judge_model(one, ids, num_steps) for one in sources}
+    fused = fuse_judges_with_rollouts(rollouts(rng, errors, num_steps), num_steps, models)
     truth = np.eye(int(num_steps.max()) + 1)[errors]
     for name, model in models.items():
-        assert isinstance(model, Locations)
-        true, learned = model.fitted(truth).rates(), fused.models[name].rates()
+        assert isinstance(model, FirstErrorJudgeModel)
+        true, learned = model.fit(truth).rates(), fused.models[name].rates()
         for what in ("false_alarm", "detection"):
             assert learned[what] == pytest.approx(true[what], abs=0.05), (name, what)
 
@@ -46,7 +46,7 @@ def test_doubt_and_what_follows_the_first_bad_step_is_no_opinion(tmp_path: Path)
             ("ben", "solution-0"): FIRST, ("ben", "solution-5"): RIGHT}  # fmt: skip
     out = str(tmp_path / "out")
     annotated_folder(tmp_path / "out", ROWS, said, people=("ana", "ben"), overlap=1.0)
-    ana, ben = people_sources(out)
+    ana, ben = read_people_sources(out)
     assert ana.run.opinions["solution-0"].first_error == 1
     assert not ana.run.opinions["solution-1"].is_known
     assert ben.run.opinions["solution-5"].is_known and ben.run.opinions["solution-5"].scores == ()

@@ -137,4 +137,4 @@ def test_the_memo_keeps_rules_apart(checker: Checker) -> None:
     ],
 )
 def test_unparsed_golds(gold: str, reason: str | None, checker: Checker) -> None:
-    assert asyncio.run(checker.unparsed_gold(gold, aside=here)) == reason
+    assert asyncio.run(checker.explain_unparsed_gold(gold, aside=here)) == reason

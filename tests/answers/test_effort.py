@@ -8,8 +8,8 @@ from itertools import islice
 import pytest
 
 from mclabel.answers import Checker, extract_answer, grade
-from mclabel.answers.effort import spend
-from mclabel.answers.grade import NO_STACK, gold_form, grade_here
+from mclabel.answers.effort import spend_work
+from mclabel.answers.grade import NO_STACK, grade_in_process, read_gold_form
 from mclabel.core.records import Verdict
 from tests.support.hostile_texts import hostile_pairs
 
@@ -18,13 +18,13 @@ HEAVY = "+".join(f"(x+{n})^{{40}}" for n in range(1, 9))
 
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_heavy_pair_is_unknown_whatever_is_remembered(warm: bool) -> None:
-    gold_form.cache_clear()
+    read_gold_form.cache_clear()
     if warm:
         assert grade("1", HEAVY).reason == "too_much_work"
     for pair in ((HEAVY, "1"), ("1", HEAVY), (HEAVY, HEAVY + "+1")):
         found = grade(*pair)
         assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "too_much_work")
-    spend(10**9)  # after the grade, no limit applies
+    spend_work(10**9)  # after the grade, no limit applies
 
 
 def test_a_caller_deep_in_its_own_calls_gets_no_verdict_that_is_remembered() -> None:
@@ -47,5 +47,5 @@ def test_a_caller_deep_in_its_own_calls_gets_no_verdict_that_is_remembered() -> 
 def test_hostile_pairs_never_raise() -> None:
     golds = ["12", "\\frac{1}{2}", "x^2+1", "(1,2)", "5\\text{ cm}", "[0,1)", "\\text{no solution}"]
     for text, gold in islice(hostile_pairs(7, golds), 1000):
-        grade_here(text, gold, units_optional=True)
-        grade_here(extract_answer(text) or "", gold, units_optional=True)
+        grade_in_process(text, gold, units_optional=True)
+        grade_in_process(extract_answer(text) or "", gold, units_optional=True)

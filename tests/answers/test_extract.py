@@ -11,11 +11,11 @@ from mclabel.answers import (
     Grade,
     default_checker,
     extract_answer,
+    extract_reference_answer,
     grade_completion,
-    reference_answer,
 )
 from mclabel.answers.extraction.extract import ExtractedAnswer, find_answer
-from mclabel.answers.reading.numerals import number_in_words
+from mclabel.answers.reading.numerals import parse_number_in_words
 from mclabel.checkers import here
 from mclabel.core.records import Verdict
 
@@ -150,7 +150,7 @@ def test_words_that_may_be_another_number_are_unknown_whatever_the_gold(
     ],
 )
 def test_a_number_in_words(text: str, number: Fraction | int | None) -> None:
-    assert number_in_words(text) == number
+    assert parse_number_in_words(text) == number
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_number_in_words(text: str, number: Fraction | int | None) -> None:
     ],
 )
 def test_reference(text: str, gold: str) -> None:
-    assert reference_answer(text) == gold
+    assert extract_reference_answer(text) == gold
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from mclabel.answers import Checker
 from mclabel.answers.golds import (
     Gold,
     NoGold,
-    acceptable_answers,
+    list_acceptable_answers,
     penalize_guess,
     read_gold,
     verdict_on,
@@ -103,7 +103,7 @@ _SAME_IN_OTHER_WORDS = [
 
 def test_golds_that_do_not_parse_are_known_by_name(golds: list[str]) -> None:
     checker = Checker()
-    reasons = {gold: asyncio.run(checker.unparsed_gold(gold, aside=here)) for gold in golds}
+    reasons = {gold: asyncio.run(checker.explain_unparsed_gold(gold, aside=here)) for gold in golds}
     checker.close()
     assert {gold: reason for gold, reason in reasons.items() if reason} == _UNPARSED
 
@@ -184,7 +184,7 @@ def test_what_is_not_understood_is_no_gold_either(value: Any) -> None:
 def test_integers_of_any_length_are_golds() -> None:
     assert read_gold(-(10**5000)) == Gold("-1" + "0" * 5000)
     several = read_gold([10**5000, 1])
-    assert isinstance(several, Gold) and acceptable_answers(several) == ("1" + "0" * 5000, "1")
+    assert isinstance(several, Gold) and list_acceptable_answers(several) == ("1" + "0" * 5000, "1")
     assert mc.grade(rf"\boxed{{1{'0' * 400}}}", 10**400).verdict == "right"
     assert _answer_fault(10**400) is None and "characters" in str(_answer_fault(10**300_000))
 

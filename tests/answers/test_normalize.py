@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from mclabel.answers import answer_key, grade
-from mclabel.answers.reading.normalize import normalize, squeeze
+from mclabel.answers.reading.normalize import normalize, remove_spaces
 from mclabel.answers.values.literals import read_literal
 from mclabel.core.records import Verdict
 
@@ -54,7 +54,7 @@ def test_what_becomes_too_long_is_compared_whole() -> None:
     ("text", "squeezed"), [("1 1/2", "1 1/2"), ("x + 1", "x+1"), ("( 1, 2 )", "(1,2)")]
 )
 def test_squeeze(text: str, squeezed: str) -> None:
-    assert squeeze(text) == squeezed
+    assert remove_spaces(text) == squeezed
 
 
 @pytest.mark.parametrize(

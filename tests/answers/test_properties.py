@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from mclabel.answers import answer_key, extract_answer
-from mclabel.answers.grade import Grade, grade_here, read
+from mclabel.answers.grade import Grade, grade_in_process, normalize_answer
 from mclabel.core.records import Verdict
 
 EXAMPLES = int(os.environ.get("MCLABEL_FUZZ_EXAMPLES", "300"))
@@ -61,7 +61,7 @@ ANSWERS = st.one_of(
 
 def verdict(answer: str, gold: str, *, units_optional: bool = True) -> Verdict:
     """Return the verdict of the layers before the worker; pairs left to the worker are unknown."""
-    found = grade_here(answer, gold, units_optional=units_optional)
+    found = grade_in_process(answer, gold, units_optional=units_optional)
     return found.verdict if isinstance(found, Grade) else Verdict.UNKNOWN
 
 
@@ -80,7 +80,7 @@ def test_nothing_raises(a: str, b: str) -> None:
 @FUZZ
 @given(TEXT)
 def test_an_answer_is_right_against_itself(a: str) -> None:
-    if read(a).key:
+    if normalize_answer(a).key:
         assert verdict(a, a) is Verdict.RIGHT
 
 

@@ -152,7 +152,7 @@ def test_grades_are_given_in_order_while_more_pairs_are_read(checker: Checker) -
             read += 1
             yield pair
 
-    grades = checker.grade_each(pairs(), ahead=20)
+    grades = checker.grade_each(pairs(), max_ahead=20)
     assert (next(grades).verdict, read) == (Verdict.RIGHT, 1)
     assert (next(grades).reason, read) == ("no_answer", 2)
     assert next(grades).reason == "too_many_steps"

@@ -15,10 +15,10 @@ from mclabel.answers import grade_completion
 from mclabel.core.records import Problem, Verdict
 from mclabel.core.seeds import sampling_seed
 from mclabel.domains.arith import BUNDLED, bundled_model
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.tokenizer import STEP
-from mclabel.domains.arith.verify import StepTruth, trace_states, verify_steps
+from mclabel.domains.arith.verify import StepTruth, verify_steps, verify_trace_states
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 
@@ -89,7 +89,7 @@ def is_right(problem: Problem, text: str) -> bool:
 def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, str, str]]:
     """Return correctness, kind of the first wrong step and problem id of each solution."""
     rows = []
-    problems = generate(num_problems, seed=11, split="test")
+    problems = generate_problems(num_problems, seed=11, split="test")
     for problem, text in completed(name, problems, per_problem, max_tokens=200):
         truths = verify_steps(Program.from_json(problem.meta["program"]), text.split("\n"))
         error = next((t for t in truths if t is not StepTruth.RIGHT), "none")
@@ -111,11 +111,11 @@ def test_policy_errs_by_misconception_and_not_always() -> None:
 
 @pytest.mark.slow
 def test_reflective_errs_and_repairs_some_of_it() -> None:
-    problems = generate(60, seed=11, split="test", num_steps=(4, 7))
+    problems = generate_problems(60, seed=11, split="test", num_steps=(4, 7))
     traces = completed("reflective", problems, 1, max_tokens=850)
     assert 0.25 < sum(map(is_right, *zip(*traces, strict=True))) / len(traces) < 0.6
     states: Counter[str] = Counter()
     for problem, text in traces:
         program = Program.from_json(problem.meta["program"])
-        states.update(trace_states(program, text.split("\n")))
+        states.update(verify_trace_states(program, text.split("\n")))
     assert 0.25 < states["recovered"] / states["error"] < 0.6

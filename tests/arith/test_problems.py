@@ -6,16 +6,16 @@ from collections import Counter
 import pytest
 
 from mclabel.core.records import Problem
-from mclabel.domains.arith.misconceptions import misread
-from mclabel.domains.arith.problems import generate, split_of
-from mclabel.domains.arith.program import MAX_VALUE, Program, reference_solution
+from mclabel.domains.arith.misconceptions import write_misread_solution
+from mclabel.domains.arith.problems import assign_split, generate_problems
+from mclabel.domains.arith.program import MAX_VALUE, Program, write_reference_solution
 from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES, TRAIN_FAMILIES
 from mclabel.domains.arith.verify import StepTruth, verify_steps
 
 
 @pytest.fixture(scope="module")
 def problems() -> list[Problem]:
-    return generate(300, seed=5, split="test", families=list(FAMILIES))
+    return generate_problems(300, seed=5, split="test", families=list(FAMILIES))
 
 
 def program(problem) -> Program:  # type: ignore[no-untyped-def]
@@ -25,17 +25,17 @@ def program(problem) -> Program:  # type: ignore[no-untyped-def]
 @pytest.mark.slow
 def test_splits_never_share_a_problem_whatever_the_seeds() -> None:
     texts = {
-        split: {p.text for seed in (0, 1) for p in generate(100, seed=seed, split=split)}
+        split: {p.text for seed in (0, 1) for p in generate_problems(100, seed=seed, split=split)}
         for split in ("train", "validation", "test")
     }
     assert not texts["train"] & texts["test"]
     assert not texts["train"] & texts["validation"]
     assert not texts["validation"] & texts["test"]
-    assert {split_of(text) for text in texts["test"]} == {"test"}
+    assert {assign_split(text) for text in texts["test"]} == {"test"}
 
 
 def test_problems_are_distinct_and_spread_over_families_and_lengths() -> None:
-    problems = generate(600, seed=3, split="test")
+    problems = generate_problems(600, seed=3, split="test")
     assert len({p.text for p in problems}) == len({p.id for p in problems}) == 600
     families = Counter(p.meta["family"] for p in problems)
     assert set(families) == set(TRAIN_FAMILIES)
@@ -49,14 +49,14 @@ def test_problems_are_distinct_and_spread_over_families_and_lengths() -> None:
 
 def test_families_kept_out_of_training_are_refused_there() -> None:
     with pytest.raises(ValueError, match="kept out of training"):
-        generate(1, seed=0, split="train", families=HELD_OUT_FAMILIES)
+        generate_problems(1, seed=0, split="train", families=HELD_OUT_FAMILIES)
     with pytest.raises(ValueError, match="must be among"):
-        generate(1, seed=0, split="test", families=["poetry"])
+        generate_problems(1, seed=0, split="test", families=["poetry"])
 
 
 def test_reference_solutions_are_right_and_as_long_as_told(problems: list[Problem]) -> None:
     for problem in problems:
-        steps = reference_solution(program(problem)).split("\n")
+        steps = write_reference_solution(program(problem)).split("\n")
         assert set(verify_steps(program(problem), steps)) == {StepTruth.RIGHT}
         assert len(steps) == int(problem.meta["num_steps"]) + 1
         assert steps[-1] == f"The answer is \\boxed{{{problem.answer}}}."
@@ -81,7 +81,9 @@ def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic(
     errors: Counter[str] = Counter()
     lucky = 0
     for problem in problems * 3:
-        text, misread_any = misread(program(problem), problem.text, rng=rng, strength=1.5)
+        text, misread_any = write_misread_solution(
+            program(problem), problem.text, rng=rng, strength=1.5
+        )
         truths = verify_steps(program(problem), text.split("\n"))
         first = next((t for t in truths if t is not StepTruth.RIGHT), None)
         errors[str(first)] += 1

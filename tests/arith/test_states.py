@@ -10,11 +10,11 @@ import random
 
 import pytest
 
-from mclabel.domains.arith.misconceptions import misread, write_trace
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.arith.program import Node, Program, reference_solution
-from mclabel.domains.arith.verify import StepTruth, trace_states, verify_steps
-from mclabel.domains.registry import true_first_error, true_states
+from mclabel.domains.arith.misconceptions import write_misread_solution, write_trace
+from mclabel.domains.arith.problems import generate_problems
+from mclabel.domains.arith.program import Node, Program, write_reference_solution
+from mclabel.domains.arith.verify import StepTruth, verify_steps, verify_trace_states
+from mclabel.domains.registry import find_true_first_error, find_true_states
 
 ADA, BEN, CLEO = "Ada has {} pens.", "Ben has {} pens.", "Cleo has {} pens."
 PROGRAM = Program(
@@ -183,42 +183,46 @@ def test_states_of_a_trace(name: str) -> None:
     read = [line.strip().split(" ", 1) for line in TRACES[name].strip().splitlines()]
     steps = [step.replace("Wait. ", "Wait.\n").replace("check. ", "check.\n") for _, step in read]
     wanted = [STATES[letter] for letter, _ in read]
-    assert trace_states(PROGRAM, steps) == wanted
+    assert verify_trace_states(PROGRAM, steps) == wanted
     meta = {"program": PROGRAM.to_json()}
-    assert true_states(meta, steps) == wanted
-    assert true_first_error(meta, steps) == (wanted.index("error") if "error" in wanted else None)
+    assert find_true_states(meta, steps) == wanted
+    assert find_true_first_error(meta, steps) == (
+        wanted.index("error") if "error" in wanted else None
+    )
 
 
 def test_marks_of_thinking_and_steps_of_several_lines() -> None:
-    lines = reference_solution(PROGRAM).split("\n")
+    lines = write_reference_solution(PROGRAM).split("\n")
     thinking = ["<think>\n", *lines[:-1], "</think>\n", lines[-1]]
-    assert trace_states(PROGRAM, thinking) == ["sound"] * 7
-    assert trace_states(PROGRAM, ["<think>\n" + "\n".join(lines[:3]), lines[3] + "\n</think>"]) == [
+    assert verify_trace_states(PROGRAM, thinking) == ["sound"] * 7
+    assert verify_trace_states(
+        PROGRAM, ["<think>\n" + "\n".join(lines[:3]), lines[3] + "\n</think>"]
+    ) == [
         "sound",
         "sound",
     ]
     wrong = "Ada has 20 - 10 = 10 pens."
     both = [lines[0] + "\n" + wrong, "<think>\n", lines[1] + "\n" + lines[2]]
-    assert trace_states(PROGRAM, both) == ["error", "carried", "recovered"]
-    assert trace_states(PROGRAM, [lines[0], "Wait.", wrong, "Wait.", lines[1]]) == [
+    assert verify_trace_states(PROGRAM, both) == ["error", "carried", "recovered"]
+    assert verify_trace_states(PROGRAM, [lines[0], "Wait.", wrong, "Wait.", lines[1]]) == [
         "sound",
         "sound",
         "error",
         "carried",
         "recovered",
     ]
-    assert trace_states(PROGRAM, ["", "\n"]) == ["error", "carried"]
+    assert verify_trace_states(PROGRAM, ["", "\n"]) == ["error", "carried"]
 
 
 def test_without_repairs_the_first_error_is_the_verifiers() -> None:
     rng = random.Random(0)
-    for problem in generate(60, seed=3, split="test"):
+    for problem in generate_problems(60, seed=3, split="test"):
         program = Program.from_json(problem.meta["program"])
-        text, _ = misread(program, problem.text, rng=rng, strength=1.0)
+        text, _ = write_misread_solution(program, problem.text, rng=rng, strength=1.0)
         steps = text.split("\n")
         if rng.random() < 0.3:
             steps[rng.randrange(len(steps))] = "Ada has 1 + 1 = 3."
-        states = trace_states(program, steps)
+        states = verify_trace_states(program, steps)
         is_right = [truth is StepTruth.RIGHT for truth in verify_steps(program, steps)]
         assert ("error" in states) != all(is_right)
         if "error" in states:
@@ -228,10 +232,10 @@ def test_without_repairs_the_first_error_is_the_verifiers() -> None:
 def test_a_written_trace_ends_right_where_nothing_stands_wrong() -> None:
     rng = random.Random(1)
     kinds: set[str] = set()
-    for problem in generate(60, seed=5, split="test", num_steps=(6, 10)):
+    for problem in generate_problems(60, seed=5, split="test", num_steps=(6, 10)):
         program = Program.from_json(problem.meta["program"])
         lines = write_trace(program, problem.text, rng=rng, strength=1.0).split("\n")
-        states = trace_states(program, lines)
+        states = verify_trace_states(program, lines)
         kinds |= set(states)
         if states[-1] in ("sound", "recovered"):
             assert lines[-1] == BOXED % program.answer

@@ -100,7 +100,9 @@ def _errors(cases: Sequence[Case], right: Sequence[bool]) -> tuple[float, int, i
 def _golds(checker: Checker, golds: Sequence[str]) -> dict[str, Any]:
     pairs = [(text, gold) for gold in golds for text in spellings(gold)]
     missed = [p for p in pairs if checker.grade(*p).verdict is not Verdict.RIGHT and p[1].strip()]
-    reasons = {gold: asyncio.run(checker.unparsed_gold(gold, aside=here)) for gold in set(golds)}
+    reasons = {
+        gold: asyncio.run(checker.explain_unparsed_gold(gold, aside=here)) for gold in set(golds)
+    }
     unparsed = {gold: reason for gold, reason in reasons.items() if reason}
     print(f"{len(golds):,} golds in {len(pairs):,} spellings; not parsed: {unparsed}")
     return {"gold_parse_failures": len(unparsed), "gold_spellings_missed": len(missed)}

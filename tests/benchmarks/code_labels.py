@@ -10,7 +10,7 @@ from pathlib import Path
 from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights
-from mclabel.evaluate.labels.quality import label_quality
+from mclabel.evaluate.labels.quality import measure_label_quality
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.bisect import BisectEstimator
 from mclabel.labeling.estimators.fixed import FixedEstimator
@@ -130,7 +130,7 @@ def _constants(run: Path) -> dict[str, LabelFigures]:
             row.with_first_error(None if row.solution.outcome is Outcome.RIGHT else rule(row))
             for row in rows
         ]
-        quality = label_quality(labelled)
+        quality = measure_label_quality(labelled)
         found[f"constant: {name}"] = LabelFigures(
             accuracy=quality.first_error_accuracy,
             where_wrong=quality.first_error_accuracy_wrong,

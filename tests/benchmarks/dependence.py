@@ -17,7 +17,11 @@ from collections import defaultdict
 
 import numpy as np
 
-from mclabel.judge.consensus.posterior import RolloutEvidence, fuse, multiply_opinions
+from mclabel.judge.consensus.posterior import (
+    RolloutEvidence,
+    fuse_judges_with_rollouts,
+    multiply_opinions,
+)
 from tests.benchmarks.figures import finish
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.support.opinion_world import World, scripted, simulated
@@ -36,7 +40,9 @@ def main() -> None:
         shown = RolloutEvidence(chances=world.chances, num_steps=world.num_steps)
         for name, models in {"rollouts alone": {}, **scripted(world)}.items():
             before = multiply_opinions(shown, models).chances
-            now = fuse(world.chances, world.num_steps, models, labels=world.labels).chances
+            now = fuse_judges_with_rollouts(
+                world.chances, world.num_steps, models, labels=world.labels
+            ).chances
             rows[name].append([*_figures(world, before), *_figures(world, now)])
     names = ("independent: right", "belief", "told apart: right", "told apart: belief")
     judges = {

@@ -16,7 +16,7 @@ from typing import Any
 from mclabel.core.records import Completion, Problem
 from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings, make_engine
 from mclabel.engines.base import sampling_limits
-from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
+from mclabel.evaluate.labels.quality import find_exact_first_error, has_exact_truth
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.inputs import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
@@ -169,7 +169,7 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
         rows = list(read_labels(Store(folder)))
     accuracy = None
     if has_exact_truth(rows):
-        accuracy = sum(row.first_error == exact_first_error(row) for row in rows) / len(rows)
+        accuracy = sum(row.first_error == find_exact_first_error(row) for row in rows) / len(rows)
     return watch.run(policy, solutions, loop_lag_s=max(lags), accuracy=accuracy)
 
 

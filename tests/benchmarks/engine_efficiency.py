@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from tests.benchmarks.engine_common import (
     LoadedPolicy,
     Run,
@@ -67,7 +67,7 @@ async def _compare(
     model: str, num_problems: int, repeats: int, *, rollouts: int, max_tokens: int = 200
 ) -> Pairs:
     """Run jobs and flat runs in turn."""
-    problems = generate(num_problems, seed=3, split="test")
+    problems = generate_problems(num_problems, seed=3, split="test")
     async with loaded_policy(model, max_tokens=max_tokens) as policy:
         await label_job(policy, problems[:16], kind="fixed", rollouts=1)  # warms up the engine
         jobs, flats = [], []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mclabel.core.records import Outcome
 from mclabel.data.readers.rows import read_text
-from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.evaluate.labels.quality import find_exact_first_error
 from mclabel.labeling.estimators import Estimator, EstimatorSettings, Knowledge, ProblemEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.run.shards.store import Store
@@ -58,7 +58,9 @@ def load_pool(runs: Sequence[str], **options: Any) -> list[Case]:
 
     A problem that several runs contain is taken once.
     """
-    cases = [case for run in runs for case in read_pool(Store(run), exact_first_error, **options)]
+    cases = [
+        case for run in runs for case in read_pool(Store(run), find_exact_first_error, **options)
+    ]
     kept: dict[str, Case] = {}
     for case in graded(cases):
         kept.setdefault(case.id, case)

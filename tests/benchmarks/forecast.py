@@ -23,7 +23,7 @@ import numpy as np
 
 from mclabel import jobs
 from mclabel.core.config.load import load_config
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.posterior.priors import starting_priors
 from mclabel.run.budget import read_spent
@@ -65,7 +65,7 @@ class Outcome:
 
 def write_mix(path: Path, count: int, *, skewed: bool) -> None:
     """Write arith problems: as generated, or nine tenths short ones and then long ones."""
-    problems = list(generate(4 * count if skewed else count, seed=11, split="test"))
+    problems = list(generate_problems(4 * count if skewed else count, seed=11, split="test"))
     if skewed:
         by_length = sorted(problems, key=lambda p: len(p.text))
         num_long = count // 10

@@ -33,7 +33,7 @@ from mclabel.core.stats.bootstrap import (
     resample_weights,
     sums_by_problem,
 )
-from mclabel.evaluate.labels.report import exact_states, state_quality
+from mclabel.evaluate.labels.report import find_exact_states, measure_state_quality
 from mclabel.labeling.estimators import ProblemPaths
 from mclabel.labeling.estimators.trace.estimator import TraceEstimator
 from mclabel.labeling.estimators.trace.rates import TraceRates
@@ -176,7 +176,7 @@ def quality(out: Path, amounts: Amounts) -> dict[str, dict[str, Numbers]]:
     for name in KINDS:
         rows = read_rows(out / "runs" / _folder(name))
         hits = [float(_likeliest(row) == _true_error(row)) for row in rows]
-        states = state_quality(rows)
+        states = measure_state_quality(rows)
         assert states is not None
         decided = [row for row in rows if row.is_decided]
         right = [hit for row, hit in zip(rows, hits, strict=True) if row.is_decided]
@@ -219,7 +219,7 @@ def _likeliest(row: LabeledSolution) -> int | None:
 
 
 def _true_error(row: LabeledSolution) -> int | None:
-    states = exact_states(row)
+    states = find_exact_states(row)
     return states.index("error") if "error" in states else None
 
 
@@ -242,7 +242,8 @@ def ranks(out: Path, amounts: Amounts) -> dict[str, list[float] | None]:
     problems, number = np.unique([row.problem.id for row in rows], return_inverse=True)
     wrong = np.array([row.solution.outcome is Outcome.WRONG for row in rows])
     repaired = np.array([
-        row.solution.outcome is Outcome.RIGHT and "recovered" in exact_states(row) for row in rows
+        row.solution.outcome is Outcome.RIGHT and "recovered" in find_exact_states(row)
+        for row in rows
     ])  # fmt: skip
     weights = np.stack([np.ones(len(problems)), *resample_weights(len(problems), 0)])
     place = np.eye(len(problems))[number]  # [row, problem]

@@ -29,11 +29,11 @@ from typing import Any
 from mclabel.answers import grade_completion
 from mclabel.core.records import Completion, Problem, Verdict
 from mclabel.core.seeds import sampling_seed
-from mclabel.data.boundaries import newline_ends
+from mclabel.data.boundaries import find_newline_ends
 from mclabel.data.lengths import split_steps
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.registry import true_first_error
+from mclabel.domains.arith.problems import generate_problems
+from mclabel.domains.registry import find_true_first_error
 from tests.benchmarks.engine_common import (
     LoadedPolicy,
     Run,
@@ -85,7 +85,7 @@ async def _measure(few: int, some: int, many: int, *, repeats: int) -> dict[str,
     The sequential way takes few questions, since questions that follow one another have the same
     speed as many.
     """
-    problems = generate(many, seed=4, split="test")
+    problems = generate_problems(many, seed=4, split="test")
     runs: dict[str, list[Run]] = {}
     async with loaded_policy(str(bundled_model("policy"))) as policy:
         await label_job(policy, problems[:8], kind="fixed", rollouts=1)  # warms up the engine
@@ -113,7 +113,7 @@ class _Solution:
         self.number = number
         self.problem, self.prompt = problem, policy.prompt_ids(problem.text)
         self.ids, self.text = completion.ids, completion.text
-        ends = newline_ends(completion.text)
+        ends = find_newline_ends(completion.text)
         steps = split_steps(completion.ids, completion.text, ends, policy.decode)
         self.steps = [step.text for step in steps]
         self.ends = [step.end for step in steps[:-1]]
@@ -137,7 +137,7 @@ class _Solution:
         """
         wrong = [index for index, value in enumerate(self.values) if not value]
         found = None if self.right and not wrong else [*wrong, len(self.steps) - 1][0]
-        return found == true_first_error(self.problem.meta, self.steps)
+        return found == find_true_first_error(self.problem.meta, self.steps)
 
 
 def _accuracy(solutions: Sequence[_Solution]) -> float:

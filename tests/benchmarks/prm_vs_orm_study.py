@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mclabel.evaluate.labels.quality import exact_first_error
+from mclabel.evaluate.labels.quality import find_exact_first_error
 from tests.benchmarks.figures import Numbers
 from tests.benchmarks.runs import read_rows
 from tests.benchmarks.scorer_figures import (
@@ -190,7 +190,7 @@ def label_f1(run: Path, *, is_exact: bool) -> float:
     """Return the first-error F1 of a run's own labels, over all of its solutions."""
     sums = np.zeros(4)
     for row in read_rows(run):
-        true = exact_first_error(row)
+        true = find_exact_first_error(row)
         found = true if is_exact else row.first_error
         column = 2 if true is None else 0
         sums[column : column + 2] += 1, found == true

@@ -36,8 +36,8 @@ from mclabel.core.records import Counts, LabeledSolution, Outcome, total_counts
 from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights, sums_by_problem
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
-from mclabel.evaluate.labels.quality import label_cost, label_quality
-from mclabel.evaluate.labels.truth import judged_truth
+from mclabel.evaluate.labels.quality import compute_label_cost, measure_label_quality
+from mclabel.evaluate.labels.truth import match_judged_truth
 from mclabel.judge.job import JudgeConfig
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
 from tests.benchmarks.figures import finish, numbers
@@ -196,7 +196,7 @@ def _constant(row: LabeledSolution, error: Callable[[int], int]) -> LabeledSolut
 
 
 def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]) -> Row:
-    truth = judged_truth("processbench", rows, judged)
+    truth = match_judged_truth("processbench", rows, judged)
     assert len(truth.first_errors) == len(judged), "every solution is judged"
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     sums, too_sure = np.zeros((len(graded), 4)), []
@@ -210,7 +210,7 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
     problems = [row.problem.id for row in graded]
     solutions, hits, sound, called_wrong = sums_by_problem(problems, sums).T
     weights = resample_weights(len(solutions), 0)
-    quality = label_quality(graded, truth.first_error)
+    quality = measure_label_quality(graded, truth.first_error)
     return Row(
         figures={
             "decided": quality.decided,
@@ -220,7 +220,7 @@ def _measured(rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution])
             "sound_called_wrong": ratio_estimate(called_wrong, sound, weights),
         },
         too_sure=round(float(np.mean(too_sure)), 4) if too_sure else None,
-        tokens=label_cost(rows).tokens_per_solution,
+        tokens=compute_label_cost(rows).tokens_per_solution,
         by_problem=np.stack([solutions, hits]),
     )
 

@@ -24,14 +24,14 @@ from mclabel.core.stats.bootstrap import (
 )
 from mclabel.evaluate.best_of_n.choosing import (
     ProblemSamples,
-    argmax_accuracy,
-    pair_accuracy,
-    pass_at,
-    vote_accuracy,
+    compute_argmax_accuracy,
+    compute_pair_accuracy,
+    compute_pass_at,
+    compute_vote_accuracy,
 )
-from mclabel.evaluate.processbench.figures import split_f1
+from mclabel.evaluate.processbench.figures import compute_split_f1
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
-from mclabel.prm.scoring.manifest import first_below
+from mclabel.prm.scoring.manifest import find_first_below
 from tests.benchmarks.figures import Numbers, numbers
 from tests.benchmarks.scorers import NO_ERROR, Floats, Pool, Training, read_scores
 
@@ -110,7 +110,7 @@ class Comparison:
         found = []
         for one in scores:
             rows = zip(one[self.pool.index], self.pool.right, strict=True)
-            found.append(np.array([pair_accuracy(tuple(s), tuple(r)) for s, r in rows]))
+            found.append(np.array([compute_pair_accuracy(tuple(s), tuple(r)) for s, r in rows]))
         return self._mean(found)
 
     def untrained(self, name: str, size: int, *, all_right: bool = False) -> Measured:
@@ -119,7 +119,7 @@ class Comparison:
         if name == "random":
             return self._mean([truth.mean(1)])
         if name == "pass":
-            found = [pass_at(size, int(row.sum()), truth.shape[1]) for row in truth]
+            found = [compute_pass_at(size, int(row.sum()), truth.shape[1]) for row in truth]
             return self._mean([np.array(found)])
         return self._mean([self._vote(None, size)])
 
@@ -159,7 +159,7 @@ class Comparison:
         """
         table = np.zeros((self.pool.num_problems, 4))
         for problem, place in self.pool.first_samples(each):
-            found = first_below(steps[place].tolist(), threshold)
+            found = find_first_below(steps[place].tolist(), threshold)
             true = self.pool.first_errors[place]
             is_hit = (NO_ERROR if found is None else found) == true
             column = 2 if true == NO_ERROR else 0
@@ -177,7 +177,7 @@ class Comparison:
                 scores={},
                 weights=given,
             )
-            votes = vote_accuracy(problem, size, seed=index)
+            votes = compute_vote_accuracy(problem, size, seed=index)
             found.append(votes["vote:it" if given else "majority"])
         return np.array(found)
 
@@ -244,9 +244,9 @@ def location_f1(sums: Floats) -> Floats:
     """Return the F1 of first errors as in ProcessBench; 0 if one kind of solution is missing.
 
     Args:
-        sums: counts [..., 4] with the columns of `split_f1`.
+        sums: counts [..., 4] with the columns of `compute_split_f1`.
     """
-    found: Floats = np.nan_to_num(split_f1(sums))
+    found: Floats = np.nan_to_num(compute_split_f1(sums))
     return found
 
 
@@ -259,4 +259,4 @@ def choose(scores: Floats, truth: NDArray[np.bool_], size: int) -> Floats:
         size: number of samples to choose among.
     """
     rows = zip(scores, truth, strict=True)
-    return np.array([argmax_accuracy(tuple(row), tuple(good), size) for row, good in rows])
+    return np.array([compute_argmax_accuracy(tuple(row), tuple(good), size) for row, good in rows])

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mclabel.answers import answer_key
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.engines.hub import resolve_model
-from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
+from mclabel.evaluate.labels.quality import find_exact_first_error, has_exact_truth
 from mclabel.prm.scoring.reading import LikelihoodScorer, read_solutions
 from mclabel.prm.scoring.score import PRM
 from tests.benchmarks.pieces import Piece
@@ -204,7 +204,7 @@ def load_pool(run: Path) -> Pool:
             )
         )
     groups = list(by_problem.values())
-    errors = [exact_first_error(row) if has_exact_truth([row]) else None for row in rows]
+    errors = [find_exact_first_error(row) if has_exact_truth([row]) else None for row in rows]
     first_errors = np.array([NO_ERROR if e is None else e for e in errors])
     index = np.array([[place for place, _, _ in group] for group in groups])
     right = np.array([[is_right for _, is_right, _ in group] for group in groups])

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.search.config import SearchSettings
 from tests.benchmarks.engine_common import LoadedPolicy, engine_name, loaded_policy, watch
 from tests.benchmarks.figures import finish
@@ -52,7 +52,7 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
     )
     repeats = size.pick(smoke=1, quick=3, full=5)
     count = size.pick(smoke=2, quick=64, full=200)
-    problems = generate(count, seed=6, split="test")
+    problems = generate_problems(count, seed=6, split="test")
     async with loaded_policy("arith:policy", max_tokens=160) as policy:
         free_ratios, _ = await _beside_raw(policy, free, problems, repeats)
         with_prm, ways = await _beside_raw(policy, steered, problems, repeats)

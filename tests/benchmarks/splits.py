@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from mclabel.data.boundaries import newline_ends
+from mclabel.data.boundaries import find_newline_ends
 
 ROOT = Path(__file__).parents[1]
 JUDGED = ROOT / "data" / "words" / "line_ends.jsonl"
@@ -41,7 +41,7 @@ def split_faults(public: Path, half: str) -> float:
     for text, judged in _texts(public):
         if judged["half"] != half:
             continue
-        ends = newline_ends(text)
+        ends = find_newline_ends(text)
         lines = [place for place in _line_starts(text) if place]
         for number, (before, after) in enumerate(pairwise([0, *lines, len(text)]), 1):
             if after == len(text) or number in judged["either"]:

@@ -41,7 +41,7 @@ from mclabel.core.records import Outcome
 from mclabel.core.stats.bootstrap import Estimate, ratio_estimate, resample_weights
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.domains.words.smollm2 import SMOLLM2_INSTALL, SMOLLM2_PACKAGE
-from mclabel.evaluate.labels.truth import judged_truth
+from mclabel.evaluate.labels.truth import match_judged_truth
 from mclabel.labeling.estimators import Judgement, SolutionPath
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.chain import Evidence
@@ -153,7 +153,7 @@ def read_sets(pools: Path, size: BenchmarkSize) -> dict[str, list[Case]]:
         if not (pool := pools / pool_folder(name)).is_dir():
             continue
         store = Store(str(pool))
-        truth = judged_truth("processbench", read_rows(store.location), judged)
+        truth = match_judged_truth("processbench", read_rows(store.location), judged)
         sets[name] = graded(read_pool(store, truth.first_error))
     return {name: cases[: size.pick(smoke=4, quick=48, full=None)] for name, cases in sets.items()}
 

@@ -25,9 +25,13 @@ from numpy.typing import NDArray
 from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.evaluate.labels.quality import exact_first_error, label_cost, label_quality
-from mclabel.judge.consensus.models import Locations
-from mclabel.judge.consensus.posterior import fuse
+from mclabel.evaluate.labels.quality import (
+    compute_label_cost,
+    find_exact_first_error,
+    measure_label_quality,
+)
+from mclabel.judge.consensus.models import FirstErrorJudgeModel
+from mclabel.judge.consensus.posterior import fuse_judges_with_rollouts
 from mclabel.judge.consensus.rules import POSTERIOR, SAME_LOCATION
 from mclabel.judge.job import JudgeConfig
 from tests.benchmarks.figures import finish, numbers
@@ -104,11 +108,11 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Any], float, flo
         (f"posterior, surest {SUREST:.0%}", SUREST),
     ):
         found[name] = _row(surest[: round(part * len(surest))], rows)
-    return found, label_cost(rows).tokens_per_solution, _lucky(combined)
+    return found, compute_label_cost(rows).tokens_per_solution, _lucky(combined)
 
 
 def _row(rows: Sequence[LabeledSolution], whole: Sequence[LabeledSolution]) -> dict[str, Any]:
-    quality = label_quality(rows)
+    quality = measure_label_quality(rows)
     return {
         "kept": round(len(rows) / len(whole), 4),
         "first_error_accuracy": numbers(quality.first_error_accuracy),
@@ -124,7 +128,7 @@ def _lucky(rows: Sequence[LabeledSolution]) -> float:
     """
     right = [row for row in rows if row.solution.outcome is Outcome.RIGHT and row.posterior]
     suspicion = np.array([1 - row.posterior[-1] for row in right if row.posterior])
-    is_sound = np.array([exact_first_error(row) is None for row in right], dtype=bool)
+    is_sound = np.array([find_exact_first_error(row) is None for row in right], dtype=bool)
     if is_sound.all() or not is_sound.any():
         return float("nan")
     bound = np.quantile(suspicion[is_sound], 1 - MOST_ALARMS)
@@ -143,14 +147,14 @@ def learned_rate_error(worlds: int, solutions: int) -> float:
         first, num_steps = _errors(rng, solutions)
         rollouts = _rollouts(rng, first, num_steps)
         models = {
-            name: Locations(
+            name: FirstErrorJudgeModel(
                 num_steps=num_steps,
                 named=_named(rng, first, num_steps, rates),
                 sureness=np.zeros(solutions, dtype=np.int64),
             )
             for name, rates in KNOWN.items()
         }
-        fused = fuse(rollouts, num_steps, models)
+        fused = fuse_judges_with_rollouts(rollouts, num_steps, models)
         for name, rates in KNOWN.items():
             learned = list(fused.models[name].rates().values())
             count = 2 if name == "good" else 3

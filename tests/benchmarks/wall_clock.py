@@ -36,8 +36,8 @@ from mclabel.core.config.load import bundled_config, load_config
 from mclabel.core.records import LabeledSolution
 from mclabel.core.stats.bootstrap import ratio_estimate, resample_weights
 from mclabel.data.readers.judged import read_processbench
-from mclabel.evaluate.labels.quality import exact_first_error, label_quality
-from mclabel.evaluate.labels.truth import judged_truth
+from mclabel.evaluate.labels.quality import find_exact_first_error, measure_label_quality
+from mclabel.evaluate.labels.truth import match_judged_truth
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import FixedEstimator
 from mclabel.labeling.estimators.posterior.estimator import PosteriorEstimator
@@ -106,7 +106,7 @@ def labelled(part: str, work: Path, size: BenchmarkSize) -> dict[str, Any]:
     parts: dict[str, Any] = {"wall_ratio": _paired_ratio(results)}
     for name in ESTIMATORS:
         rows = read_rows(labels[name])
-        quality = label_quality(rows, truth_of(rows))
+        quality = measure_label_quality(rows, truth_of(rows))
         parts[name] = {
             **{key: _spread([one[key] for one in results[name]]) for key in results[name][0]},
             "first_error": numbers(quality.first_error_accuracy),
@@ -121,7 +121,10 @@ def _problems(
     """Return the keys that name the problems of a part, and what gives the truth of its rows."""
     if part == "arith":
         count = size.pick(smoke=2, quick=60, full=200)
-        return [f"problems.limit={count}", "problems.split=test"], lambda rows: exact_first_error
+        return [
+            f"problems.limit={count}",
+            "problems.split=test",
+        ], lambda rows: find_exact_first_error
     judged = [
         solution
         for half in ("first", "second")
@@ -134,7 +137,7 @@ def _problems(
     if part == "words-vllm":
         engine = {"kind": "vllm", "max_live": 64, "dtype": "float32", "kv_cache_gib": 2}
         keys.append(f"policy.engine={json.dumps(engine)}")
-    return keys, lambda rows: judged_truth("processbench", rows, judged).first_error
+    return keys, lambda rows: match_judged_truth("processbench", rows, judged).first_error
 
 
 def label_timed(part: str, keys: Sequence[str]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.records import Problem
-from mclabel.data.readers.problem_rows import problem_in
+from mclabel.data.readers.problem_rows import read_problem
 from tests.checkers.test_checkers import graded
 
 ROW = {
@@ -93,7 +93,7 @@ def test_a_reward_is_a_verdict(
     failure: str,
 ) -> None:
     function = name if ":" in name else f"{module}:{name}"
-    problem = problem_in(ROW)
+    problem = read_problem(ROW)
     assert isinstance(problem, Problem)
     grade = graded(function, completion, problem, **settings)
     found = (grade.verdict, (grade.failure or "").replace(module, "MODULE"))

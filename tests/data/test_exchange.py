@@ -18,13 +18,13 @@ from mclabel.core.records import Outcome
 from mclabel.data.exchange import FORMATS
 from mclabel.data.exchange.formats import (
     LabeledTexts,
+    convert_to_solution,
+    convert_to_texts,
     find_format,
-    labeled_solution,
     read_row,
-    solution_texts,
 )
 from mclabel.data.readers.judged import read_processbench
-from mclabel.prm.examples.targets import step_targets
+from mclabel.prm.examples.targets import compute_step_targets
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
@@ -155,7 +155,7 @@ def test_what_a_format_holds_comes_back(
         end = good.index(False) + 1
     assert back.ratings == (*texts.ratings[:end], *[None] * (len(good) - end))
     # converted to our own row, it exports to the same row again
-    ours = solution_texts(labeled_solution(back, sample_index=0, outcome=Outcome.UNGRADED))
+    ours = convert_to_texts(convert_to_solution(back, sample_index=0, outcome=Outcome.UNGRADED))
     assert ours.steps == texts.steps and ours.ratings == back.ratings
 
 
@@ -192,12 +192,12 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
         (("b",), (0.0,)),
         (("a", "c"), (None, 0.0)),
     ]
-    neutral = labeled_solution(path, sample_index=0, outcome=Outcome.UNGRADED)
-    assert step_targets(neutral, "neutral") == (1.0, 1.0, 0.5)
-    assert step_targets(neutral, "hard") == (1.0, 1.0, 1.0)
-    assert find_format("prm800k").write(solution_texts(neutral)) == row
+    neutral = convert_to_solution(path, sample_index=0, outcome=Outcome.UNGRADED)
+    assert compute_step_targets(neutral, "neutral") == (1.0, 1.0, 0.5)
+    assert compute_step_targets(neutral, "hard") == (1.0, 1.0, 1.0)
+    assert find_format("prm800k").write(convert_to_texts(neutral)) == row
     relabelled = replace(neutral, problem=replace(neutral.problem, meta={}))
-    again = find_format("prm800k").write(solution_texts(relabelled))
+    again = find_format("prm800k").write(convert_to_texts(relabelled))
     assert again is not None
     ratings = [s["completions"][0]["rating"] for s in again["label"]["steps"]]
     assert ratings == [1, 1, 0]

@@ -15,7 +15,7 @@ from mclabel import jobs
 from mclabel.core.errors import DataError
 from mclabel.core.records import Problem
 from mclabel.data.exchange.formats import find_format
-from mclabel.data.leaks import leak_keys
+from mclabel.data.leaks import read_leak_keys
 from mclabel.data.readers.rows import scan_rows
 from mclabel.data.readers.solutions import read_solutions
 from mclabel.run.shards.labels import read_labels
@@ -146,7 +146,7 @@ def test_a_problem_id_of_any_type_ends_nothing(tmp_path: Path) -> None:
 def test_rows_of_an_evaluation_set_without_a_problem_are_counted(tmp_path: Path) -> None:
     file = write(tmp_path / "eval.jsonl", [{"problem": "1 + 1?"}, {"x": 1}, "text"])
     said: list[str] = []
-    assert len(leak_keys([file], said.append)) == 1
+    assert len(read_leak_keys([file], said.append)) == 1
     assert [one.partition(": ")[0] for one in said] == [f"{file}, line 2", f"{file}, line 3"]
     with pytest.raises(DataError, match="line 1: needs one of the columns problem"):
-        leak_keys([write(tmp_path / "none.jsonl", [{"x": 1}])])
+        read_leak_keys([write(tmp_path / "none.jsonl", [{"x": 1}])])

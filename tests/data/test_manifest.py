@@ -14,7 +14,7 @@ import pytest
 from mclabel.core.errors import MclabelError, ShardError
 from mclabel.core.settings import read_record
 from mclabel.judge.base import Answer, Opinion
-from mclabel.judge.opinions import opinion_of
+from mclabel.judge.opinions import read_opinion
 from mclabel.labeling.estimators.posterior.priors import POOLED, Priors, uninformed_priors
 from mclabel.prm.job import TrainReport
 from mclabel.run.budget import read_spent
@@ -143,7 +143,7 @@ def spent(folder: Path, content: Mapping[str, Any]) -> object:
 
 def opinion(folder: Path, content: Mapping[str, Any]) -> object:
     """Read a row of opinions."""
-    return opinion_of("runs/judged", {"id": "s1", **OPINION, **content})
+    return read_opinion("runs/judged", {"id": "s1", **OPINION, **content})
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import Problem
-from mclabel.data.given import given_items, row_of
+from mclabel.data.given import convert_to_row, iterate_items
 from mclabel.data.readers.base import reader_settings
-from mclabel.data.readers.problem_rows import problem_in
+from mclabel.data.readers.problem_rows import read_problem
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import read_solutions
-from mclabel.prm.scoring.items import Solutions, file_items
+from mclabel.prm.scoring.items import Solutions, read_file_items
 from mclabel.run.shards.rejects import Reject
 
 ROWS = [
@@ -70,8 +70,10 @@ def test_rows_of_chat_messages_in_a_data_frame(tmp_path: Path) -> None:
     write(tmp_path / "p.parquet", [DAPO])
     frame = pandas.read_parquet(tmp_path / "p.parquet")
     assert type(frame["prompt"][0]).__name__ == "ndarray"
-    in_rows = [problem_in(row) for row in frame.to_dict("records")]
-    as_given = [problem_in(row_of(one, "row 1")) for one in given_items(frame, "problems")]
+    in_rows = [read_problem(row) for row in frame.to_dict("records")]
+    as_given = [
+        read_problem(convert_to_row(one, "row 1")) for one in iterate_items(frame, "problems")
+    ]
     assert in_rows == as_given == list(read_problems(str(tmp_path / "p.parquet")))
 
 
@@ -93,7 +95,7 @@ def test_rows_of_chat_messages_in_a_data_frame(tmp_path: Path) -> None:
     ],
 )
 def test_other_messages_are_left_out(messages: object, said: str) -> None:
-    found = problem_in({**DAPO, "prompt": messages})
+    found = read_problem({**DAPO, "prompt": messages})
     assert isinstance(found, RejectReason) and said in found.detail
 
 
@@ -425,7 +427,7 @@ def test_steps_are_joined_as_they_are_or_by_a_separator_that_is_said(
     ((found,),) = given.by_problem.values()
     assert (found.text, found.is_separated) == (text, is_separated)
     assert ("a line break was put between the steps of 1 solutions" in caplog.text) == is_separated
-    (item,) = Solutions(lambda: file_items(str(path)), source=str(path))
+    (item,) = Solutions(lambda: read_file_items(str(path)), source=str(path))
     assert "".join(item.steps) == text and caplog.text.count("was put between") == 2 * is_separated
 
 
@@ -433,10 +435,10 @@ def test_steps_are_joined_as_they_are_or_by_a_separator_that_is_said(
     ("answer", "is_refused"), [("E", True), ("(E)", True), ("D", False), ("7", False)]
 )
 def test_a_gold_letter_is_an_option_of_its_problem(answer: str, *, is_refused: bool) -> None:
-    read = problem_in({"problem": "Which?\n(A) 1 (B) 2 (C) 3 (D) 4", "answer": answer})
+    read = read_problem({"problem": "Which?\n(A) 1 (B) 2 (C) 3 (D) 4", "answer": answer})
     if is_refused:
         assert isinstance(read, RejectReason) and read.reason == "no_such_option"
         assert "A to D" in read.detail
     else:
         assert isinstance(read, Problem)
-    assert isinstance(problem_in({"problem": "Which letter comes next?", "answer": "E"}), Problem)
+    assert isinstance(read_problem({"problem": "Which letter comes next?", "answer": "E"}), Problem)

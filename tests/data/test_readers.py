@@ -21,7 +21,7 @@ from mclabel.core.errors import ConfigError, DataError, RejectReason
 from mclabel.core.records import Problem
 from mclabel.data.readers.base import reader_name, reader_settings
 from mclabel.data.readers.judged import read_prm800k, read_processbench
-from mclabel.data.readers.problem_rows import problem_in
+from mclabel.data.readers.problem_rows import read_problem
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import RowRejects
 from mclabel.labeling.config import LabelConfig
@@ -180,7 +180,7 @@ def test_each_layout_is_read_and_its_programs_have_their_verdicts() -> None:
     checker = code_checker(time_s=2)
     assert len(ROWS) >= 15
     for case in ROWS:
-        problem = problem_in(case["row"])
+        problem = read_problem(case["row"])
         if case["name"] in WITHOUT:
             found = problem if isinstance(problem, RejectReason) else None
             said = found.detail if found is not None else asyncio.run(checker.refuse(problem))
@@ -217,7 +217,7 @@ class Hostile:
     ],
 )
 def test_what_cannot_be_read_says_why(row: dict[str, Any], word: str) -> None:
-    found = problem_in(row)
+    found = read_problem(row)
     assert isinstance(found, RejectReason) and word in found.detail
 
 

@@ -11,9 +11,9 @@ import pytest
 from obstore.store import S3Store
 
 from mclabel.core.errors import DataError
-from mclabel.data.leaks import leak_keys
+from mclabel.data.leaks import read_leak_keys
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.readers.rows import _download, local_path
+from mclabel.data.readers.rows import _download, download_if_url
 from mclabel.run.shards import store as store_module
 from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 from tests.support.scripted_jobs import run_label_job
@@ -59,7 +59,7 @@ def test_given_solutions_by_url(s3: FlakyS3) -> None:
     overrides += ["out=s3://inputs/runs/given", "ray.address=none", "estimator.kind=fixed"]
     report = run_label_job(overrides)
     assert report.counts["num_solutions"] == 20
-    assert len(leak_keys([source])) == 20
+    assert len(read_leak_keys([source])) == 20
 
 
 def test_a_large_file_comes_in_pieces_and_once(
@@ -69,7 +69,7 @@ def test_a_large_file_comes_in_pieces_and_once(
     content = lines(PROBLEMS * 3)
     source = put("large.jsonl", content)
     s3.asked.clear()
-    assert local_path(source).read_bytes() == content
+    assert download_if_url(source).read_bytes() == content
     asked = len(s3.asked)
     # one HEAD request, and one per piece of 1,000 bytes
     assert asked == 1 + -(-len(content) // 1000)
@@ -95,17 +95,17 @@ def test_a_file_that_changes_meanwhile_is_refused(
 
     s3.fault = fault  # type: ignore[assignment]
     with pytest.raises(DataError, match=r"changing\.jsonl: cannot be read:"):
-        local_path(source)
+        download_if_url(source)
     s3.fault = lambda method, path: "ok"
-    assert local_path(source).read_bytes() == lines(PROBLEMS * 4)
+    assert download_if_url(source).read_bytes() == lines(PROBLEMS * 4)
 
 
 def test_what_is_no_file(s3: FlakyS3, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"s3://inputs/none\.jsonl: no such file"):
-        local_path("s3://inputs/none.jsonl")
+        download_if_url("s3://inputs/none.jsonl")
     with pytest.raises(DataError, match=r"must name a file, as in s3://bucket"):
-        local_path("s3://inputs")
+        download_if_url("s3://inputs")
     with pytest.raises(DataError, match=r"nowhere://x/y\.jsonl: cannot be read: .*store URL"):
-        local_path("nowhere://x/y.jsonl")
+        download_if_url("nowhere://x/y.jsonl")
     with pytest.raises(DataError, match=r"problems\.txt: \.txt: must be \.jsonl"):
         read_problems(put("problems.txt", b"x"))

@@ -25,7 +25,7 @@ from tokenizers import (
 
 from mclabel.core.records import Step
 from mclabel.data.blocks import MAX_CODE, MAX_FORMULA, is_heading
-from mclabel.data.boundaries import may_end
+from mclabel.data.boundaries import step_may_end
 from mclabel.data.steps import StepSplitter
 
 Decode = Callable[[Sequence[int]], str]
@@ -463,13 +463,13 @@ def check(steps: Sequence[Step], ids: Sequence[int], text: str, decode: Decode) 
     ],
 )
 def test_a_search_ends_a_step_only_where_one_may_end(text: str, ends: bool) -> None:
-    assert may_end(text) is ends
+    assert step_may_end(text) is ends
 
 
 def test_a_long_row_of_marks_is_read_at_once() -> None:
     """With time quadratic in the length of the row, this would take minutes."""
     script = (
-        "from mclabel.data.boundaries import sentence_ends as ends; n = 150_000; "
+        "from mclabel.data.boundaries import find_sentence_ends as ends; n = 150_000; "
         "texts = '.' * n + 'x', '.' + chr(34) * n + 'x', '(' * n, '# ' + chr(92) + '(' * n, "
         "'- ' * n + '**x**', 'for ' + 'a ' * n + ':', '# a b c ' + '$' * n; "
         "print(*(len(ends(text)) for text in texts))"

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mclabel.core.records import Step
-from mclabel.data.boundaries import check_pattern, newline_ends, thinking_end
+from mclabel.data.boundaries import check_pattern, find_newline_ends, find_thinking_end
 from mclabel.data.lengths import split_steps
 from mclabel.data.steps import StepSplitter
 from mclabel.domains.arith import bundled_model
@@ -179,8 +179,8 @@ def test_thinking_that_an_answer_follows_without_a_mark_is_all_thinking(opened: 
 
 def test_only_the_first_close_ends_the_thinking() -> None:
     think = ("<think>", "</think>")
-    assert thinking_end("a</think> b</think>", think, opened=True) == len("a</think> ")
-    assert thinking_end("a</think>\nb", think, opened=False) == len("a</think>\n")
+    assert find_thinking_end("a</think> b</think>", think, opened=True) == len("a</think> ")
+    assert find_thinking_end("a</think>\nb", think, opened=False) == len("a</think>\n")
     rules = StepSplitter()
     assert rules.begins_in("<|assistant|>\n<think>\n")
     assert not rules.begins_in("Explain <think> to me.\n")
@@ -247,7 +247,7 @@ def test_bytes_that_are_no_text_are_split_exactly(pieces: list[bytes]) -> None:
     """Tokens of broken characters among newlines, which a policy may sample."""
     ids: Any = [piece.replace(b"\x00", b"\n") for piece in pieces]
     text = decode(ids)
-    steps = split_steps(ids, text, newline_ends(text), decode)  # type: ignore[arg-type]
+    steps = split_steps(ids, text, find_newline_ends(text), decode)  # type: ignore[arg-type]
     assert "".join(step.text for step in steps) == text
     assert not steps or steps[-1].end == len(ids)
 

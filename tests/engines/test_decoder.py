@@ -25,8 +25,8 @@ from transformers import (
 
 from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.problems import generate_problems
+from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.engines.cascade import ATTENTION, LiveRollout
 from mclabel.engines.decoder import SharedPrefixDecoder, uniform_numbers
 from mclabel.engines.text import PolicyText
@@ -56,8 +56,8 @@ def solution_ids(count: int) -> list[tuple[int, ...]]:
     text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
     return [
         text.prompt_ids(p.text)
-        + text.encode(reference_solution(Program.from_json(p.meta["program"])))
-        for p in generate(count, seed=4, split="test")
+        + text.encode(write_reference_solution(Program.from_json(p.meta["program"])))
+        for p in generate_problems(count, seed=4, split="test")
     ]
 
 

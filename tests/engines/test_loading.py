@@ -22,7 +22,7 @@ from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import EngineError
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.engines import Engine, PolicySettings, make_engine
 from mclabel.engines.cascade import LiveRollout
 from mclabel.engines.decoder import draw_tokens
@@ -125,7 +125,7 @@ def test_a_job_shows_what_its_engines_do_while_they_start(
     assert states[-1].stage is None and states[-1].num_workers == 1
 
 
-PROBLEMS = [one.text for one in generate(3, seed=11, split="test")]
+PROBLEMS = [one.text for one in generate_problems(3, seed=11, split="test")]
 
 
 def engine(model: str, **settings: object) -> Engine:

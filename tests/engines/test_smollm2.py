@@ -16,7 +16,7 @@ from mclabel.domains.words.smollm2 import (
     SMOLLM2_FILE,
     SMOLLM2_INSTALL,
     SMOLLM2_PACKAGE,
-    smollm2_folder,
+    prepare_smollm2_folder,
 )
 from mclabel.engines.hub import resolve_model
 from mclabel.labeling.config import LabelConfig
@@ -57,7 +57,9 @@ def test_two_processes_make_one_folder_and_the_adapter_works_out_more_than_the_m
     for maker in makers:
         maker.join(500)
     assert [maker.exitcode for maker in makers] == [0, 0]
-    assert [str(path) for path in (tmp_path / "mclabel").iterdir()] == [str(smollm2_folder())]
+    assert [str(path) for path in (tmp_path / "mclabel").iterdir()] == [
+        str(prepare_smollm2_folder())
+    ]
     passed = {}
     for model in ("smollm2:135m", "smollm2:words"):
         out = tmp_path / model.partition(":")[2]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from mclabel.evaluate.best_of_n.choosing import (
     ProblemSamples,
-    argmax_accuracy,
-    pair_accuracy,
-    pass_at,
-    vote_accuracy,
+    compute_argmax_accuracy,
+    compute_pair_accuracy,
+    compute_pass_at,
+    compute_vote_accuracy,
 )
-from mclabel.evaluate.best_of_n.figures import best_of_n
+from mclabel.evaluate.best_of_n.figures import measure_best_of_n
 
 
 def problem(
@@ -34,10 +34,10 @@ def problem(
 
 
 def test_pass_at_n() -> None:
-    assert pass_at(1, 1, 4) == pytest.approx(0.25)
-    assert pass_at(2, 1, 4) == pytest.approx(0.5)  # 1 - C(3,2)/C(4,2) = 1 - 3/6
-    assert pass_at(4, 1, 4) == 1
-    assert pass_at(3, 0, 4) == 0
+    assert compute_pass_at(1, 1, 4) == pytest.approx(0.25)
+    assert compute_pass_at(2, 1, 4) == pytest.approx(0.5)  # 1 - C(3,2)/C(4,2) = 1 - 3/6
+    assert compute_pass_at(4, 1, 4) == 1
+    assert compute_pass_at(3, 0, 4) == 0
 
 
 @given(
@@ -58,7 +58,7 @@ def test_argmax_is_the_mean_over_all_subsets(
         among = [right for score, right in subset if score == best]
         means.append(sum(among) / len(among))
     scores, right = [s for s, _ in samples], [r for _, r in samples]
-    assert argmax_accuracy(scores, right, size) == pytest.approx(sum(means) / len(means))
+    assert compute_argmax_accuracy(scores, right, size) == pytest.approx(sum(means) / len(means))
 
 
 def test_majority_and_weighted_vote() -> None:
@@ -71,13 +71,13 @@ def test_majority_and_weighted_vote() -> None:
         ([None, None], [False, False], None, 0.0, 0.0),
     ]
     for keys, right, scores, majority, vote in cases:
-        found = vote_accuracy(problem(keys, right, scores), len(keys), seed=0)
+        found = compute_vote_accuracy(problem(keys, right, scores), len(keys), seed=0)
         assert found == {"majority": majority, "vote:s": vote}
 
 
 def test_pair_accuracy() -> None:
-    assert pair_accuracy([0.9, 0.5, 0.5], [True, True, False]) == pytest.approx(0.75)
-    assert math.isnan(pair_accuracy([0.9, 0.5], [True, True]))
+    assert compute_pair_accuracy([0.9, 0.5, 0.5], [True, True, False]) == pytest.approx(0.75)
+    assert math.isnan(compute_pair_accuracy([0.9, 0.5], [True, True]))
 
 
 def test_the_whole_table() -> None:
@@ -86,7 +86,7 @@ def test_the_whole_table() -> None:
         problem(["5", "5", "6", "6"], [False, False, True, True], [0.1, 0.2, 0.3, 0.4]),
         problem(["5", "5", "5", "6"], [False, False, False, True], [0.1, 0.2, 0.3, 0.4]),
     ]
-    result = best_of_n(problems)
+    result = measure_best_of_n(problems)
     accuracy = result.accuracy
     assert (result.num_problems, result.num_samples) == (3, 4)
     assert list(accuracy) == ["random", "majority", "vote:s", "pass", "s"]
@@ -112,7 +112,7 @@ def test_groups_and_fifths_by_pass_rate() -> None:
         )
         for i in range(10)
     ]
-    result = best_of_n(problems)
+    result = measure_best_of_n(problems)
     assert list(result.groups) == ["level", "pass rate"]
     assert {n: g.num_problems for n, g in result.groups["level"].items()} == {"easy": 5, "hard": 5}
     assert result.groups["level"]["easy"].accuracy["s"][2].value == 1
@@ -123,7 +123,7 @@ def test_groups_and_fifths_by_pass_rate() -> None:
 
 def test_a_scorer_that_prefers_a_wrong_answer_falls_with_n() -> None:
     fooled = [problem(["1", "1", "1", "2"], [True, True, True, False], [0.1, 0.2, 0.3, 0.9])] * 8
-    result = best_of_n(fooled)
+    result = measure_best_of_n(fooled)
     found = result.over_optimisation["s"]
     assert (found.best_size, found.best, found.last) == (1, 0.75, 0.0)
     assert (found.fall.value, found.fall.high) == (-0.75, -0.75)
@@ -132,4 +132,4 @@ def test_a_scorer_that_prefers_a_wrong_answer_falls_with_n() -> None:
 
 def test_problems_of_different_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="the same number of samples of each"):
-        best_of_n([problem(["1"], [True]), problem(["1", "2"], [True, False])])
+        measure_best_of_n([problem(["1"], [True]), problem(["1", "2"], [True, False])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.evaluate.labels.calibration import Prediction, calibration
+from mclabel.evaluate.labels.calibration import Prediction, measure_calibration
 
 
 def predictions(pairs: list[tuple[float, float]]) -> list[Prediction]:
@@ -14,7 +14,7 @@ def predictions(pairs: list[tuple[float, float]]) -> list[Prediction]:
 
 
 def test_by_hand() -> None:
-    found = calibration(predictions([(0.2, 0), (0.2, 1), (0.8, 1), (0.9, 1)]))
+    found = measure_calibration(predictions([(0.2, 0), (0.2, 1), (0.8, 1), (0.9, 1)]))
     assert found is not None
     # Bins end at predicted values: two predictions of .2, one of them true, one of .8, one of .9.
     assert [
@@ -28,12 +28,12 @@ def test_by_hand() -> None:
         (2 / 4 * 0.3 + 1 / 4 * 0.2 + 1 / 4 * 0.1, (0.04 + 0.64 + 0.04 + 0.01) / 4, 0.75 * 0.25)
     )
     assert found.num_problems == found.num_predictions == 4
-    assert calibration([]) is None
+    assert measure_calibration([]) is None
 
 
 def test_a_share_of_events_counts_as_its_single_events() -> None:
-    together = calibration([Prediction(problem_id="a", predicted=0.3, observed=0.25)])
-    apart = calibration(
+    together = measure_calibration([Prediction(problem_id="a", predicted=0.3, observed=0.25)])
+    apart = measure_calibration(
         [Prediction(problem_id="a", predicted=0.3, observed=c) for c in (1, 0, 0, 0)]
     )
     assert together is not None and apart is not None

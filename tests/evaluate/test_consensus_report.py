@@ -8,7 +8,7 @@ import pytest
 
 from mclabel.core.records import Consensus, LabeledSolution, Outcome, SourceOpinion
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.evaluate.labels.consensus import ConsensusReport, KeptQuality, consensus_report
+from mclabel.evaluate.labels.consensus import ConsensusReport, KeptQuality, measure_consensus
 from mclabel.evaluate.labels.quality import LabelQuality
 from tests.support.rows import row, step
 
@@ -65,7 +65,7 @@ def rows() -> list[LabeledSolution]:
 
 
 def measured(rows: list[LabeledSolution]) -> ConsensusReport:
-    found = consensus_report(rows, lambda row: TRUTH[row.solution.id], RATES)
+    found = measure_consensus(rows, lambda row: TRUTH[row.solution.id], RATES)
     assert found is not None
     return found
 
@@ -158,7 +158,7 @@ def test_a_run_that_was_combined_by_a_rule_has_no_posterior_of_its_own() -> None
 
 
 def test_without_truth_there_are_shares_and_learned_rates() -> None:
-    found = consensus_report(rows(), None, RATES)
+    found = measure_consensus(rows(), None, RATES)
     assert found is not None
     assert found.labels.quality is None and found.same_location.labels.kept.value == 2 / 5
     assert found.sources["symbolic"].flags is None and found.sources["critic"].rates is None

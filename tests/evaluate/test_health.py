@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mclabel.core.records import Counts, LabeledSolution, Outcome
-from mclabel.evaluate.health import CHECKS, Figure, Health, run_health
+from mclabel.evaluate.health import CHECKS, Figure, Health, assess_run_health
 from mclabel.report.page.health import health_grid
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
@@ -73,7 +73,7 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
         solution("c", [None, None], U, tokens=1),
         solution("c", [False], T, sample=1, tokens=30),
     ]
-    health = run_health(write(tmp_path, rows))
+    health = assess_run_health(write(tmp_path, rows))
     assert shares(health) == {
         "solutions_truncated": (1, 6),
         # prefixes x.0, x.1 and the problem alone a, four each
@@ -182,7 +182,7 @@ def test_findings_of_runs(
     found: dict[str, str],
     figures: dict[str, tuple[int, int]],
 ) -> None:
-    health = run_health(write(tmp_path, rows, **more))
+    health = assess_run_health(write(tmp_path, rows, **more))
     assert findings(health) == found
     assert shares(health).items() >= figures.items()
 
@@ -205,7 +205,7 @@ def test_right_answers_that_differ_are_reported(
         for sample, answer in enumerate(answers)
         for row in [solution(f"p{number}", [True, True, True], R, sample=sample)]
     ]
-    health = run_health(write(tmp_path, rows))
+    health = assess_run_health(write(tmp_path, rows))
     assert ("right_answers_differ" in findings(health)) == warns
 
 
@@ -218,7 +218,7 @@ def test_problems_solved_at_times_are_counted_by_their_solutions_alone(tmp_path:
     ]
     rows += [solution("few", [True, True], R, counts=Counts(num_right=4, num_wrong=4))]
     dropped = {"d": {"num_sampled": 20, "num_right": 3}, "e": {"num_sampled": 20, "num_right": 2}}
-    health = run_health(write(tmp_path, rows, dropped=dropped))
+    health = assess_run_health(write(tmp_path, rows, dropped=dropped))
     assert health is not None
     assert health.solved_sometimes == Figure(count=2, total=7)  # often, and d at .15
     line = next(row for row in health_grid(health).rows if "15% to 80%" in row[0])
@@ -229,7 +229,7 @@ def test_labels_of_one_class(tmp_path: Path) -> None:
     """The run of the complaint: one sound step of 2,127."""
     rows = [solution(f"p{i}", [False] * 3, W) for i in range(709)]
     rows[0] = solution("p0", [True, False, False], W)
-    health = run_health(write(tmp_path, rows))
+    health = assess_run_health(write(tmp_path, rows))
     assert health is not None
     (finding,) = health.findings
     assert (finding.check, finding.severity) == ("labels_wrong", "error")
@@ -240,12 +240,15 @@ def test_labels_of_one_class(tmp_path: Path) -> None:
 def test_labels_against_outcomes(tmp_path: Path) -> None:
     right = [solution(f"r{i}", [i < 10, True], R) for i in range(20)]
     wrong = [solution(f"w{i}", [i < 10, i < 10], W) for i in range(20)]
-    health = run_health(write(tmp_path, right + wrong))
+    health = assess_run_health(write(tmp_path, right + wrong))
     assert findings(health) == {"wrong_without_error": "error", "right_with_error": "warning"}
     # labels of the last step alone say nothing of where an error is
     outcomes = [solution(f"o{i}", [None, False], W) for i in range(20)]
     alone = [replace(row, first_error=None) for row in outcomes]
-    assert shares(run_health(write(tmp_path / "alone", alone)))["wrong_without_error"] == (0, 0)
+    assert shares(assess_run_health(write(tmp_path / "alone", alone)))["wrong_without_error"] == (
+        0,
+        0,
+    )
 
 
 def test_a_part_of_the_shards_is_read(tmp_path: Path) -> None:
@@ -253,8 +256,8 @@ def test_a_part_of_the_shards_is_read(tmp_path: Path) -> None:
     for block in range(12):
         rows = [solution(f"p{block}.{i}", [True, i == 0], R, counts=four) for i in range(2)]
         store = write(tmp_path, rows, block=block)
-    whole = run_health(store)
-    part = run_health(store, max_files=4)
+    whole = assess_run_health(store)
+    part = assess_run_health(store, max_files=4)
     assert whole is not None and part is not None
     assert (whole.num_shards, whole.num_read, whole.num_solutions) == (12, 12, 24)
     assert (part.num_shards, part.num_read, part.num_solutions) == (12, 4, 8)
@@ -268,7 +271,7 @@ def test_reasons_of_rollouts_without_a_verdict_are_counted(tmp_path: Path) -> No
     for block, reasons in enumerate(({"no_answer": 30, FAULT: 20}, {"timeout": 5, FAULT: 1})):
         rows = [solution(f"p{block}.{i}", [True, True], R, counts=counts) for i in range(4)]
         store = write(tmp_path, rows, block=block, ungraded=reasons)
-    health = run_health(store)
+    health = assess_run_health(store)
     assert health is not None
     (found,) = [one for one in health.findings if one.check == "rollouts_ungraded"]
     assert found.text.endswith(f"graded: no_answer (30), {FAULT} (21), timeout (5)")
@@ -285,7 +288,7 @@ def test_guesses_are_counted_and_reported(tmp_path: Path) -> None:
     for block, number in enumerate((3, 5)):
         rows = [solution(f"p{block}.{i}", [True, True], R, counts=counts) for i in range(4)]
         store = write(tmp_path, rows, block=block, weak=number)
-    health = run_health(store)
+    health = assess_run_health(store)
     assert shares(health)["rollouts_weak"] == (8, 64)
     assert findings(health)["rollouts_weak"] == "warning"
 
@@ -301,17 +304,17 @@ def test_a_job_s_guesses_reach_its_health(tmp_path: Path, monkeypatch: pytest.Mo
     own = ("checker=guessing:grade", "ray.address=none")
     out = tmp_path / "out"
     mclabel("label", "/dev/null", *scripted_overrides(source, out, *own, "estimator.kind=fixed"))
-    count, total = shares(run_health(Store(str(out))))["rollouts_weak"]
+    count, total = shares(assess_run_health(Store(str(out))))["rollouts_weak"]
     assert count == total > 20
     mclabel("regrade", str(out), "-o", str(tmp_path / "maths"), "checker=math", "--change-checker")
-    count, total = shares(run_health(Store(str(tmp_path / "maths"))))["rollouts_weak"]
+    count, total = shares(assess_run_health(Store(str(tmp_path / "maths"))))["rollouts_weak"]
     assert count == 0 < total
 
 
 def test_a_fault_of_the_checker_is_its_own_remedy(tmp_path: Path) -> None:
     rows = [solution(f"p{i}", [None, None], U, counts=Counts(num_ungraded=1)) for i in range(20)]
     store = write(tmp_path, rows, ungraded={FAULT: 11, "no_answer": 9})
-    health = run_health(store)
+    health = assess_run_health(store)
     assert health is not None
     remedies = {one.check: one.remedy for one in health.findings}
     for check in ("rollouts_ungraded", "solutions_ungraded"):
@@ -338,7 +341,7 @@ def test_a_job_s_reasons_reach_its_health(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_runs_without_solutions(tmp_path: Path) -> None:
-    assert run_health(Store(str(tmp_path / "new"), create=True)) is None
+    assert assess_run_health(Store(str(tmp_path / "new"), create=True)) is None
 
 
 def mclabel(*arguments: str) -> str:

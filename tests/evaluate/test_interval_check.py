@@ -7,7 +7,7 @@ import pytest
 
 from mclabel.core.records import Counts, Outcome, Rollout
 from mclabel.core.stats.values import clopper_pearson
-from mclabel.evaluate.labels.calibration import check_intervals, independent_counts
+from mclabel.evaluate.labels.calibration import check_intervals, count_independent_rollouts
 from tests.support.rows import row, step
 
 
@@ -94,8 +94,8 @@ def test_rollouts_of_both_runs_are_no_evidence() -> None:
         rollout("x", 2, "three", Outcome.TRUNCATED),
         rollout("y", 0, "one", Outcome.UNGRADED),
     ]
-    assert independent_counts(own, other) == {
+    assert count_independent_rollouts(own, other) == {
         "x": Counts(num_wrong=1, num_truncated=1),
         "y": Counts(num_ungraded=1),
     }
-    assert independent_counts(other, other) == {}
+    assert count_independent_rollouts(other, other) == {}

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mclabel.core.records import Counts, Outcome
-from mclabel.evaluate.labels.quality import cost_estimate, label_cost, label_quality
+from mclabel.evaluate.labels.quality import (
+    compute_label_cost,
+    estimate_label_cost,
+    measure_label_quality,
+)
 from tests.support.rows import row, step
 
 FOUR = [step()] * 4
@@ -21,7 +25,7 @@ def test_by_hand() -> None:
         row("c", FOUR, 3, outcome=Outcome.TRUNCATED),  # left out
     ]
     truth = {"a.0": 2, "a.1": 2, "b.0": 3, "b.1": None}
-    found = label_quality(rows, lambda one: truth[one.solution.id])
+    found = measure_label_quality(rows, lambda one: truth[one.solution.id])
     assert (found.num_problems, found.num_solutions, found.num_left_out) == (2, 4, 1)
     expected = {
         "pass_at_1": 1 / 2,
@@ -48,7 +52,7 @@ def test_undecided_is_not_right() -> None:
         row("b", FOUR, None, outcome=Outcome.RIGHT),
         row("b", FOUR, 1, sample=1),
     ]
-    found = label_quality(rows, lambda one: 2 if one.solution.id == "a.1" else None)
+    found = measure_label_quality(rows, lambda one: 2 if one.solution.id == "a.1" else None)
     expected = {
         "decided": 2 / 4,
         "first_error_accuracy_decided": 1 / 2,
@@ -59,7 +63,7 @@ def test_undecided_is_not_right() -> None:
 
 
 def test_no_errors_give_no_figures_of_errors() -> None:
-    found = label_quality([row("a", FOUR, None, outcome=Outcome.RIGHT)], lambda one: None)
+    found = measure_label_quality([row("a", FOUR, None, outcome=Outcome.RIGHT)], lambda one: None)
     assert found.first_error_accuracy.value == 1
     nothing = (
         found.first_error_accuracy_wrong,
@@ -78,7 +82,7 @@ def test_cost_counts_shared_prefixes_once() -> None:
         row("a", [shared, step(prefix="z", counts=Counts(num_wrong=3, num_tokens=50))], sample=1),
         row("b", [step(prefix="w")], root=Counts(num_right=1, num_tokens=6)),
     ]
-    cost, found = label_cost(rows), cost_estimate(rows)
+    cost, found = compute_label_cost(rows), estimate_label_cost(rows)
     expected = ((30 + 10 + 50 + 6) / 3, (40 + 80 + 6) / 3)
     assert (cost.tokens_per_solution, cost.tokens_per_solution_unshared) == pytest.approx(expected)
     tokens = found.tokens_per_solution
@@ -86,4 +90,4 @@ def test_cost_counts_shared_prefixes_once() -> None:
     assert found.rollouts_per_solution.value == pytest.approx((2 + 1 + 3 + 1) / 3)
     # The resamples are problem a alone (90 / 2), b alone (6), and both.
     assert (tokens.low, tokens.high) == (6, 45)
-    assert label_cost([]).tokens_per_solution == 0
+    assert compute_label_cost([]).tokens_per_solution == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.records import Counts, LabeledSolution, Outcome
-from mclabel.evaluate.labels.report import LabelReport, label_report
+from mclabel.evaluate.labels.report import LabelReport, measure_labels
 from mclabel.evaluate.labels.tables import label_grids
 from mclabel.evaluate.labels.truth import Truth
 from tests.support.commands import run_verb
@@ -47,7 +47,7 @@ def report_rows() -> list[LabeledSolution]:
 def test_what_is_said_and_what_came() -> None:
     truth = Truth(kind="processbench", first_errors={"a.0": 1, "a.1": None, "b.1": 0})
     reference = {"x": Counts(num_right=1, num_wrong=1), "z": Counts(num_right=4)}
-    found = label_report(report_rows(), truth, reference).groups["all"]
+    found = measure_labels(report_rows(), truth, reference).groups["all"]
 
     def pairs(name: str) -> list[tuple[float, float | None, int]]:
         return [
@@ -86,21 +86,21 @@ def test_quality_of_selected_solutions_is_that_of_the_pool_they_come_from() -> N
     certain = [chosen("a", 0, 1.0), chosen("b", 1, 1.0), chosen("c", None, 1.0)]
     drawn = [chosen("d", 0, 0.25), chosen("e", None, 0.25)]
     truth = Truth(kind="exact", first_errors={f"{name}.0": 0 for name in "abcde"})
-    found = label_report([*certain, *drawn], truth)
+    found = measure_labels([*certain, *drawn], truth)
     assert _accuracy(found) == (1 + 4) / (3 + 8)
     assert found.describes == "pool" and "weighted by 1 / its selection probability" in _notes(
         found
     )
     # Solutions that were chosen by their outcome are not evidence about values.
     assert "value, outcome" not in found.groups["all"].calibration
-    alone = label_report(certain, truth)
+    alone = measure_labels(certain, truth)
     assert _accuracy(alone) == 1 / 3
     assert alone.describes == "selection" and "describe only the selection" in _notes(alone)
     # The people labelled a sample of the selection, so the two probabilities multiply.
     weights = {"a.0": 1.0, "b.0": 2.0, "c.0": 1.0, "d.0": 3.0, "e.0": 1.0}
-    people = label_report([*certain, *drawn], replace(truth, kind="people", weights=weights))
+    people = measure_labels([*certain, *drawn], replace(truth, kind="people", weights=weights))
     assert _accuracy(people) == (1 + 12) / (1 + 2 + 1 + 12 + 4)
-    assert label_report(report_rows(), None).describes is None
+    assert measure_labels(report_rows(), None).describes is None
 
 
 def _accuracy(report: LabelReport) -> float | None:
@@ -128,7 +128,7 @@ def test_no_column_of_quality_repeats_another(
 
 
 def test_groups() -> None:
-    groups = label_report(report_rows(), None).groups
+    groups = measure_labels(report_rows(), None).groups
     # all solutions have the same subject, so it forms no group
     assert list(groups) == ["all", "level: 1", "level: 2"]
     assert [g.num_solutions for g in groups.values()] == [5, 2, 3]
@@ -138,7 +138,7 @@ def test_groups() -> None:
         row(name, [step(True), LAST], meta={"family": name, "program": "{}"})
         for name in ("gifts", "riddles", "shopping")
     ]
-    assert list(label_report(held, None).groups) == [
+    assert list(measure_labels(held, None).groups) == [
         "all",
         "family: gifts (held out)",
         "family: riddles (held out)",
@@ -146,4 +146,4 @@ def test_groups() -> None:
         "families held out of training",
     ]
     plain = [row(name, [LAST], meta={"family": name}) for name in ("gifts", "shopping")]
-    assert list(label_report(plain, None).groups) == ["all", "family: gifts", "family: shopping"]
+    assert list(measure_labels(plain, None).groups) == ["all", "family: gifts", "family: shopping"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mclabel.evaluate.labels.truth import solution_key, to_given, to_labelled
+from mclabel.evaluate.labels.truth import solution_key, to_given_index, to_labelled_index
 
 
 @pytest.mark.parametrize(
@@ -21,16 +21,16 @@ def test_where_a_given_step_lies(labelled: list[str], pairs: list[tuple[int, int
     given_steps = ["ab", "cd", "ef"]
     assert solution_key("p", labelled) == solution_key(" p\n", given_steps)
     for index, place in pairs:
-        assert to_labelled(index, given_steps, labelled) == place
+        assert to_labelled_index(index, given_steps, labelled) == place
     for place in range(len(labelled)):
-        assert to_given(place, labelled, given_steps) == place
-    assert to_labelled(None, given_steps, labelled) is None
-    assert to_given(None, labelled, given_steps) is None
+        assert to_given_index(place, labelled, given_steps) == place
+    assert to_labelled_index(None, given_steps, labelled) is None
+    assert to_given_index(None, labelled, given_steps) is None
 
 
 def test_empty_steps_keep_their_place_where_cuts_are_equal() -> None:
-    assert to_labelled(1, ["ab", "", "cd"], ["ab\n", "\n", "cd"]) == 1
-    assert to_given(1, ["ab\n", "\n", "cd"], ["ab", "", "cd"]) == 1
+    assert to_labelled_index(1, ["ab", "", "cd"], ["ab\n", "\n", "cd"]) == 1
+    assert to_given_index(1, ["ab\n", "\n", "cd"], ["ab", "", "cd"]) == 1
 
 
 @given(
@@ -45,5 +45,5 @@ def test_cuts_that_are_late_by_a_character(steps: list[str], late: list[int]) ->
         ends.append(min(end + late[number], len(text)) if number < len(steps) - 1 else len(text))
     moved = [text[a:b] for a, b in zip([0, *ends], ends, strict=False)]
     for index in range(len(steps)):
-        assert to_labelled(index, steps, moved) == index
-        assert to_given(index, moved, steps) == index
+        assert to_labelled_index(index, steps, moved) == index
+        assert to_given_index(index, moved, steps) == index

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mclabel.core.errors import DataError
 from mclabel.data.readers.judged import JudgedSolution
-from mclabel.evaluate.processbench.figures import processbench
-from mclabel.prm.scoring.manifest import best_threshold, first_below
+from mclabel.evaluate.processbench.figures import measure_processbench
+from mclabel.prm.scoring.manifest import find_best_threshold, find_first_below
 
 
 def judged(*errors: int | None, steps: int = 4) -> list[JudgedSolution]:
@@ -21,15 +21,15 @@ def judged(*errors: int | None, steps: int = 4) -> list[JudgedSolution]:
 
 
 def f1_at(rows: list[JudgedSolution], scores: dict[str, list[float]], threshold: float) -> float:
-    said = {row.id: first_below(scores[row.id], threshold) for row in rows}
-    found = processbench({"s": rows}, {"s": said}).mean_f1.value
+    said = {row.id: find_first_below(scores[row.id], threshold) for row in rows}
+    found = measure_processbench({"s": rows}, {"s": said}).mean_f1.value
     assert found is not None
     return found
 
 
 def test_the_metric_by_hand() -> None:
     rows = judged(2, 0, 3, None, None)
-    found = processbench({"s": rows}, {"s": {"0": 2, "1": 1, "2": None, "3": None, "4": 0}})
+    found = measure_processbench({"s": rows}, {"s": {"0": 2, "1": 1, "2": None, "3": None, "4": 0}})
     split = found.splits["s"]
     assert (split.num_wrong, split.num_right, split.missing) == (3, 2, ())
     # F1 is 2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2).
@@ -40,7 +40,7 @@ def test_the_metric_by_hand() -> None:
 
 def test_missing_solutions_are_left_out_and_named() -> None:
     rows = judged(2, 0, None, None)
-    found = processbench({"s": rows}, {"s": {"0": 2, "3": 1}})
+    found = measure_processbench({"s": rows}, {"s": {"0": 2, "3": 1}})
     split = found.splits["s"]
     assert (split.missing, split.num_wrong, split.num_right) == (("1", "2"), 1, 1)
     assert split.wrong_accuracy.value == 1
@@ -48,7 +48,7 @@ def test_missing_solutions_are_left_out_and_named() -> None:
 
 def test_a_split_of_one_kind_has_no_f1_and_no_mean() -> None:
     rows = {"s": judged(2, 0), "t": judged(1, None)}
-    found = processbench(rows, {"s": {"0": 2, "1": 0}, "t": {"0": 1, "1": None}})
+    found = measure_processbench(rows, {"s": {"0": 2, "1": 0}, "t": {"0": 1, "1": None}})
     assert [found.splits[name].f1.value for name in rows] == [None, 1]
     assert found.mean_f1.value is None
 
@@ -58,12 +58,12 @@ def test_threshold_by_hand() -> None:
     scores = {"0": [0.9, 0.3], "1": [0.5, 0.6], "2": [0.2, 0.9]}
     # For thresholds over .3 and up to .5, the first row is found, the second is right and the third
     # is wrong, so F1 is 2/3.
-    assert best_threshold(rows, scores) == pytest.approx(0.4)
+    assert find_best_threshold(rows, scores) == pytest.approx(0.4)
     assert f1_at(rows, scores, 0.4) == pytest.approx(2 / 3)
     with pytest.raises(DataError, match=r"2 scored solutions with a wrong step and 0 without"):
-        best_threshold(judged(0, 1), {"0": [0.1], "1": [0.1, 0.2]})
+        find_best_threshold(judged(0, 1), {"0": [0.1], "1": [0.1, 0.2]})
     with pytest.raises(DataError, match=r"0 scored solutions .* Set a threshold"):
-        best_threshold(rows, {})
+        find_best_threshold(rows, {})
 
 
 @settings(max_examples=40)
@@ -78,7 +78,7 @@ def test_no_threshold_is_better(data: st.DataObject) -> None:
         for i, one in enumerate(lists)
     ]
     scores = {str(i): one for i, one in enumerate(lists)}
-    best = f1_at(rows, scores, best_threshold(rows, scores))
+    best = f1_at(rows, scores, find_best_threshold(rows, scores))
     tried = [
         f1_at(rows, scores, t) for t in (-1.0, 0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.95, 1.0, 2.0)
     ]
@@ -88,15 +88,15 @@ def test_no_threshold_is_better(data: st.DataObject) -> None:
 def test_a_threshold_between_neighbouring_floats() -> None:
     low, high = 0.5, float(np.nextafter(0.5, 1))
     rows = judged(0, None, steps=1)
-    threshold = best_threshold(rows, {"0": [low], "1": [high]})
+    threshold = find_best_threshold(rows, {"0": [low], "1": [high]})
     assert low < threshold <= high
 
 
 def test_scores_are_calibrated_up_to_the_first_error() -> None:
     rows = judged(1, None, steps=3)
     scores = {"0": [0.9, 0.3, 0.0], "1": [0.9, 0.9, 0.9]}
-    said = {row.id: first_below(scores[row.id], 0.5) for row in rows}
-    found = processbench({"s": rows}, {"s": said}, scores={"s": scores}).splits["s"].ece
+    said = {row.id: find_first_below(scores[row.id], 0.5) for row in rows}
+    found = measure_processbench({"s": rows}, {"s": said}, scores={"s": scores}).splits["s"].ece
     # Four sound steps have .9 and one wrong step has .3. Steps after the error are not judged.
     assert found is not None and found.value == pytest.approx((4 * 0.1 + 0.3) / 5)
-    assert processbench({"s": rows}, {"s": said}).splits["s"].ece is None
+    assert measure_processbench({"s": rows}, {"s": said}).splits["s"].ece is None

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from mclabel.core.records import LabeledSolution, Outcome, StepState
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.arith.program import Program, reference_solution
-from mclabel.evaluate.labels.report import label_report, state_quality
+from mclabel.domains.arith.problems import generate_problems
+from mclabel.domains.arith.program import Program, write_reference_solution
+from mclabel.evaluate.labels.report import measure_labels, measure_state_quality
 from mclabel.evaluate.labels.tables import label_grids
-from mclabel.evaluate.labels.truth import Truth, exact_truth
+from mclabel.evaluate.labels.truth import Truth, find_exact_truth
 from tests.support.rows import row, step
 
 NAMES: dict[str, StepState | None] = {
@@ -39,7 +39,7 @@ def test_by_hand() -> None:
         "SEC": labelled("c", "SEC", 1, sample=1, outcome=Outcome.TRUNCATED),
     }
     truth = {one.solution.id: [NAMES[c] or "sound" for c in true] for true, one in rows.items()}
-    found = state_quality(rows.values(), lambda one: truth[one.solution.id])
+    found = measure_state_quality(rows.values(), lambda one: truth[one.solution.id])
     assert found is not None and found.num_solutions == 4
     expected = {
         "first_error_accuracy": 2 / 4,
@@ -53,21 +53,21 @@ def test_by_hand() -> None:
         "false_alarms": 2 / 13,
     }
     assert {name: getattr(found, name).value for name in expected} == pytest.approx(expected)
-    assert state_quality([row("a", [step()], None)], lambda one: ["sound"]) is None
+    assert measure_state_quality([row("a", [step()], None)], lambda one: ["sound"]) is None
 
 
 def test_the_report_has_states_where_labels_and_exact_truth_do() -> None:
-    problem = generate(1, seed=1, split="test")[0]
-    texts = reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
+    problem = generate_problems(1, seed=1, split="test")[0]
+    texts = write_reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
     rows = [
         labelled("a", "S" * len(texts), None, texts=texts, meta=problem.meta, outcome=Outcome.RIGHT)
     ]
-    report = label_report(rows, exact_truth(rows))
+    report = measure_labels(rows, find_exact_truth(rows))
     states = report.groups["all"].states
     assert states is not None and states.agreement.value == 1 and states.false_alarms.value == 0
     title = "States of steps against exact truth [95% interval]"
     assert title in [grid.title for grid in label_grids(report)]
     people = Truth(kind="people", first_errors={rows[0].solution.id: None})
-    for other in (label_report(rows, people), label_report(rows, None)):
+    for other in (measure_labels(rows, people), measure_labels(rows, None)):
         assert other.groups["all"].states is None
         assert title not in [grid.title for grid in label_grids(other)]

@@ -9,8 +9,8 @@ import pytest
 from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.data.readers.judged import JudgedSolution, to_judged_solutions
-from mclabel.evaluate.labels.quality import exact_first_error
-from mclabel.evaluate.labels.truth import check_same_problems, exact_truth, judged_truth
+from mclabel.evaluate.labels.quality import find_exact_first_error
+from mclabel.evaluate.labels.truth import check_same_problems, find_exact_truth, match_judged_truth
 from tests.support.labelled import arith_rows
 from tests.support.rows import row, step
 
@@ -23,12 +23,12 @@ def judged(identity: str, problem: str, steps: list[str], error: int | None) -> 
 
 def test_exact_truth_of_arith() -> None:
     rows = arith_rows(12)
-    truth = exact_truth(rows)
+    truth = find_exact_truth(rows)
     assert truth.known_rows(rows) == rows
-    assert [truth.first_error(one) for one in rows] == [exact_first_error(one) for one in rows]
+    assert [truth.first_error(one) for one in rows] == [find_exact_first_error(one) for one in rows]
     assert {truth.first_error(one) for one in rows} >= {None}
     with pytest.raises(DataError, match=r"solution a\.0 of problem a: .*not belong to a built-in"):
-        exact_truth([*rows, row("a", THREE)])
+        find_exact_truth([*rows, row("a", THREE)])
 
 
 def test_people_are_found_by_text_whatever_the_whitespace() -> None:
@@ -37,7 +37,7 @@ def test_people_are_found_by_text_whatever_the_whitespace() -> None:
         row("a", THREE, sample=1, texts=["one\n", "2\n", "three"]),
         row("b", THREE, texts=["one\n", "two\n", "three"]),
     ]
-    truth = judged_truth(
+    truth = match_judged_truth(
         "processbench",
         rows,
         [
@@ -55,7 +55,7 @@ def test_any_accepted_first_error_is_right() -> None:
     texts = ["one\n", "two\n", "three"]
     rows = [row("a", THREE, first_error=error, texts=texts) for error in (0, 1, None)]
     truths = [
-        judged_truth(
+        match_judged_truth(
             "processbench",
             [one],
             [replace(judged("x", "Problem a", texts, 2), also=frozenset({1, None}))],
@@ -72,7 +72,7 @@ def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
     rows += [row("b", THREE, sample=1, texts=texts, origin="given"), row("c", THREE, texts=texts)]
     people = [judged(p, f"Problem {p}", ["first", "second", "third"], 1) for p in "abc"]
     # b has two solutions, and c's solution was sampled.
-    assert judged_truth("processbench", rows, people).first_errors == {"a.0": 1}
+    assert match_judged_truth("processbench", rows, people).first_errors == {"a.0": 1}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_id_that_names_other_texts_is_an_error(problem: str, steps: list[str]
     rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
     people = [judged("a", problem, steps, 1), judged("b", "Problem b", texts, 1)]
     with pytest.raises(DataError, match=r"other texts for 1 of the 2 .* a\.0 of problem a"):
-        judged_truth("processbench", rows, people)
+        match_judged_truth("processbench", rows, people)
 
 
 def test_a_run_over_other_problems_under_the_same_ids_is_an_error() -> None:
@@ -109,5 +109,5 @@ def test_another_run_its_own_solution_first() -> None:
     ]
     rows = [row("a", THREE, sample=n, texts=texts) for n in (0, 1, 7)]
     rows.append(row("a", THREE, sample=2, texts=["cut\n", "two\n", "three"]))
-    found = judged_truth("run", rows, to_judged_solutions(other)).first_errors
+    found = match_judged_truth("run", rows, to_judged_solutions(other)).first_errors
     assert found == {"a.0": 1, "a.1": 2, "a.7": 1}

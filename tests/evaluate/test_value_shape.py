@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mclabel.core.records import Outcome
-from mclabel.evaluate.labels.quality import monotonicity, values_by_position
+from mclabel.evaluate.labels.quality import estimate_values_by_position, measure_monotonicity
 from tests.support.rows import row, step
 
 
@@ -16,7 +16,7 @@ def test_positions() -> None:
         row("b", [step(mean=0.2), step(value=1, source="outcome")], outcome=Outcome.RIGHT),
         row("c", [step(), step()]),
     ]
-    found = values_by_position(
+    found = estimate_values_by_position(
         rows,
         {
             "all": lambda one, index: True,
@@ -43,7 +43,7 @@ def test_rises() -> None:
         row("b", [step(h) for h in (True, True, False)]),  # no rise in two pairs
         row("b", [step(True), step(None)], sample=1),  # no pair
     ]
-    found = monotonicity(rows)
+    found = measure_monotonicity(rows)
     assert found.rising_solutions.value == pytest.approx(2 / 3)
     assert found.rising_pairs.value == pytest.approx(3 / 7)
-    assert monotonicity([]).rising_pairs.value is None
+    assert measure_monotonicity([]).rising_pairs.value is None

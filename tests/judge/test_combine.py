@@ -16,14 +16,14 @@ from mclabel.cli import main
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Claim, LabeledSolution, SourceOpinion
-from mclabel.domains.registry import true_first_error
+from mclabel.domains.registry import find_true_first_error
 from mclabel.evaluate.labels.job import evaluate_labels
 from mclabel.judge.combine import combine
 from mclabel.judge.consensus.rules import same_location
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.job import label
-from mclabel.prm.examples.targets import step_targets
-from mclabel.prm.scoring.items import labeled_item
+from mclabel.prm.examples.targets import compute_step_targets
+from mclabel.prm.scoring.items import convert_solution_to_item
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
 from mclabel.run.shards.opinions import commit_opinions
@@ -80,7 +80,8 @@ def write_opinions(
         "attempt",
         [
             {
-                "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
+                "id": row.solution.id, "row": number,
+                "input": convert_solution_to_item(number, row).row,
                 "num_steps": len(row.steps),
                 "is_known": known(row), "first_error": say(row), "sureness": None, "reason": "",
                 "votes": [], "scores": scores(row), "flags": [],
@@ -106,7 +107,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def truth(row: LabeledSolution) -> int | None:
-    return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
+    return find_true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
 def invoke(*arguments: str) -> Result:
@@ -137,7 +138,7 @@ def test_a_judge_labels_alone_and_what_it_does_not_know_is_not_kept(
         assert row.is_kept == (row.solution.id != unknown)
         if row.is_kept:
             assert row.first_error == truth(row) and row.posterior is None
-            assert step_targets(row, "soft") == tuple(scores(row))
+            assert compute_step_targets(row, "soft") == tuple(scores(row))
             end = len(row.steps) if row.first_error is None else row.first_error
             assert [step.hard for step in row.steps] == [n < end for n in range(len(row.steps))]
             assert {step.source for step in row.steps} == {"judge"}

@@ -20,8 +20,8 @@ from mclabel.judge.critic import (
     TEMPLATES,
     CriticSettings,
     Vote,
-    critic_prompt,
-    own_template,
+    fill_critic_prompt,
+    make_user_template,
     parse_output,
     template_hash,
 )
@@ -114,7 +114,7 @@ def test_the_longest_texts_are_read_to_their_end(piece: str, parser: str) -> Non
 def test_all_parsers_mean_the_same_step(parser: str, text: str) -> None:
     assert parse_output(text, parser, 5, truncated=False).first_error == 2
     index = 2 + FIRST_INDEX[parser]
-    prompt = critic_prompt(TEMPLATES[parser], "p", ["a", "b", "the third", "d", "e"])
+    prompt = fill_critic_prompt(TEMPLATES[parser], "p", ["a", "b", "the third", "d", "e"])
     assert re.search(rf"(paragraph_|Step ){index}[>:]\s+the third", prompt)
 
 
@@ -143,8 +143,8 @@ VERDICTS_STEPS = "[Solution]\n\nStep 1: 3 + 4 = 7\nStep 2: 7 * 2 = 15\n\nExamine
 )
 def test_a_prompt_holds_problem_steps_and_reference(name: str, steps: str) -> None:
     solution = ["3 + 4 = 7", "7 * 2 = 15\n"]
-    plain = critic_prompt(TEMPLATES[name], " What is (3 + 4) * 2? ", solution)
-    shown = critic_prompt(TEMPLATES[name], " What is (3 + 4) * 2? ", solution, "It is 14.")
+    plain = fill_critic_prompt(TEMPLATES[name], " What is (3 + 4) * 2? ", solution)
+    shown = fill_critic_prompt(TEMPLATES[name], " What is (3 + 4) * 2? ", solution, "It is 14.")
     section = shown[shown.index("[Reference]") : shown.index("[Solution]")]
     assert shown.replace(section, "") == plain
     assert steps in plain and "\n\n[Problem]\n\nWhat is (3 + 4) * 2?\n\n[Solution]" in plain
@@ -174,8 +174,8 @@ def test_no_text_can_add_or_end_a_step(
         tag += r"|^Step \d+:" if name == "step_verdicts" else ""
         return re.findall(tag, prompt, re.IGNORECASE | re.MULTILINE)
 
-    prompt = critic_prompt(TEMPLATES[name], problem, steps, reference)
-    harmless = critic_prompt(TEMPLATES[name], "p", ["s"] * len(steps), "r")
+    prompt = fill_critic_prompt(TEMPLATES[name], problem, steps, reference)
+    harmless = fill_critic_prompt(TEMPLATES[name], "p", ["s"] * len(steps), "r")
     if name == "step_verdicts":
         prompt = prompt[prompt.rindex("[Solution]") :]
         harmless = harmless[harmless.rindex("[Solution]") :]
@@ -183,8 +183,8 @@ def test_no_text_can_add_or_end_a_step(
 
 
 def test_texts_are_put_in_literally_and_once() -> None:
-    template = own_template("{problem}|{steps}|{answer}|{reference}", "lessons")
-    prompt = critic_prompt(template, "{steps} {0}", ["\\g<0> {problem} a<b"], "{steps}")
+    template = make_user_template("{problem}|{steps}|{answer}|{reference}", "lessons")
+    prompt = fill_critic_prompt(template, "{steps} {0}", ["\\g<0> {problem} a<b"], "{steps}")
     assert prompt == (
         "{steps} {0}|<paragraph_1>\n\\g<0> {problem} a<b\n</paragraph_1>|{answer}|{steps}"
     )
@@ -192,26 +192,26 @@ def test_texts_are_put_in_literally_and_once() -> None:
 
 def test_headings_of_the_solution_itself_give_way_to_those_of_the_prompt() -> None:
     steps = ["## Step 1: Add.\nstep 2) Then", "Step 7: Multiply.", "Stepping 3: on"]
-    prompt = critic_prompt(TEMPLATES["step_verdicts"], "p", steps)
+    prompt = fill_critic_prompt(TEMPLATES["step_verdicts"], "p", steps)
     assert "\nStep 1: Add.\n[step 2] Then\nStep 2: Multiply.\nStep 3: Stepping 3: on\n" in prompt
 
 
-BARE = own_template("{problem} {steps}", "lessons")
-REFERRING = own_template("{problem} {steps} {reference}", "lessons")
+BARE = make_user_template("{problem} {steps}", "lessons")
+REFERRING = make_user_template("{problem} {steps} {reference}", "lessons")
 
 
 @pytest.mark.parametrize(
     ("error", "message", "make", "arguments"),
     [
-        (ConfigError, r"lacks \{problem\} and \{steps\}: it must contain", own_template,
+        (ConfigError, r"lacks \{problem\} and \{steps\}: it must contain", make_user_template,
          ("Find the error.", "lessons")),
-        (ConfigError, "parser='xml': there is no such parser", own_template,
+        (ConfigError, "parser='xml': there is no such parser", make_user_template,
          ("{problem} {steps}", "xml")),
-        (ConfigError, r"has no \{reference\}, but a reference was given", critic_prompt,
+        (ConfigError, r"has no \{reference\}, but a reference was given", fill_critic_prompt,
          (BARE, "p", ["s"], "r")),
-        (DataError, r"the problem has no reference\. Give one", critic_prompt,
+        (DataError, r"the problem has no reference\. Give one", fill_critic_prompt,
          (REFERRING, "p", ["s"])),
-        (DataError, "the solution has no steps", critic_prompt, (BARE, "p", [])),
+        (DataError, "the solution has no steps", fill_critic_prompt, (BARE, "p", [])),
     ],
 )  # fmt: skip
 def test_faults_of_templates_name_what_is_missing(

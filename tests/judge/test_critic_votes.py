@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mclabel.judge.critic import Result, Vote, Votes
+from mclabel.judge.critic import Vote, VoteCounter, VoteResult
 
 U = "unknown"
 """An unknown vote in a list of first errors."""
@@ -20,7 +20,7 @@ def _vote(first_error: int | str | None) -> Vote:
     return Vote(first_error, is_known=True)
 
 
-def _rounds(votes: Votes, answers: list[int | str | None]) -> list[tuple[int, bool]]:
+def _rounds(votes: VoteCounter, answers: list[int | str | None]) -> list[tuple[int, bool]]:
     """Return the size of each round of requested votes, and whether the round is a retry."""
     rest, rounds = list(answers), []
     while votes.wanted():
@@ -80,10 +80,10 @@ def test_rounds_by_hand(
     num_unknown: int,
     verdict: int | str | None,
 ) -> None:
-    votes = Votes(least=3, most=8)
+    votes = VoteCounter(least=3, most=8)
     assert _rounds(votes, answers) == rounds
     is_decided = verdict != "undecided"
-    assert votes.result() == Result(
+    assert votes.result() == VoteResult(
         counts, num_unknown, is_decided, verdict if is_decided else None
     )
     assert list(votes.result().counts) == list(counts)
@@ -94,7 +94,7 @@ def test_rounds_by_hand(
 @pytest.mark.parametrize(("least", "most"), [(0, 3), (4, 3), (-1, -1)])
 def test_numbers_of_votes_are_checked(least: int, most: int) -> None:
     with pytest.raises(ValueError, match=f"least={least}, most={most}: must be 1 <= least"):
-        Votes(least, most)
+        VoteCounter(least, most)
 
 
 ANSWERS = st.sampled_from([None, 0, 1, U])
@@ -109,7 +109,7 @@ ANSWERS = st.sampled_from([None, 0, 1, U])
 def test_votes_end_and_are_right_whatever_is_answered(
     least: int, more: int, answers: list[int | str | None], order: random.Random
 ) -> None:
-    first, second = Votes(least, least + more), Votes(least, least + more)
+    first, second = VoteCounter(least, least + more), VoteCounter(least, least + more)
     fresh, rest = 0, list(answers)
     while num := first.wanted():
         assert (second.wanted(), second.retry) == (num, first.retry)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mclabel.judge.consensus.models import JudgeModel
-from mclabel.judge.consensus.posterior import Fused, fuse
+from mclabel.judge.consensus.posterior import FusedPosterior, fuse_judges_with_rollouts
 from tests.support.opinion_world import World, scripted, simulated
 
 SIZE = 1000
@@ -33,12 +33,16 @@ def judges(world: World) -> dict[str, Mapping[str, JudgeModel]]:
 
 
 @pytest.fixture(scope="module")
-def fused(world: World, judges: dict[str, Mapping[str, JudgeModel]]) -> Callable[[str], Fused]:
+def fused(
+    world: World, judges: dict[str, Mapping[str, JudgeModel]]
+) -> Callable[[str], FusedPosterior]:
     """Return a cached function from the name of a set of judges to their fused opinions."""
 
     @cache
-    def of(name: str) -> Fused:
-        return fuse(world.chances, world.num_steps, judges[name], labels=world.labels)
+    def of(name: str) -> FusedPosterior:
+        return fuse_judges_with_rollouts(
+            world.chances, world.num_steps, judges[name], labels=world.labels
+        )
 
     return of
 
@@ -55,7 +59,7 @@ def fused(world: World, judges: dict[str, Mapping[str, JudgeModel]]) -> Callable
 )
 def test_copies_change_no_belief(
     judges: dict[str, Mapping[str, JudgeModel]],
-    fused: Callable[[str], Fused],
+    fused: Callable[[str], FusedPosterior],
     one: str,
     copies: str,
 ) -> None:
@@ -66,7 +70,7 @@ def test_copies_change_no_belief(
 
 
 def test_copies_of_a_random_judge_do_no_harm_to_a_fair_one(
-    world: World, fused: Callable[[str], Fused]
+    world: World, fused: Callable[[str], FusedPosterior]
 ) -> None:
     alone = fused("a fair judge")
     crowded = fused("a fair judge and a random one five times")
@@ -75,7 +79,7 @@ def test_copies_of_a_random_judge_do_no_harm_to_a_fair_one(
 
 
 def test_independent_judges_keep_their_full_weight(
-    world: World, fused: Callable[[str], Fused]
+    world: World, fused: Callable[[str], FusedPosterior]
 ) -> None:
     found = fused("five independent fair judges")
     assert found.groups == []
@@ -83,9 +87,9 @@ def test_independent_judges_keep_their_full_weight(
 
 
 def test_a_judge_that_copies_the_labels_counts_as_the_rollouts(
-    world: World, fused: Callable[[str], Fused]
+    world: World, fused: Callable[[str], FusedPosterior]
 ) -> None:
-    without = fuse(world.chances, world.num_steps, {}, labels=world.labels)
+    without = fuse_judges_with_rollouts(world.chances, world.num_steps, {}, labels=world.labels)
     copied = fused("a copier of the labels")
     assert copied.groups == [["rollouts", "copier"]]
     assert np.abs(without.chances - copied.chances).max() <= 0.05
@@ -96,7 +100,7 @@ def test_the_order_of_judges_does_not_matter(
 ) -> None:
     models = judges["that PRM at three thresholds"]
     turned, found = (
-        fuse(world.chances, world.num_steps, dict(these), labels=world.labels)
+        fuse_judges_with_rollouts(world.chances, world.num_steps, dict(these), labels=world.labels)
         for these in (reversed(models.items()), models.items())
     )
     assert turned.chances == pytest.approx(found.chances, abs=1e-9)

@@ -22,7 +22,7 @@ from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import Problem, Step
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.engines.text import PolicyText
-from mclabel.judge.generative import GenerativePRM, prm_identity
+from mclabel.judge.generative import GenerativePRM, find_prm_identity
 from mclabel.judge.generative_chains import VerdictTokens
 from mclabel.prm.examples.encode import TooLongError
 from mclabel.prm.scoring.aggregate import UnscoredError
@@ -289,7 +289,7 @@ def test_solutions_that_cannot_be_judged_are_refused() -> None:
 def test_the_wording_and_the_model_are_known(tmp_path: Path) -> None:
     folder = tiny_model(tmp_path / "model")
     found = [
-        prm_identity(
+        find_prm_identity(
             ScorerSettings(prm=folder, format="generative", generative={"template": template})
         )
         for template in ("thinkprm", "genprm", "{problem} {steps}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.judge.critic.chains import step_verdicts
+from mclabel.judge.critic.chains import read_step_verdicts
 from mclabel.judge.critic.parse import MAX_CHARACTERS, parse_output
-from mclabel.judge.critic.verdicts import Fault
+from mclabel.judge.critic.verdicts import VerdictFault
 from tests.support.verifier_chains import GoldenChain, golden_chains
 
 CHAINS = golden_chains()
@@ -14,7 +14,7 @@ CHAINS = golden_chains()
 
 @pytest.mark.parametrize("chain", CHAINS, ids=[f"{one.format}: {one.name}" for one in CHAINS])
 def test_chains_are_read_as_people_read_them(chain: GoldenChain) -> None:
-    found = step_verdicts(chain.text, chain.num_steps, chain.parser, truncated=chain.truncated)
+    found = read_step_verdicts(chain.text, chain.num_steps, chain.parser, truncated=chain.truncated)
     assert list(found.verdicts) == chain.verdicts
     assert (found.fault is None) == chain.complete, found.reason
     if chain.complete:
@@ -27,17 +27,17 @@ def test_chains_are_read_as_people_read_them(chain: GoldenChain) -> None:
     ("text", "fault"),
     [
         ("Step 1: \\boxed{correct}\nStep 2: \\boxed{incorrect}\nStep 4: \\boxed{correct}",
-         Fault.MORE_STEPS),
-        ("Step 1: \\boxed{correct}\nStep 3: \\boxed{incorrect}", Fault.MISSING),
-        ("Step 1: \\boxed{correct} \\boxed{incorrect}", Fault.CONTRADICTION),
-        ("\\boxed{incorrect}\nStep 1: \\boxed{incorrect}", Fault.BEFORE_FIRST),
-        ("<think>Step 1: \\boxed{incorrect}", Fault.OPEN_THOUGHT),
-        ("Nothing.", Fault.NO_VERDICTS),
-        ("Step 1: \\boxed{incorrect}" + " " * MAX_CHARACTERS, Fault.TOO_LONG),
+         VerdictFault.MORE_STEPS),
+        ("Step 1: \\boxed{correct}\nStep 3: \\boxed{incorrect}", VerdictFault.MISSING),
+        ("Step 1: \\boxed{correct} \\boxed{incorrect}", VerdictFault.CONTRADICTION),
+        ("\\boxed{incorrect}\nStep 1: \\boxed{incorrect}", VerdictFault.BEFORE_FIRST),
+        ("<think>Step 1: \\boxed{incorrect}", VerdictFault.OPEN_THOUGHT),
+        ("Nothing.", VerdictFault.NO_VERDICTS),
+        ("Step 1: \\boxed{incorrect}" + " " * MAX_CHARACTERS, VerdictFault.TOO_LONG),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_chain_is_named(text: str, fault: Fault) -> None:
-    assert step_verdicts(text, 3).fault is fault
+def test_what_is_wrong_with_a_chain_is_named(text: str, fault: VerdictFault) -> None:
+    assert read_step_verdicts(text, 3).fault is fault
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_what_is_wrong_with_a_chain_is_named(text: str, fault: Fault) -> None:
 )
 def test_reading_hostile_texts_ends(part: str) -> None:
     """Reading takes linear time; with quadratic time, these texts would take minutes."""
-    step_verdicts(part * (200_000 // len(part)), 12)
+    read_step_verdicts(part * (200_000 // len(part)), 12)

@@ -14,7 +14,7 @@ from mclabel.core.errors import ConfigError, DataError, ShardError
 from mclabel.core.records import Consensus, LabeledSolution, Outcome, StepLabel
 from mclabel.judge.base import Answer, prompt_hash
 from mclabel.judge.critic import TEMPLATES
-from mclabel.judge.verifier_chains import ChainChoice, ChainsReport, export_chains
+from mclabel.judge.verifier_chains import ChainSelection, ChainsReport, export_chains
 from tests.support.labelled import arith_rows, write_run
 from tests.support.verifier_chains import answer, chain, write_critic
 
@@ -31,7 +31,7 @@ def export(
 ) -> tuple[ChainsReport, list[dict[str, Any]]]:
     labels = write_run(tmp_path / "labels", rows)
     critic = write_critic(tmp_path / "critic", rows, say)
-    report = export_chains(critic, labels, str(tmp_path / "out"), ChainChoice(**choice))
+    report = export_chains(critic, labels, str(tmp_path / "out"), ChainSelection(**choice))
     lines = (tmp_path / "out" / "data.jsonl").read_text().splitlines()
     return report, [json.loads(line) for line in lines]
 
@@ -217,5 +217,5 @@ def test_faults_are_explained(tmp_path: Path) -> None:
     ]  # fmt: skip
     for error, match, opinions, run, choice in cases:
         with pytest.raises(error, match=match):
-            export_chains(opinions, run, str(tmp_path / "out"), ChainChoice(**choice))
+            export_chains(opinions, run, str(tmp_path / "out"), ChainSelection(**choice))
         assert not (tmp_path / "out").exists()

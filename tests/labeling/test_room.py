@@ -27,7 +27,7 @@ from mclabel.core.records import (
     Step,
 )
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.evaluate.health import run_health
+from mclabel.evaluate.health import assess_run_health
 from mclabel.labeling.config import LabelConfig, LabelSettings
 from mclabel.labeling.estimators import ESTIMATORS, Completer
 from mclabel.labeling.prefixes import PrefixTable
@@ -179,7 +179,7 @@ def test_runs_that_were_interrupted_or_graded_again_decide_the_same(
     again, same = rows(tmp_path / "again")
     assert same == rollouts and [replace(row, num_missing=None) for row in again] == labels
     for name in ("run", "again"):
-        health = run_health(Store(str(tmp_path / name)))
+        health = assess_run_health(Store(str(tmp_path / name)))
         assert health is not None
         figure = health.figures["rollouts_withheld"]
         assert (figure.count, figure.total) == (len(reasons), len(rollouts))

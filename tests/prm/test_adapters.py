@@ -18,11 +18,11 @@ from transformers import (
 )
 
 from mclabel.core.errors import ConfigError, DataError, EngineError
-from mclabel.judge.opinions import OpinionRun, judged_solutions
+from mclabel.judge.opinions import OpinionRun, read_judged_solutions
 from mclabel.prm import load_prm
 from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT, adapters
 from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
-from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, split_text
+from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, split_into_steps
 from tests.support.commands import run_verb
 
 OTHERS = [form for form in FORMATS if form not in (OWN_FORMAT, GENERATIVE)]
@@ -127,7 +127,7 @@ def test_opinions_are_on_the_steps_that_the_format_reads(
     file, out = tmp_path / "in.jsonl", tmp_path / "run"
     file.write_text(json.dumps({"problem": PROBLEM, "solution": text}) + "\n")
     run_verb(["score", path, str(file), "--format", form, "-o", str(out)])
-    (judged,) = judged_solutions(str(out))
+    (judged,) = read_judged_solutions(str(out))
     paragraphs = form in ("rlhflow", "qwen")
     assert judged.steps == (("a b\n\n", "c\na c") if paragraphs else ("a b\n\n", "c\n", "a c"))
     scores = load_prm(path, format=form).score([PROBLEM], [text])[0]
@@ -167,7 +167,7 @@ def test_a_folder_without_a_model_is_refused(
 def test_a_text_is_split_as_the_authors_of_a_format_do_and_not_by_the_rules_for_labels(
     split: str, steps: list[str]
 ) -> None:
-    assert split_text("".join(steps), split) == steps
+    assert split_into_steps("".join(steps), split) == steps
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from mclabel.core.errors import DataError
 from mclabel.core.records import Outcome
 from mclabel.prm.examples.build import ExampleSettings, is_held_out, make_examples
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.examples.targets import step_targets
+from mclabel.prm.examples.targets import compute_step_targets
 from tests.support.labelled import arith_rows, arith_text
 
 TEXT = arith_text()
@@ -37,7 +37,7 @@ def test_a_hundred_solutions_decode_to_their_steps(step_id: int | None) -> None:
     for row in arith_rows(100):
         encoded = encoder.labeled(row)
         assert steps_of(encoded, step_id) == [step.text for step in row.solution.steps]
-        assert len(step_targets(row, "hard")) == len(encoded.positions)
+        assert len(compute_step_targets(row, "hard")) == len(encoded.positions)
         assert encoded.ids[: encoded.num_prompt] == TEXT.prompt_ids(row.problem.text)
         assert encoded == encoder.text(row.problem.text, row.solution.text)
         assert encoded == encoder.text(row.problem.text, [step.text for step in row.solution.steps])

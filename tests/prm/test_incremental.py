@@ -28,7 +28,13 @@ from transformers import (
 from mclabel.core.errors import DataError, EngineError
 from mclabel.domains.arith import bundled_model
 from mclabel.engines.text import PolicyText
-from mclabel.prm.examples.batch import MAX_NODES, _batches, make_batch, make_tree, tree_groups
+from mclabel.prm.examples.batch import (
+    MAX_NODES,
+    _batches,
+    make_batch,
+    make_tree,
+    split_into_tree_groups,
+)
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder, TooLongError
 from mclabel.prm.model.cached import CachedBody
 from mclabel.prm.model.heads import NUM_FEATURES
@@ -329,12 +335,14 @@ def test_a_tree_by_hand() -> None:
 
 def test_trees_are_bounded_and_used_only_where_they_save() -> None:
     alike = [solution(*range(100), 1000 + i) for i in range(600)]
-    groups = list(tree_groups(alike))
+    groups = list(split_into_tree_groups(alike))
     assert [one for group, _ in groups for one in group] == alike
     assert all(tree and 100 + len(group) <= MAX_NODES for group, tree in groups)
     different = [solution(*range(i, i + 50)) for i in range(0, 1000, 50)]
-    assert not any(tree for _, tree in tree_groups(different))
-    assert list(tree_groups([solution(*range(2000))])) == [([solution(*range(2000))], False)]
+    assert not any(tree for _, tree in split_into_tree_groups(different))
+    assert list(split_into_tree_groups([solution(*range(2000))])) == [
+        ([solution(*range(2000))], False)
+    ]
 
 
 @pytest.mark.parametrize("head", ["token", "likelihood"])

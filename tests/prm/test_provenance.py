@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.prm.scoring.manifest import scorer_fingerprint, server_address
+from mclabel.prm.scoring.manifest import compute_scorer_fingerprint, strip_credentials
 from tests.support.commands import run_verb
 
 SOLUTION = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2."}
@@ -40,7 +40,7 @@ def test_scores_and_processbench_record_whether_code_was_trusted(prm: str, tmp_p
     bench.write_text(json.dumps(JUDGED))
     run_verb(["score", prm, str(file), "-o", f"{tmp_path}/out.jsonl", trust])
     run_verb(["eval", "processbench", str(bench), "--model", prm, "-o", f"{tmp_path}/bench", trust])
-    known = {"prm": prm, "weights": scorer_fingerprint(prm), "trust_remote_code": True}
+    known = {"prm": prm, "weights": compute_scorer_fingerprint(prm), "trust_remote_code": True}
     assert read(tmp_path / "out.jsonl.provenance.json") == {
         **known,
         "format": "mclabel",
@@ -50,4 +50,4 @@ def test_scores_and_processbench_record_whether_code_was_trusted(prm: str, tmp_p
 
 
 def test_an_address_is_recorded_without_its_password() -> None:
-    assert server_address("http://me:secret@host:8000/x?key=1#y") == "http://host:8000"
+    assert strip_credentials("http://me:secret@host:8000/x?key=1#y") == "http://host:8000"

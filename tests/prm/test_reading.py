@@ -17,8 +17,8 @@ from mclabel.prm.model.network import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.manifest import PrmManifest
 from mclabel.prm.scoring.reading import (
-    body_fingerprint,
-    read_body,
+    compute_body_fingerprint,
+    find_readable_body,
     read_solutions,
     score_readings,
 )
@@ -50,13 +50,13 @@ def solutions() -> list[EncodedSolution]:
 def test_scores_from_readings_are_those_of_the_model() -> None:
     encoded = solutions()
     model = head_on(str(bundled_model("strong")), 1)
-    body = read_body(model)
+    body = find_readable_body(model)
     assert body is model.network
     prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
     found = score_readings(model, read_solutions(body, encoded, threads=1))
     for ours, theirs in zip(found, prm.score_encoded(encoded), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6)
-    assert read_body(head_on(str(bundled_model("strong")), 1, sees_states=True)) is None
+    assert find_readable_body(head_on(str(bundled_model("strong")), 1, sees_states=True)) is None
     assert score_readings(model, []) == []
 
 
@@ -87,12 +87,12 @@ def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path:
 
 def test_a_body_is_another_when_one_number_or_its_configuration_changes() -> None:
     network = head_on(str(bundled_model("strong")), 1).network
-    before = body_fingerprint(network)
+    before = compute_body_fingerprint(network)
     network.config._name_or_path = "elsewhere"
-    assert body_fingerprint(network) == before
+    assert compute_body_fingerprint(network) == before
     with torch.no_grad():
         network.get_input_embeddings().weight[3, 5] += 1e-3  # type: ignore[union-attr, index, operator]
-    changed = body_fingerprint(network)
+    changed = compute_body_fingerprint(network)
     assert changed != before
     network.config.rope_parameters["rope_theta"] = 5e5
-    assert body_fingerprint(network) not in (before, changed)
+    assert compute_body_fingerprint(network) not in (before, changed)

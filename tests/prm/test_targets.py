@@ -9,10 +9,10 @@ import pytest
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import Counts, LabeledSolution, Outcome, StepLabel
-from mclabel.data.leaks import leak_key, leak_keys
+from mclabel.data.leaks import normalize_for_leaks, read_leak_keys
 from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import PackedExamples, StepEncoder
-from mclabel.prm.examples.targets import step_targets, step_weights
+from mclabel.prm.examples.targets import compute_step_targets, compute_step_weights
 from mclabel.prm.training.items import LengthGroupedSampler
 from mclabel.prm.training.preflight import preflight
 from tests.support.labelled import arith_rows, arith_text, write_run
@@ -59,11 +59,13 @@ def test_exact_truth_is_a_target_of_the_domain_that_knows_it() -> None:
     rows = arith_rows(40)
     for row in rows:
         first = len(row.steps) if row.first_error is None else row.first_error
-        assert step_targets(row, "exact") == tuple(float(n < first) for n in range(len(row.steps)))
+        assert compute_step_targets(row, "exact") == tuple(
+            float(n < first) for n in range(len(row.steps))
+        )
     assert len({row.first_error for row in rows}) > 2
     other = replace(rows[0], problem=replace(rows[0].problem, meta={}))
     with pytest.raises(DataError, match=r"target=exact works only for arith and pyarith"):
-        step_targets(other, "exact")
+        compute_step_targets(other, "exact")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_exact_truth_is_a_target_of_the_domain_that_knows_it() -> None:
     ],
 )
 def test_targets(row: LabeledSolution, target: str, expected: object) -> None:
-    assert step_targets(row, target) == expected
+    assert compute_step_targets(row, target) == expected
 
 
 def test_what_is_not_known_has_no_target(row: LabeledSolution) -> None:
@@ -101,9 +103,9 @@ def test_what_is_not_known_has_no_target(row: LabeledSolution) -> None:
         "posterior": (None,) * 4,
         "outcome": (None,) * 4,
     }.items():
-        assert step_targets(unknown, target) == expected
+        assert compute_step_targets(unknown, target) == expected
     believed = replace(unknown, steps=(replace(blind, mean=0.3), *row.steps[1:]))
-    assert step_targets(believed, "soft")[0] == 0.3
+    assert compute_step_targets(believed, "soft")[0] == 0.3
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_what_is_not_known_has_no_target(row: LabeledSolution) -> None:
     ],
 )
 def test_weights(row: LabeledSolution, weights: str, expected: tuple[float, ...]) -> None:
-    assert step_weights(row, weights) == pytest.approx(expected)
+    assert compute_step_weights(row, weights) == pytest.approx(expected)
 
 
 def test_packed_examples_come_out_as_they_went_in() -> None:
@@ -146,7 +148,7 @@ def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
         ids, full = example.encoded.ids, whole.labeled(row)
         assert ids == full.ids[: len(ids)] and len(ids) <= lengths[9]
         assert example.encoded.positions == full.positions[: len(example.targets)]
-        assert example.targets == step_targets(row, "hard")[: len(example.targets)]
+        assert example.targets == compute_step_targets(row, "hard")[: len(example.targets)]
     # an ORM's only label is at the end, which is cut off
     orm = make_examples(
         rows, encoder, ExampleSettings(target="outcome", validation=0.0, too_long="cut")
@@ -156,13 +158,13 @@ def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
 
 def test_problems_of_an_evaluation_set_are_not_trained_on(tmp_path: Path) -> None:
     rows = arith_rows(12)
-    assert leak_key("  Two\tapples, ½? ") == leak_key("two apples ½")
-    assert leak_key("1 + 2") != leak_key("1 - 2")
+    assert normalize_for_leaks("  Two\tapples, ½? ") == normalize_for_leaks("two apples ½")
+    assert normalize_for_leaks("1 + 2") != normalize_for_leaks("1 - 2")
     run = write_run(tmp_path / "eval", rows[:2])
     file = tmp_path / "eval.jsonl"
     file.write_text('{"question": "' + rows[2].problem.text.upper() + '"}\n')
-    keys = leak_keys([run, str(file)])
-    assert leak_key(rows[0].problem.text) in keys and len(keys) == 2
+    keys = read_leak_keys([run, str(file)])
+    assert normalize_for_leaks(rows[0].problem.text) in keys and len(keys) == 2
     encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
     settings = ExampleSettings(validation=0.0, evaluation=[run, str(file)])
     found = make_examples(rows, encoder, settings)
@@ -177,13 +179,13 @@ def test_preflight_aligns_tokens_and_labels() -> None:
     rows = arith_rows(12)
     examples = make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0))
     found = preflight(examples, target="hard", step_id=STEP, decode=TEXT.decode)
-    targets = [t or 0 for r in rows for t in step_targets(r, "hard")]
+    targets = [t or 0 for r in rows for t in compute_step_targets(r, "hard")]
     counts = (found.num_labels, found.num_steps, found.num_sound)
     assert counts == (len(targets), len(targets), targets.count(1.0))
     assert found.mean_target == pytest.approx(sum(targets) / len(targets))
     lines = list(found.lines(examples=True))
     shown = lines[0].splitlines()[2:]
-    for line, target in zip(shown, step_targets(rows[0], "hard"), strict=True):
+    for line, target in zip(shown, compute_step_targets(rows[0], "hard"), strict=True):
         assert line.endswith(f"'<|step|>'  <- {target:.2f}")
     assert any("12 solutions to train on" in line for line in lines)
 

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from mclabel import jobs
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import ConfigError, DataError, ShardError, TrainingError
-from mclabel.data.repeats import check_distinct
+from mclabel.data.repeats import check_runs_distinct
 from mclabel.prm.config import TrainConfig
 from mclabel.prm.examples.batch import make_batch
 from mclabel.prm.examples.build import ExampleSettings, make_examples
@@ -26,7 +26,7 @@ from mclabel.prm.model.network import load_step_model, start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.callbacks import validate
-from mclabel.prm.training.checkpoint import last_checkpoint
+from mclabel.prm.training.checkpoint import find_last_checkpoint
 from mclabel.prm.training.head_fit import fit_head
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.trainer import train_step_model
@@ -157,9 +157,9 @@ def test_a_torn_checkpoint_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
         (tmp_path / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"")
         if step < 15:
             (tmp_path / f"checkpoint-{step}" / "complete").touch()
-    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    assert find_last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     assert not (tmp_path / "checkpoint-15").exists()
-    assert last_checkpoint(tmp_path / "none") is None
+    assert find_last_checkpoint(tmp_path / "none") is None
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(base: str, labels: str, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(base: str, labels: str, tmp_pat
     with pytest.raises(TrainingError, match=r"the loss is nan before the first step\. Lower"):
         train(tmp_path / "prm", f"base={tmp_path / 'broken'}", *common)
     assert not (tmp_path / "prm" / "model").exists()
-    assert last_checkpoint(tmp_path / "prm" / "checkpoints") is None
+    assert find_last_checkpoint(tmp_path / "prm" / "checkpoints") is None
 
 
 def test_weights_that_overflow_in_the_last_step_are_not_kept(base: str, tmp_path: Path) -> None:
@@ -281,4 +281,4 @@ def test_runs_may_share_half_of_their_solutions(tmp_path: Path) -> None:
     texts = [replace(row.solution, text=f"{row.solution.text} ") for row in rows[6:]]
     changed = [replace(row, solution=text) for row, text in zip(rows[6:], texts, strict=True)]
     runs = [write_run(tmp_path / "one", rows), write_run(tmp_path / "two", rows[:6] + changed)]
-    check_distinct(runs, "labels")
+    check_runs_distinct(runs, "labels")

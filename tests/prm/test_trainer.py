@@ -21,12 +21,12 @@ from mclabel.prm.model.network import add_adapters, start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.items import (
-    Item,
-    class_balance_factors,
+    TrainingItem,
+    choose_num_pieces,
     collate,
+    compute_class_balance_factors,
     cut_batch,
-    longest_first,
-    num_pieces,
+    sort_longest_first,
 )
 from mclabel.run.shards.labels import commit_block
 from mclabel.run.shards.store import Store
@@ -67,10 +67,10 @@ def test_pieces_hold_no_more_than_they_may() -> None:
         )
         for i, n in enumerate(lengths)
     ]
-    whole = collate([Item(one, None, None) for one in examples])
-    rows = longest_first(whole)
+    whole = collate([TrainingItem(one, None, None) for one in examples])
+    rows = sort_longest_first(whole)
     bounds = (1600, 1599, 800, 400, 399, 1)
-    assert [num_pieces(whole, rows, n) for n in bounds] == [1, 2, 2, 4, 8, 8]
+    assert [choose_num_pieces(whole, rows, n) for n in bounds] == [1, 2, 2, 4, 8, 8]
     for number in range(1, 10):
         pieces = cut_batch(whole, rows, number)
         assert len(pieces) == number
@@ -113,9 +113,9 @@ def test_balance_gives_both_sides_half() -> None:
         right=None,
     )
     # 3 of 4 labels are sound: wrong steps weigh 4 / (2 * 1), sound ones 4 / (2 * 3)
-    factors = class_balance_factors(PackedExamples([example]))
+    factors = compute_class_balance_factors(PackedExamples([example]))
     assert factors == (2.0, pytest.approx(2 / 3))
-    weights = collate([Item(example, None, factors)])["weights"][0]
+    weights = collate([TrainingItem(example, None, factors)])["weights"][0]
     assert weights[[0, 1, 3]].tolist() == pytest.approx([4 / 3, 2 / 3, 2.0])
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mclabel.core.records import Problem
-from mclabel.domains.pyarith.problems import generate
+from mclabel.domains.pyarith.problems import generate_problems
 
 
 @pytest.fixture(scope="session")
 def problems() -> list[Problem]:
-    return generate(60, seed=3, split="test")
+    return generate_problems(60, seed=3, split="test")

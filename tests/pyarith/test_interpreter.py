@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.domains.pyarith.interpreter import run
-from mclabel.domains.pyarith.problems import Function, generate
-from mclabel.domains.pyarith.solutions import write
+from mclabel.domains.pyarith.interpreter import run_solve
+from mclabel.domains.pyarith.problems import Function, generate_problems
+from mclabel.domains.pyarith.solutions import write_solution
 
 
 def python(text: str, inputs: list[list[int]]) -> tuple[int, ...]:
@@ -22,12 +22,12 @@ def python(text: str, inputs: list[list[int]]) -> tuple[int, ...]:
 
 
 def test_it_returns_what_python_returns() -> None:
-    for number, problem in enumerate(generate(100, seed=5, split="test")):
+    for number, problem in enumerate(generate_problems(100, seed=5, split="test")):
         function = Function.from_json(problem.meta["function"])
         for strength in (0.0, 2.0):
             rng = random.Random(number)
-            text = write(function, rng=rng, forms=True, strength=strength).text
-            assert run(text, problem.gold["inputs"]) == python(text, problem.gold["inputs"])
+            text = write_solution(function, rng=rng, forms=True, strength=strength).text
+            assert run_solve(text, problem.gold["inputs"]) == python(text, problem.gold["inputs"])
 
 
 FORMS = [
@@ -45,7 +45,7 @@ FORMS = [
 @pytest.mark.parametrize("text", FORMS)
 def test_other_forms_return_what_python_returns(text: str) -> None:
     inputs = [[3, 8], [2, 11], [5, 6]]
-    assert run(text, inputs) == python(text, inputs)
+    assert run_solve(text, inputs) == python(text, inputs)
 
 
 HEAD = "def solve(p, q):\n    "
@@ -92,11 +92,11 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_whatever_is_not_of_the_domain_returns_nothing(text: str) -> None:
-    assert run(text, [[3, 8], [2, 11]]) is None
+    assert run_solve(text, [[3, 8], [2, 11]]) is None
 
 
 @settings(deadline=None, max_examples=150)
 @given(st.text(alphabet="defsolvpq(,):=+-*/0123 \n_rangeturi'\"\\#\0", max_size=120))
 def test_no_text_breaks_it(text: str) -> None:
-    run(HEAD + text, [[3, 8], [2, 11]])
-    run(text, [[3, 8], [2, 11]])
+    run_solve(HEAD + text, [[3, 8], [2, 11]])
+    run_solve(text, [[3, 8], [2, 11]])

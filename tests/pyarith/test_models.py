@@ -12,9 +12,9 @@ from mclabel.core.seeds import sampling_seed
 from mclabel.domains import arith
 from mclabel.domains.arith.verify import StepTruth
 from mclabel.domains.pyarith import bundled_model
-from mclabel.domains.pyarith.interpreter import run
-from mclabel.domains.pyarith.problems import Function, generate
-from mclabel.domains.pyarith.solutions import Judge
+from mclabel.domains.pyarith.interpreter import run_solve
+from mclabel.domains.pyarith.problems import Function, generate_problems
+from mclabel.domains.pyarith.solutions import SolutionVerifier
 from mclabel.engines import PolicySettings
 from mclabel.engines.hf import HfEngine
 
@@ -33,7 +33,7 @@ def test_the_tokenizer_has_ariths_ids_first_and_one_for_an_indentation() -> None
 
 @pytest.mark.slow
 def test_it_errs_by_misconception_and_not_always() -> None:
-    problems = generate(60, seed=11, split="test")
+    problems = generate_problems(60, seed=11, split="test")
 
     async def sample() -> list[str]:
         policy = HfEngine(PolicySettings(model="pyarith:policy", max_tokens=240, engine="hf"))
@@ -53,12 +53,12 @@ def test_it_errs_by_misconception_and_not_always() -> None:
 
     texts = asyncio.run(sample())
     right = [
-        run(text, p.gold["inputs"]) == tuple(p.gold["outputs"])
+        run_solve(text, p.gold["inputs"]) == tuple(p.gold["outputs"])
         for text, p in zip(texts, problems, strict=True)
     ]
     assert 0.2 < sum(right) / len(right) < 0.52
     truths = [
-        Judge(Function.from_json(p.meta["function"])).verify(text.splitlines(True))[-1]
+        SolutionVerifier(Function.from_json(p.meta["function"])).verify(text.splitlines(True))[-1]
         for text, p in zip(texts, problems, strict=True)
     ]
     # A wrong answer follows from a wrong step. A solution without a wrong step passes, unless it

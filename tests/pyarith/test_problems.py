@@ -10,10 +10,10 @@ import pytest
 from mclabel.core.records import Problem
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
-from mclabel.domains.pyarith.interpreter import MAX_LINES, run
-from mclabel.domains.pyarith.problems import Function, generate
-from mclabel.domains.pyarith.solutions import Written, reference, write
-from mclabel.domains.registry import carries_truth, true_first_error
+from mclabel.domains.pyarith.interpreter import MAX_LINES, run_solve
+from mclabel.domains.pyarith.problems import Function, generate_problems
+from mclabel.domains.pyarith.solutions import WrittenSolution, write_reference, write_solution
+from mclabel.domains.registry import find_true_first_error, has_known_truth
 
 
 def function_of(problem: Problem) -> Function:
@@ -21,14 +21,14 @@ def function_of(problem: Problem) -> Function:
 
 
 def passes(problem: Problem, text: str) -> bool:
-    return run(text, problem.gold["inputs"]) == tuple(problem.gold["outputs"])
+    return run_solve(text, problem.gold["inputs"]) == tuple(problem.gold["outputs"])
 
 
 def test_references_pass_the_hidden_tests(problems: list[Problem]) -> None:
     for problem in problems:
         assert set(problem.gold) == {"fn_name", "inputs", "outputs", "examples"}
         assert len(problem.gold["inputs"]) == len(problem.gold["outputs"]) >= 5
-        assert passes(problem, reference(function_of(problem)))
+        assert passes(problem, write_reference(function_of(problem)))
 
 
 def test_nothing_else_of_the_story_passes_them(problems: list[Problem]) -> None:
@@ -36,7 +36,7 @@ def test_nothing_else_of_the_story_passes_them(problems: list[Problem]) -> None:
         function, gold = function_of(problem), problem.gold
         assert len(set(gold["outputs"])) > 1  # the function is not constant
         columns = list(zip(*gold["inputs"], strict=True))
-        values = [function.values(inputs) or [] for inputs in gold["inputs"]]
+        values = [function.compute_values(inputs) or [] for inputs in gold["inputs"]]
         nodes = list(zip(*values, strict=True))
         assert nodes.pop(function.target) == tuple(gold["outputs"])
         assert tuple(gold["outputs"]) not in {*columns, *nodes}
@@ -45,14 +45,15 @@ def test_nothing_else_of_the_story_passes_them(problems: list[Problem]) -> None:
 
 def test_splits_are_apart_and_families_are_held_out() -> None:
     texts = {
-        s: {p.text for p in generate(20, seed=0, split=s)} for s in ("train", "validation", "test")
+        s: {p.text for p in generate_problems(20, seed=0, split=s)}
+        for s in ("train", "validation", "test")
     }
     assert len(set().union(*texts.values())) == 60
     with pytest.raises(ValueError, match="kept out of training"):
-        generate(1, seed=0, split="train", families=["gifts"])
-    assert {p.meta["family"] for p in generate(5, seed=0, split="test", families=["riddles"])} == {
-        "riddles"
-    }
+        generate_problems(1, seed=0, split="train", families=["gifts"])
+    assert {
+        p.meta["family"] for p in generate_problems(5, seed=0, split="test", families=["riddles"])
+    } == {"riddles"}
 
 
 def test_the_reader_gives_problems_with_their_gold(problems: list[Problem]) -> None:
@@ -65,10 +66,10 @@ def steps(text: str) -> list[str]:
     return text.splitlines(keepends=True)
 
 
-def first_affected(function: Function, written: Written) -> int:
+def first_affected(function: Function, written: WrittenSolution) -> int:
     """Return the first line that states a misread node, or a node that depends on one."""
     wrong: set[int] = set()
-    for index in function.needed():
+    for index in function.find_needed_nodes():
         if index in written.misread or wrong & set(function.nodes[index].needs):
             wrong.add(index)
     lines = [number for number, node in enumerate(written.nodes) if node in wrong]
@@ -78,20 +79,20 @@ def first_affected(function: Function, written: Written) -> int:
 def test_references_in_all_forms_have_no_wrong_step(problems: list[Problem]) -> None:
     for number, problem in enumerate(problems):
         function = Function.from_json(problem.meta["function"])
-        assert carries_truth(problem.meta)
+        assert has_known_truth(problem.meta)
         for text in (
-            reference(function),
-            write(function, rng=random.Random(number), forms=True).text,
+            write_reference(function),
+            write_solution(function, rng=random.Random(number), forms=True).text,
         ):
-            assert true_first_error(problem.meta, steps(text)) is None
+            assert find_true_first_error(problem.meta, steps(text)) is None
 
 
 def test_misreadings_are_found_where_they_are(problems: list[Problem]) -> None:
     misread = 0
     for number, problem in enumerate(problems):
         function = Function.from_json(problem.meta["function"])
-        written = write(function, rng=random.Random(number), strength=2.0)
-        found = true_first_error(problem.meta, steps(written.text))
+        written = write_solution(function, rng=random.Random(number), strength=2.0)
+        found = find_true_first_error(problem.meta, steps(written.text))
         if written.misread:
             misread += 1
             assert found == first_affected(function, written), (problem.text, written.text)
@@ -146,42 +147,42 @@ WRONG = [
 
 @pytest.mark.parametrize("body", RIGHT)
 def test_equivalent_forms_are_right(body: str, meta: dict[str, str]) -> None:
-    assert true_first_error(meta, steps(HEAD + body)) is None
+    assert find_true_first_error(meta, steps(HEAD + body)) is None
 
 
 @pytest.mark.parametrize(("body", "error"), WRONG)
 def test_wrong_statements_are_found(body: str, error: int, meta: dict[str, str]) -> None:
     text = steps(HEAD + body)
-    assert true_first_error(meta, text) == error
+    assert find_true_first_error(meta, text) == error
     # Later lines do not change the verdict on a step.
-    assert true_first_error(meta, text[:error]) is None
-    assert true_first_error(meta, text[: error + 1]) == error
+    assert find_true_first_error(meta, text[:error]) is None
+    assert find_true_first_error(meta, text[: error + 1]) == error
 
 
 def test_helpers_are_right_by_their_operation(meta: dict[str, str]) -> None:
     body = "    boxes = p * q\n    ada = boxes - r\n    return share(ada, 2)\n"
     half = "def share(n, k):\n    return n // k\n"
-    assert true_first_error(meta, steps(half + HEAD + body)) is None
+    assert find_true_first_error(meta, steps(half + HEAD + body)) is None
     add = "def share(n, k):\n    return n + k\n"
-    assert true_first_error(meta, steps(add + HEAD + body)) == 1
-    assert true_first_error(meta, steps(half + HEAD + body.replace("ada, 2", "ada, r"))) == 5
+    assert find_true_first_error(meta, steps(add + HEAD + body)) == 1
+    assert find_true_first_error(meta, steps(half + HEAD + body.replace("ada, 2", "ada, r"))) == 5
 
 
 def test_several_lines_in_a_step_and_fences(meta: dict[str, str]) -> None:
     text = ["```python\n" + HEAD, "    boxes = p * q\n    ada = boxes + r\n", "    return ada\n```"]
-    assert true_first_error(meta, text) == 1
-    assert true_first_error(meta, ["```python\n" + HEAD + RIGHT[0] + "\n```\n"]) is None
-    assert true_first_error(meta, ["The answer is 4.\n", HEAD]) == 0
+    assert find_true_first_error(meta, text) == 1
+    assert find_true_first_error(meta, ["```python\n" + HEAD + RIGHT[0] + "\n```\n"]) is None
+    assert find_true_first_error(meta, ["The answer is 4.\n", HEAD]) == 0
 
 
 def test_truth_is_bounded(meta: dict[str, str]) -> None:
-    assert true_first_error(meta, ["# x\n"] * 2 * MAX_LINES) == MAX_LINES
-    assert true_first_error(meta, [HEAD, "    x = " + "-" * 10**6 + "p\n"]) == 1
-    assert true_first_error(meta, [HEAD, "    x = \0\n"]) == 1
+    assert find_true_first_error(meta, ["# x\n"] * 2 * MAX_LINES) == MAX_LINES
+    assert find_true_first_error(meta, [HEAD, "    x = " + "-" * 10**6 + "p\n"]) == 1
+    assert find_true_first_error(meta, [HEAD, "    x = \0\n"]) == 1
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"nodes":[],"target":0,"story":[1]}'])
 def test_a_field_function_of_others_is_no_truth(text: str) -> None:
-    assert not carries_truth({"function": text})
+    assert not has_known_truth({"function": text})
     with pytest.raises(KeyError):
-        true_first_error({"function": text}, ["x = 1\n"])
+        find_true_first_error({"function": text}, ["x = 1\n"])

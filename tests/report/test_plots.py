@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.evaluate.best_of_n.show import curves_plot
-from mclabel.evaluate.labels.show import reliability_plot, share_points
+from mclabel.evaluate.best_of_n.show import plot_accuracy_curves
+from mclabel.evaluate.labels.show import compute_share_points, reliability_plot
 from mclabel.show.figures import MAX_NAME, Plot, Series, render_svg, safe_name
 from tests.support.shown import HOSTILE, SCORED, evaluation, plain_run, report_page
 
@@ -106,7 +106,7 @@ def test_best_of_n_has_a_line_a_method_and_the_best_first_in_the_legend() -> Non
         method: {n: Estimate(value=m, low=m - 0.1, high=m + 0.1) for n in (1, 2, 6)}
         for method, m in means.items()
     }
-    plot = curves_plot("t", accuracy, references=["prm"])
+    plot = plot_accuracy_curves("t", accuracy, references=["prm"])
     names = [one.name for one in plot.series if one.name]
     assert names == ["prm:last, 60.0%", "majority, 50.0%", "random, 40.0%"]
     assert [one.is_thin for one in plot.series] == [True, True, False, False, False]
@@ -118,7 +118,7 @@ def test_best_of_n_has_a_line_a_method_and_the_best_first_in_the_legend() -> Non
 def test_reliability_shows_shares_with_their_intervals_and_counts() -> None:
     values = np.array([0.05, 0.05, 1.0, np.nan, 0.5])
     flags = np.array([0.0, 1.0, 1.0, 1.0, np.nan])
-    first, last = share_points(values, flags)
+    first, last = compute_share_points(values, flags)
     assert (first.predicted, first.observed, first.num_predictions) == (0.05, 0.5, 2)
     assert (last.observed, last.high) == (1.0, 1.0)
     plot = reliability_plot("t", {"a": [first, last], "nothing": []})

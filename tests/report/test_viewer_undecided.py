@@ -9,8 +9,8 @@ from itertools import count, product
 from pathlib import Path
 
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.domains.arith.problems import generate
-from mclabel.domains.arith.program import Program, reference_solution
+from mclabel.domains.arith.problems import generate_problems
+from mclabel.domains.arith.program import Program, write_reference_solution
 from mclabel.report.viewer.detail import Details
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.listing import ERRORS, Listing, ListingQuery, Selection, count_facets
@@ -32,8 +32,8 @@ def labelled(
     number: int, *hard: bool | None, outcome: Outcome = Outcome.RIGHT, error: int | None = None
 ) -> LabeledSolution:
     """Return a solution with these hard labels whose true steps have no error."""
-    [problem] = generate(1, seed=0, split="test")
-    worked = reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
+    [problem] = generate_problems(1, seed=0, split="test")
+    worked = write_reference_solution(Program.from_json(problem.meta["program"])).splitlines(True)
     steps = [*worked, *["\n"] * len(hard)][: len(hard)]
     row = solution(number, steps, [4] * len(hard), outcome=outcome, meta=dict(problem.meta))
     labels = tuple(replace(s, hard=h) for s, h in zip(row.steps, hard, strict=True))

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from mclabel.cli import main
 from mclabel.core.errors import ShardError
 from mclabel.judge.opinions import read_judged_input
-from mclabel.judge.score import score_lines
+from mclabel.judge.score import read_score_lines
 from mclabel.prm.scoring.score import PRM
 from mclabel.run.shards.store import Store
 from tests.support.labelled import arith_rows, train_tiny_prm, write_run
@@ -49,7 +49,7 @@ def check_scores(prm: str, found: list[dict[str, Any]], rows: list[dict[str, Any
 
 def scored_rows(run: Path) -> list[dict[str, Any]]:
     """Return the rows of a run's shards, in the order of the input."""
-    return [json.loads(line) for line in score_lines(Store(str(run)))]
+    return [json.loads(line) for line in read_score_lines(Store(str(run)))]
 
 
 def score_into(prm: str, source: Path, out: Path, *more: str) -> Result:

@@ -17,7 +17,7 @@ from mclabel.prm.training.checkpoint import (
     check_checkpoint,
     check_trainer_files,
     explain_write_errors,
-    last_checkpoint,
+    find_last_checkpoint,
 )
 from mclabel.run.trainings import mark_checkpoint
 
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused_and_the_one_before
     earlier, last = checkpoint(tmp_path, 2), checkpoint(tmp_path, 4)
     check_checkpoint(last)
     harm(last)
-    assert last_checkpoint(tmp_path) == last
+    assert find_last_checkpoint(tmp_path) == last
     with pytest.raises(TrainingError, match=re.escape(said)) as refused:
         check_checkpoint(last)
     assert f"Remove the folder {last} to resume from checkpoint-2, the one before" in str(

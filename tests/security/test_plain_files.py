@@ -21,7 +21,7 @@ from mclabel.engines.pretrained import (
     load_tokenizer,
     load_torch_state,
 )
-from mclabel.prm.scoring.manifest import PrmManifest, scorer_fingerprint
+from mclabel.prm.scoring.manifest import PrmManifest, compute_scorer_fingerprint
 from mclabel.prm.scoring.scorer import load_prm
 from mclabel.prm.training.checkpoint import check_trainer_files
 from mclabel.run.shards.manifest import MANIFEST, read_claim
@@ -66,7 +66,7 @@ def test_a_models_folder_holds_plain_files(prm: Path, name: str, damage: Damage)
         lambda: load_prm(place),
         lambda: load_prm(place, format="qwen"),
         lambda: load_prm(place, url="http://127.0.0.1:9"),
-        lambda: scorer_fingerprint(place),
+        lambda: compute_scorer_fingerprint(place),
         lambda: weights_fingerprint(prm),
     ]
     for load in loads:

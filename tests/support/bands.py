@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from mclabel.core.records import Outcome
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.data.readers.judged import JudgedSolution
-from mclabel.evaluate.labels.calibration import Prediction, calibration
-from mclabel.evaluate.labels.quality import label_quality
-from mclabel.evaluate.processbench.figures import processbench
+from mclabel.evaluate.labels.calibration import Prediction, measure_calibration
+from mclabel.evaluate.labels.quality import measure_label_quality
+from mclabel.evaluate.processbench.figures import measure_processbench
 from tests.support.rows import row, step
 
 NUM_STEPS = 6
@@ -46,9 +46,9 @@ def figures(num_problems: int, seed: int) -> dict[str, Estimate]:
             )
     truth = {one.id: one.first_error for one in judged}
     predictions = {one.solution.id: one.first_error for one in rows}
-    quality = label_quality(rows, lambda one: truth[one.solution.id], seed=seed)
+    quality = measure_label_quality(rows, lambda one: truth[one.solution.id], seed=seed)
     said, came = _forecasts(num_problems, np.random.default_rng(seed + 2**32))
-    measured = calibration(
+    measured = measure_calibration(
         [
             Prediction(problem_id=str(i), predicted=s, observed=c)
             for i in range(num_problems)
@@ -59,7 +59,9 @@ def figures(num_problems: int, seed: int) -> dict[str, Estimate]:
     assert measured is not None
     return {
         **{name: getattr(quality, name) for name in QUALITY},
-        "processbench_f1": processbench({"s": judged}, {"s": predictions}, seed=seed).mean_f1,
+        "processbench_f1": measure_processbench(
+            {"s": judged}, {"s": predictions}, seed=seed
+        ).mean_f1,
         "brier": measured.brier,
         "ece": measured.ece,
     }

@@ -129,8 +129,8 @@ class Own(Judge):
     class Settings(JudgeSettings):
         """Settings without further fields."""
 
-    def known(self):
-        #known
+    def identity_inputs(self):
+        #identity_inputs
         return {}
 
     async def judge(self, item, ask):
@@ -179,7 +179,12 @@ JUDGES = (
     ),
     Case("asks nobody", "judge", "await ask('?', number=0, max_tokens=1)", ("sample", "raised")),
     Case("exits", "judge", "sys.exit('enough')", ("judge", "raised SystemExit: enough")),
-    Case("does not know itself", "known", "return 1 / 0", ("known", "ZeroDivisionError")),
+    Case(
+        "does not know itself",
+        "identity_inputs",
+        "return 1 / 0",
+        ("identity_inputs", "ZeroDivisionError"),
+    ),
 )
 SYNC_JUDGE = JUDGE.replace("async def judge", "def judge")
 

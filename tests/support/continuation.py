@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.core.records import NO_ROOM
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.engines import Policy
 from mclabel.labeling.config import LabelSettings
 from mclabel.labeling.estimators.fixed import FixedEstimator
@@ -60,7 +60,7 @@ async def label_all(policy: Policy) -> list[ProblemLabels]:
         solutions=SolutionSettings(per_problem=PER_PROBLEM),
         estimator=FixedEstimator.Settings(rollouts=1),
     )
-    problems = generate(NUM_SOLUTIONS // PER_PROBLEM, seed=11, split="test")
+    problems = generate_problems(NUM_SOLUTIONS // PER_PROBLEM, seed=11, split="test")
     await policy.start()
     try:
         shared = on_one_engine(policy, settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from mclabel.answers import grade
-from mclabel.domains.words.smollm2 import CACHE, smollm2_folder
+from mclabel.domains.words.smollm2 import CACHE, prepare_smollm2_folder
 
 
 def grade_in_child(pair: tuple[str, str]) -> tuple[str, int]:
@@ -16,4 +16,4 @@ def grade_in_child(pair: tuple[str, str]) -> tuple[str, int]:
 def smollm2_folder_of(cache: str) -> None:
     """Make the model's folder in another cache."""
     os.environ[CACHE] = cache
-    smollm2_folder()
+    prepare_smollm2_folder()

@@ -12,11 +12,11 @@ from mclabel import jobs
 from mclabel.core.config.load import check_config
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Solution, StepLabel
 from mclabel.core.seeds import content_id, prefix_id
-from mclabel.data.boundaries import newline_ends
+from mclabel.data.boundaries import find_newline_ends
 from mclabel.data.lengths import split_steps
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.misconceptions import misread
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.misconceptions import write_misread_solution
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.domains.arith.program import Program
 from mclabel.domains.arith.verify import StepTruth, verify_steps
 from mclabel.engines.text import PolicyText
@@ -35,12 +35,12 @@ def arith_rows(count: int, *, per_problem: int = 2, seed: int = 0) -> list[Label
     """Return solutions with misconceptions, labelled by exact truth as if by 8 rollouts."""
     text, rng = arith_text(), random.Random(seed)
     rows = []
-    for problem in generate(-(-count // per_problem), seed=seed, split="test"):
+    for problem in generate_problems(-(-count // per_problem), seed=seed, split="test"):
         program = Program.from_json(problem.meta["program"])
         for index in range(per_problem):
-            solution, _ = misread(program, problem.text, rng=rng, strength=2.0)
+            solution, _ = write_misread_solution(program, problem.text, rng=rng, strength=2.0)
             ids = text.encode(solution)
-            steps = split_steps(ids, solution, newline_ends(solution), text.decode)
+            steps = split_steps(ids, solution, find_newline_ends(solution), text.decode)
             truths = verify_steps(program, [step.text for step in steps])
             error = next((i for i, t in enumerate(truths) if t is not StepTruth.RIGHT), None)
             outcome = Outcome.WRONG if error is not None else Outcome.RIGHT

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.core.records import AUTHOR
-from mclabel.judge.consensus.models import JudgeModel, Locations, Scores
+from mclabel.judge.consensus.models import FirstErrorJudgeModel, JudgeModel, ScorerModel
 from mclabel.labeling.estimators.posterior.chain import Evidence
 from mclabel.labeling.estimators.posterior.fit import fit_priors
 from mclabel.labeling.estimators.posterior.plan import PlanRequest, error_beliefs
@@ -69,15 +69,15 @@ class World:
         """Return the first errors that a PRM names by a threshold."""
         return self._first(scores < threshold)
 
-    def location_model(self, named: Ints) -> Locations:
+    def location_model(self, named: Ints) -> FirstErrorJudgeModel:
         """Return the model of a judge that names first errors."""
         sureness = np.zeros(len(named), dtype=np.int64)
-        return Locations(num_steps=self.num_steps, named=named, sureness=sureness)
+        return FirstErrorJudgeModel(num_steps=self.num_steps, named=named, sureness=sureness)
 
-    def scoring(self, scores: Floats) -> Scores:
+    def scoring(self, scores: Floats) -> ScorerModel:
         """Return the model of a judge that scores steps."""
         rows = [row[:steps].tolist() for row, steps in zip(scores, self.num_steps, strict=True)]
-        return Scores.of(rows, self.num_steps)
+        return ScorerModel.of(rows, self.num_steps)
 
     def right(self, chances: Floats) -> float:
         """Return the share of solutions whose likeliest first error is the true one."""

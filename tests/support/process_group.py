@@ -12,7 +12,7 @@ import torch.distributed
 from mclabel.core.config.load import load_config
 from mclabel.core.errors import TrainingError
 from mclabel.prm.config import TrainConfig
-from mclabel.prm.job import _train_worker, chosen_blocks
+from mclabel.prm.job import _train_worker, choose_blocks
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 """Start method whose server process imports torch and the trainer; each worker is a fork of it."""
@@ -54,5 +54,5 @@ def _run(overrides: list[str], meeting: str, rank: int, num_workers: int) -> Non
         timeout=timedelta(minutes=5),  # after this time a worker ends if another worker has died
     )
     config = load_config(TrainConfig, None, overrides)
-    _train_worker(config, chosen_blocks(config))
+    _train_worker(config, choose_blocks(config))
     torch.distributed.destroy_process_group()

@@ -6,7 +6,7 @@ import json
 from typing import ClassVar
 
 from mclabel.core.records import Claim
-from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
+from mclabel.judge.base import AnswerSampler, Judge, JudgedItem, JudgeSettings, Opinion
 
 
 class RowJudge(Judge):
@@ -20,7 +20,7 @@ class RowJudge(Judge):
 
     settings: Settings
 
-    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
+    async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion:
         """Return the opinion in the row."""
         error = json.loads(item.row)["says"][self.settings.name]
         if error == "unknown":
@@ -39,7 +39,7 @@ class ScoringRowJudge(RowJudge):
 
     claim: ClassVar[Claim] = "scores"
 
-    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
+    async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion:
         """Return the scores of the steps."""
         said = await super().judge(item, ask)
         scores = tuple(0.3 if n == said.first_error else 0.9 for n in range(len(item.steps)))

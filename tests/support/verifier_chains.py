@@ -10,8 +10,8 @@ from typing import Any
 
 from mclabel.core.records import LabeledSolution
 from mclabel.judge.base import Answer, prompt_hash
-from mclabel.judge.critic import TEMPLATES, critic_prompt
-from mclabel.prm.scoring.items import labeled_item
+from mclabel.judge.critic import TEMPLATES, fill_critic_prompt
+from mclabel.prm.scoring.items import convert_solution_to_item
 from mclabel.run.shards.manifest import MANIFEST, SemanticConfig, claim_manifest
 from mclabel.run.shards.opinions import commit_opinions
 from mclabel.run.shards.store import Store
@@ -56,7 +56,7 @@ def chain(row: LabeledSolution, error: int | None, words: str = "I redo it.") ->
 def answer(row: LabeledSolution, text: str, number: int = 0, **more: Any) -> Answer:
     """Return a critic's answer to the prompt `step_verdicts`."""
     steps = [step.text for step in row.solution.steps]
-    prompt = critic_prompt(TEMPLATES["step_verdicts"], row.problem.text, steps)
+    prompt = fill_critic_prompt(TEMPLATES["step_verdicts"], row.problem.text, steps)
     content = {"finish_reason": "stop", "num_tokens": 60, "max_tokens": 90, **more}
     return Answer(prompt=prompt_hash(prompt), number=number, text=text, **content)
 
@@ -79,7 +79,8 @@ def write_critic(
     )
     shard = [
         {
-            "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
+            "id": row.solution.id, "row": number,
+            "input": convert_solution_to_item(number, row).row,
             "num_steps": len(row.steps), "is_known": False, "first_error": None, "sureness": None,
             "reason": "", "votes": [], "scores": [], "flags": [],
             "answers": [asdict(one) for one in say(row)], "num_tokens": 0,

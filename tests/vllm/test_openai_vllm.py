@@ -10,7 +10,7 @@ import pytest
 
 from mclabel.core.errors import EngineError
 from mclabel.core.records import Completion
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.engines import PolicySettings
 from mclabel.engines.openai import OpenAIEngine
 from tests.support.continuation import (
@@ -41,7 +41,7 @@ def sample(one: OpenAIEngine, prefix: str = "", count: int = 4) -> list[Completi
     async def run() -> list[Completion]:
         await one.start()
         try:
-            prompt = one.prompt_ids(generate(1, seed=5, split="test")[0].text)
+            prompt = one.prompt_ids(generate_problems(1, seed=5, split="test")[0].text)
             begun = one.encode(prefix)
             return await asyncio.gather(
                 *(one.sample(prompt, begun, seed=2**62 + seed) for seed in range(count))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-from mclabel.data.boundaries import newline_ends
+from mclabel.data.boundaries import find_newline_ends
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.engines import Engine, PolicySettings
 from mclabel.engines.vllm import VllmEngine
 from mclabel.search import SEARCHES
@@ -34,7 +34,7 @@ async def search_all(engine: Engine, *, counts_end_tokens: bool) -> None:
             scorer = make_scorer(settings.scorer)
             shared = SearchContext(policy=engine, scorer=scorer, settings=settings)
             before = engine.stats().num_sampled_tokens
-            problems = generate(3, seed=5, split="test")
+            problems = generate_problems(3, seed=5, split="test")
             found = await asyncio.gather(*(search_problem(one, shared) for one in problems))
             sampled = engine.stats().num_sampled_tokens - before
             ends = sum(
@@ -49,7 +49,9 @@ async def search_all(engine: Engine, *, counts_end_tokens: bool) -> None:
                 assert one.weights, method
                 for name in one.weights:
                     steps = one.tree.steps(name)
-                    assert all(newline_ends(step.text) == [len(step.text)] for step in steps[:-1])
+                    assert all(
+                        find_newline_ends(step.text) == [len(step.text)] for step in steps[:-1]
+                    )
                     assert engine.decode(one.tree.ids(name)) == "".join(s.text for s in steps)
     finally:
         await engine.close()

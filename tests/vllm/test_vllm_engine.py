@@ -12,7 +12,7 @@ import pytest
 from mclabel.core.errors import EngineError
 from mclabel.core.records import Completion
 from mclabel.domains.arith import bundled_model
-from mclabel.domains.arith.problems import generate
+from mclabel.domains.arith.problems import generate_problems
 from mclabel.engines import PolicySettings
 from mclabel.engines.vllm import VllmEngine
 from tests.support.continuation import (
@@ -48,7 +48,7 @@ def engine(
 
 def test_completions_end_as_they_should_and_follow_seeds_weights_and_a_second_start() -> None:
     """The test uses one engine, because loading takes most of the time."""
-    problem = generate(1, seed=5, split="test")[0].text
+    problem = generate_problems(1, seed=5, split="test")[0].text
 
     async def use(policy: VllmEngine) -> None:
         await policy.start()
@@ -106,7 +106,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
             calls.made.append((tuple(given), tuple(sampled)))
             yield output
 
-    monkeypatch.setattr(AsyncLLM, "generate", recording)
+    monkeypatch.setattr(AsyncLLM, "generate_problems", recording)
     policy = engine(model=chat_model(tmp_path), temperature=TEMPERATURE, max_tokens=96)
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 2 * NUM_SOLUTIONS

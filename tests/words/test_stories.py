@@ -9,14 +9,14 @@ import pytest
 from mclabel.answers import grade_completion
 from mclabel.core.errors import ConfigError
 from mclabel.data.readers.base import make_reader, reader_settings
-from mclabel.domains.words import HELD_OUT, TRAINED, generate
+from mclabel.domains.words import HELD_OUT, TRAINED, generate_problems
 
 SUM = re.compile(r"(\d+) ([-+*]) (\d+) = (\d+)")
 
 
 @pytest.mark.parametrize("held_out", [True, False])
 def test_worked_solutions_are_right(held_out: bool) -> None:
-    for worked in generate(200, seed=7, held_out=held_out):
+    for worked in generate_problems(200, seed=7, held_out=held_out):
         *steps, last = worked.solution.split("\n")
         assert len(steps) >= 3
         for step in steps:
@@ -31,12 +31,12 @@ def test_worked_solutions_are_right(held_out: bool) -> None:
 
 
 def test_problems_are_a_function_of_the_seed() -> None:
-    problems = [worked.problem for worked in generate(50, seed=0, held_out=True)]
+    problems = [worked.problem for worked in generate_problems(50, seed=0, held_out=True)]
     assert problems[0] == (
         "A farmer has 6 rows of 4 trees. The farmer cuts down 3 trees. Then the farmer plants 9 "
         "new trees. In spring 6 more are planted. How many trees are there now?"
     )
-    assert problems != [worked.problem for worked in generate(50, seed=1, held_out=True)]
+    assert problems != [worked.problem for worked in generate_problems(50, seed=1, held_out=True)]
 
 
 def test_test_problems_are_of_stories_that_are_not_trained_on() -> None:

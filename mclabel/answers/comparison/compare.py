@@ -13,30 +13,30 @@ from fractions import Fraction
 
 from mclabel.answers.comparison import measures
 from mclabel.answers.comparison.equations import (
-    as_congruence,
+    are_proportional,
     equality_holds,
-    equation_and_value,
     is_congruence,
-    proportional,
+    same_equation_and_value,
     same_equations,
+    to_congruence,
 )
 from mclabel.answers.comparison.formulas import (
     FULL_PRECISION,
-    is_float_of,
-    lone_letter,
+    equals_or_rounds_to,
+    get_single_letter,
+    is_float_rounding,
     same_formulas,
-    same_number,
 )
 from mclabel.answers.comparison.names import (
-    all_same,
+    combine_verdicts,
     is_variable_product,
-    option_letters,
+    read_option_letters,
     same_names,
     same_options,
     same_sequences,
 )
-from mclabel.answers.effort import spend
-from mclabel.answers.reading.relations import as_interval
+from mclabel.answers.effort import spend_work
+from mclabel.answers.reading.relations import to_interval
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Approximated,
@@ -58,9 +58,9 @@ from mclabel.answers.values.forms import (
     Sequence,
     Special,
     Words,
-    determinant,
-    entries,
-    value_of,
+    closed_value,
+    compute_determinant,
+    matrix_values,
 )
 from mclabel.answers.values.reals import ALL, same_set
 
@@ -80,15 +80,15 @@ class Comparison:
     prove: Prover
     """Function that compares two forms that exact arithmetic cannot decide."""
 
-    def same(self, answer: Form, gold: Form) -> bool | None:
+    def compare(self, answer: Form, gold: Form) -> bool | None:
         """Return whether `answer` is equivalent to `gold`; None if undecided."""
-        spend(2)
+        spend_work(2)
         if isinstance(answer, Number) and isinstance(gold, Number):
-            if answer.literal.num_digits >= FULL_PRECISION and is_float_of(
-                answer.literal, algebra.number(gold.literal.value)
+            if answer.literal.num_digits >= FULL_PRECISION and is_float_rounding(
+                answer.literal, algebra.number_value(gold.literal.value)
             ):
                 return True
-            return same_number(answer.literal.value, gold.literal, literal=True)
+            return equals_or_rounds_to(answer.literal.value, gold.literal, literal=True)
         for look in (self._compare_wrapped, self._compare_collections, self._compare_sets):
             handled, verdict = look(answer, gold)
             if handled:
@@ -101,17 +101,17 @@ class Comparison:
         Return whether one of the forms is of such a type, and the verdict.
         """
         if is_congruence(answer) is not is_congruence(gold):
-            ours, theirs = as_congruence(answer), as_congruence(gold)
+            ours, theirs = to_congruence(answer), to_congruence(gold)
             if ours is not answer or theirs is not gold:
-                return True, self.same(ours, theirs)
+                return True, self.compare(ours, theirs)
         if isinstance(answer, Remarked) or isinstance(gold, Remarked):
             return True, self._compare_remarked(answer, gold)
         if isinstance(answer, Equation) and isinstance(gold, Equation):
-            return True, same_equations(answer, gold, self.same)
+            return True, same_equations(answer, gold, self.compare)
         if isinstance(gold, Equation):
-            return True, equation_and_value(gold, answer, self.same, swap=True)
+            return True, same_equation_and_value(gold, answer, self.compare, swap=True)
         if isinstance(answer, Equation) and not isinstance(gold, Relation):
-            return True, equation_and_value(answer, gold, self.same, swap=False)
+            return True, same_equation_and_value(answer, gold, self.compare, swap=False)
         if isinstance(answer, Approximated) or isinstance(gold, Approximated):
             return True, self._compare_approximations(answer, gold)
         if isinstance(answer, Choice) or isinstance(gold, Choice):
@@ -125,15 +125,16 @@ class Comparison:
             and isinstance(gold, Remarked)
             and answer.condition == gold.condition != ""
         ):
-            return self.same(answer.value, gold.value)
+            return self.compare(answer.value, gold.value)
         remarked = answer if isinstance(answer, Remarked) else gold
         assert isinstance(remarked, Remarked)
         other = gold if remarked is answer else answer
         claims = [form for form in (remarked.value, remarked.remark) if form is not None]
         pairs = [(form, other) if remarked is answer else (other, form) for form in claims]
-        verdict = _any_verdict(self.same(*pair) for pair in pairs)
+        verdict = _any_verdict(self.compare(*pair) for pair in pairs)
         if remarked.remark is not None and (
-            self.same(remarked.value, remarked.remark) or self.same(remarked.remark, remarked.value)
+            self.compare(remarked.value, remarked.remark)
+            or self.compare(remarked.remark, remarked.value)
         ):
             return verdict
         return False if verdict is False and not isinstance(other, Sequence) else None
@@ -145,39 +146,44 @@ class Comparison:
         exact part of the answer is a formula with variables.
         """
         if isinstance(answer, Approximated):
-            exact = self.same(answer.exact, gold)
-            if equality_holds(answer.exact, answer.stated, self.same, rounded=_ROUNDED) is False:
-                stated = self.same(answer.stated, gold)
+            exact = self.compare(answer.exact, gold)
+            if (
+                equality_holds(
+                    answer.exact, answer.stated, self.compare, relative_tolerance=_ROUNDED
+                )
+                is False
+            ):
+                stated = self.compare(answer.stated, gold)
                 return None if stated else stated
-            value = value_of(answer.exact)
-            if exact or (value is not None and not algebra.symbols(value)):
+            value = closed_value(answer.exact)
+            if exact or (value is not None and not algebra.free_symbols(value)):
                 return exact
-            return self.same(answer.stated, gold)
+            return self.compare(answer.stated, gold)
         assert isinstance(gold, Approximated)
-        exact = self.same(answer, gold.exact)
+        exact = self.compare(answer, gold.exact)
         if exact:
             return exact
-        stated = self.same(answer, gold.stated)
+        stated = self.compare(answer, gold.stated)
         return stated or (exact if stated is False else None)
 
     def _compare_collections(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         if isinstance(answer, Matrix) or isinstance(gold, Matrix):
             return True, self._compare_matrices(answer, gold)
         if isinstance(answer, Sequence) and isinstance(gold, Sequence):
-            return True, same_sequences(answer, gold, self.same)
+            return True, same_sequences(answer, gold, self.compare)
         for sequence, other, swap in ((answer, gold, False), (gold, answer, True)):
             if not isinstance(sequence, Sequence) or isinstance(other, Reals | Special | Relation):
                 continue
-            options = option_letters(other) if sequence.kind == "list" else ""
-            if options and option_letters(sequence) == options:
+            options = read_option_letters(other) if sequence.kind == "list" else ""
+            if options and read_option_letters(sequence) == options:
                 return True, True
             if isinstance(other, Name) and sequence.kind == "list":
-                letters = [lone_letter(item) for item in sequence.items]
+                letters = [get_single_letter(item) for item in sequence.items]
                 return True, same_options(other, [x for x in letters if x]) and None not in letters
             if sequence is answer and sequence.kind == "alternatives":
-                return True, all_same(self.same(item, gold) for item in sequence.items)
+                return True, combine_verdicts(self.compare(item, gold) for item in sequence.items)
             if sequence.single is not None and sequence.kind == "tuple":
-                return True, self.same(other, sequence.single) if swap else self.same(
+                return True, self.compare(other, sequence.single) if swap else self.compare(
                     sequence.single, other
                 )
             if sequence.single is not None:
@@ -185,20 +191,22 @@ class Comparison:
                     isinstance(sequence.single, Number)
                     and sequence.single.literal.num_decimals == 1
                 )
-                if not short or (not swap and value_of(sequence.items[0]) == algebra.number(0)):
-                    return True, self.same(other, sequence.single) if swap else self.same(
+                if not short or (
+                    not swap and closed_value(sequence.items[0]) == algebra.number_value(0)
+                ):
+                    return True, self.compare(other, sequence.single) if swap else self.compare(
                         sequence.single, other
                     )
             if len(sequence.items) == 1 and sequence.kind == "set":
                 item = sequence.items[0]
-                return True, self.same(other, item) if swap else self.same(item, other)
-            entries = measures.vector_entries(other, len(sequence.items))
+                return True, self.compare(other, item) if swap else self.compare(item, other)
+            entries = measures.read_vector_entries(other, len(sequence.items))
             if entries is not None and sequence.kind == "tuple":
                 pairs = zip(entries, sequence.items, strict=True)
-                return True, all_same(
-                    self.same(i, e) if swap else self.same(e, i) for e, i in pairs
+                return True, combine_verdicts(
+                    self.compare(i, e) if swap else self.compare(e, i) for e, i in pairs
                 )
-            reals = as_interval(sequence)
+            reals = to_interval(sequence)
             if isinstance(other, Opaque) and reals is not None:
                 return True, self.prove(other, reals)
             return True, None if isinstance(other, Opaque) else False
@@ -215,19 +223,19 @@ class Comparison:
 
     def _compare_scalars(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Ratio | Clock) or isinstance(gold, Ratio | Clock):
-            return measures.same_colons(answer, gold, self.same)
+            return measures.same_times_or_ratios(answer, gold, self.compare)
         if isinstance(answer, Based) or isinstance(gold, Based):
             return measures.same_base(answer, gold)
         if isinstance(answer, Quantity) or isinstance(gold, Quantity):
             return measures.same_quantity(
-                answer, gold, self.same, units_optional=self.units_optional
+                answer, gold, self.compare, units_optional=self.units_optional
             )
         if isinstance(answer, Words) or isinstance(gold, Words):
             return measures.same_text(answer, gold)
         if isinstance(answer, Name) or isinstance(gold, Name):
             return self._compare_names(answer, gold)
         if isinstance(answer, Relation) and isinstance(gold, Relation):
-            return proportional(answer.difference, gold.difference, positive=True) and (
+            return are_proportional(answer.difference, gold.difference, positive=True) and (
                 answer.strict == gold.strict
             )
         if isinstance(answer, Relation) or isinstance(gold, Relation):
@@ -262,17 +270,17 @@ class Comparison:
                 return False
             if answer.content is None or gold.content is None:
                 return True
-            return None if self.same(answer.content, gold.content) is False else True
+            return None if self.compare(answer.content, gold.content) is False else True
         choice, other = (answer, gold) if isinstance(answer, Choice) else (gold, answer)
         assert isinstance(choice, Choice)
-        letter = lone_letter(other)
+        letter = get_single_letter(other)
         if letter is not None and letter.upper() == choice.letter:
             return True
         if choice.content is None:
             return False
         if isinstance(answer, Choice):
-            return self.same(choice.content, gold)
-        return self.same(answer, choice.content)
+            return self.compare(choice.content, gold)
+        return self.compare(answer, choice.content)
 
     def _compare_matrices(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Matrix) and isinstance(gold, Matrix):
@@ -281,23 +289,23 @@ class Comparison:
             if [len(row) for row in answer.rows] != [len(row) for row in gold.rows]:
                 return False
             cells = zip(_matrix_cells(answer), _matrix_cells(gold), strict=True)
-            return all_same(self.same(a, b) for a, b in cells)
+            return combine_verdicts(self.compare(a, b) for a, b in cells)
         matrix, other = (answer, gold) if isinstance(answer, Matrix) else (gold, answer)
         assert isinstance(matrix, Matrix)
         if isinstance(other, Opaque):
             return None
         if matrix.determinant:
-            grid = entries(matrix)
-            value = None if grid is None else determinant(grid)
-            if value is None or value_of(other) is None:
+            grid = matrix_values(matrix)
+            value = None if grid is None else compute_determinant(grid)
+            if value is None or closed_value(other) is None:
                 return None
             scalar = Closed(value)
-            return self.same(scalar, gold) if matrix is answer else self.same(answer, scalar)
+            return self.compare(scalar, gold) if matrix is answer else self.compare(answer, scalar)
         flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
         if not flat:
             return False
         flat_cells = _matrix_cells(matrix)
-        items = measures.vector_entries(other, len(flat_cells))
+        items = measures.read_vector_entries(other, len(flat_cells))
         if items is None:
             if not isinstance(other, Sequence) or other.kind == "set":
                 return False
@@ -305,8 +313,8 @@ class Comparison:
         if len(flat_cells) != len(items):
             return False
         if matrix is answer:
-            return all_same(map(self.same, flat_cells, items))
-        return all_same(map(self.same, items, flat_cells))
+            return combine_verdicts(map(self.compare, flat_cells, items))
+        return combine_verdicts(map(self.compare, items, flat_cells))
 
 
 def _same_specials(answer: str, gold: str) -> bool | None:
@@ -334,7 +342,7 @@ def _as_reals(form: Form, other_form: Form) -> Reals | None:
         return Reals(())
     if isinstance(form, Sequence) and form.kind == "set":
         return measures.set_to_reals(form)
-    return as_interval(form)
+    return to_interval(form)
 
 
 def _either_is_opaque(answer: Form, gold: Form) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from mclabel.answers.comparison.names import same_but_for_a_letter
+from mclabel.answers.comparison.names import same_up_to_constant_letter
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
@@ -21,11 +21,11 @@ from mclabel.answers.values.forms import (
     Relation,
     Sequence,
     Words,
-    value_of,
+    closed_value,
 )
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.monomials import UNIT, NotClosed
-from mclabel.answers.values.sampling import real
+from mclabel.answers.values.sampling import real_value
 
 CONGRUENCE = "congruence modulo"
 """Prefix of the word that represents a congruence in a form. The modulus follows the prefix."""
@@ -35,49 +35,54 @@ _ARGUMENT = re.compile(r"\s*\\?([A-Za-z]{1,7}(?:_\{?\w\}?)?'{0,2})\s*\(\s*([a-z]
 """A function applied to a variable, such as `f(x)`."""
 _APPLIED = re.compile(r"[a-zA-Z]\(x\)")
 
-Same = Callable[[Form, Form], bool | None]
+CompareForms = Callable[[Form, Form], bool | None]
 
 
-def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
+def same_equations(answer: Equation, gold: Equation, compare_forms: CompareForms) -> bool | None:
     """Return whether two equations give the same value to the same name, or have the same
     solutions.
     """
     if answer.label and gold.label:
         if _without_spaces(answer.label) == _without_spaces(gold.label):
-            verdict = same(answer.right, gold.right)
+            verdict = compare_forms(answer.right, gold.right)
             if verdict is False and gold.label.endswith(")"):
                 return _same_family(answer.right, gold.right)
             return verdict
         if isinstance(answer.left, Sequence) and isinstance(gold.left, Sequence):
-            return same(answer.right, gold.right)
+            return compare_forms(answer.right, gold.right)
         ours, theirs = _ARGUMENT.fullmatch(answer.label), _ARGUMENT.fullmatch(gold.label)
         if ours and theirs and ours[1] == theirs[1]:
-            return _same_function(answer.right, ours[2], gold.right, theirs[2], same)
+            return _same_function(answer.right, ours[2], gold.right, theirs[2], compare_forms)
         if _are_function_and_y(answer.label, gold.label) or _are_function_and_y(
             gold.label, answer.label
         ):
-            return same(answer.right, gold.right)
+            return compare_forms(answer.right, gold.right)
     sides = [
-        value_of(side) for equation in (answer, gold) for side in (equation.left, equation.right)
+        closed_value(side)
+        for equation in (answer, gold)
+        for side in (equation.left, equation.right)
     ]
     a, b, c, d = sides
     if a is None or b is None or c is None or d is None:
-        return _compare_sides(answer, gold, same)
+        return _compare_sides(answer, gold, compare_forms)
     try:
         first, second = algebra.add(a, algebra.negate(b)), algebra.add(c, algebra.negate(d))
-        if proportional(first, second, positive=False):
+        if are_proportional(first, second, positive=False):
             return True
     except NotClosed:
         return None
-    if not algebra.symbols(first) or not algebra.symbols(second):
+    if not algebra.free_symbols(first) or not algebra.free_symbols(second):
         untrue = any(
-            not algebra.symbols(difference) and difference.num for difference in (first, second)
+            not algebra.free_symbols(difference) and difference.num
+            for difference in (first, second)
         )
-        return None if untrue else same(answer.right, gold.right)
+        return None if untrue else compare_forms(answer.right, gold.right)
     return False if algebra.is_canonical(first) and algebra.is_canonical(second) else None
 
 
-def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: bool) -> bool | None:
+def same_equation_and_value(
+    equation: Equation, other: Form, compare_forms: CompareForms, *, swap: bool
+) -> bool | None:
     """Compare an equation with a form that is not an equation.
 
     The value of an equation is its right side. If both sides are numbers and the equality is true,
@@ -86,7 +91,7 @@ def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: boo
     Args:
         equation: the equation.
         other: the form that is not an equation.
-        same: compares an answer with a gold.
+        compare_forms: compares an answer with a gold.
         swap: True if the equation is the gold, False if it is the answer.
     """
     if isinstance(other, Relation):
@@ -95,26 +100,26 @@ def equation_and_value(equation: Equation, other: Form, same: Same, *, swap: boo
         return False
 
     def fits(side: Form) -> bool | None:
-        return same(other, side) if swap else same(side, other)
+        return compare_forms(other, side) if swap else compare_forms(side, other)
 
     claimed = fits(equation.right)
     if equation.label:
         return claimed
-    true = equality_holds(equation.left, equation.right, same)
+    true = equality_holds(equation.left, equation.right, compare_forms)
     if true is False:
         return None if claimed else claimed
     if true:
         return claimed or fits(equation.left) or (None if claimed is None else False)
     if isinstance(equation.left, Quantity) or isinstance(equation.right, Quantity):
         return claimed or (None if fits(equation.left) is not False else claimed)
-    left, right = value_of(equation.left), value_of(equation.right)
+    left, right = closed_value(equation.left), closed_value(equation.right)
     if left is None:
         if isinstance(equation.left, Ratio | Words):
             return claimed
         return (claimed or None) if isinstance(equation.left, Opaque) else None
     if not _names_asked_quantity(left, right):
         return None if right is None else False
-    return claimed if algebra.symbols(left) else None
+    return claimed if algebra.free_symbols(left) else None
 
 
 def is_congruence(form: Form) -> bool:
@@ -125,7 +130,7 @@ def is_congruence(form: Form) -> bool:
     return isinstance(first, Words) and "".join(first.words[:1]).startswith(CONGRUENCE)
 
 
-def as_congruence(form: Form) -> Form:
+def to_congruence(form: Form) -> Form:
     """Convert `x = 7k + 3` or `7k + 3` to the congruence modulo 7; return any other form unchanged.
 
     Args:
@@ -133,8 +138,8 @@ def as_congruence(form: Form) -> Form:
     """
     if isinstance(form, Equation) and not form.label:
         return form
-    value = value_of(form.right if isinstance(form, Equation) else form)
-    names = algebra.symbols(value) if value is not None else frozenset()
+    value = closed_value(form.right if isinstance(form, Equation) else form)
+    names = algebra.free_symbols(value) if value is not None else frozenset()
     if value is None or len(names) != 1 or not names <= _ANY_INTEGER or value.den != UNIT:
         return form
     (name,) = names
@@ -148,15 +153,19 @@ def as_congruence(form: Form) -> Form:
 
 
 def equality_holds(
-    left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0)
+    left: Form,
+    right: Form,
+    compare_forms: CompareForms,
+    *,
+    relative_tolerance: Fraction = Fraction(0),
 ) -> bool | None:
     """Return whether an equality of numbers is true up to the precision of its right side.
 
     Args:
         left: the left side.
         right: the right side, which may be rounded.
-        same: compares an answer with a gold.
-        rounded: additional relative difference that is accepted, as a fraction of the left side.
+        compare_forms: compares an answer with a gold.
+        relative_tolerance: additional difference that is accepted, as a fraction of the left side.
 
     Returns:
         None if a side is not a number, or if the units of the sides have different dimensions.
@@ -166,12 +175,12 @@ def equality_holds(
             return None
     elif isinstance(left, Quantity):
         left = left.amount
-    elif isinstance(right, Quantity) and not same(left, right):  # 1/2 = 50%
+    elif isinstance(right, Quantity) and not compare_forms(left, right):  # 1/2 = 50%
         right = right.amount
     left_size, right_size = _numeric_value(left), _numeric_value(right)
     if left_size is None or right_size is None:
         return None
-    if same(left, right):
+    if compare_forms(left, right):
         return True
     if isinstance(left, Quantity) or isinstance(right, Quantity):
         return False
@@ -181,22 +190,22 @@ def equality_holds(
     difference = abs(left_size - right_size)
     return (left_size.denominator > 1 and difference < unit) or difference <= abs(
         left_size
-    ) * rounded
+    ) * relative_tolerance
 
 
 def _numeric_value(form: Form) -> Fraction | None:
     """Return the value of a number or quantity, with a float's precision if it is irrational; None
     for any other form.
     """
-    value = value_of(form.amount if isinstance(form, Quantity) else form)
-    if value is None or algebra.symbols(value):
+    value = closed_value(form.amount if isinstance(form, Quantity) else form)
+    if value is None or algebra.free_symbols(value):
         return None
     exact = value.rational
-    size = real(value) if exact is None else None
+    size = real_value(value) if exact is None else None
     return exact if size is None else Fraction(size)
 
 
-def proportional(a: Value, b: Value, *, positive: bool) -> bool:
+def are_proportional(a: Value, b: Value, *, positive: bool) -> bool:
     """Return whether a is a constant multiple of b, so that a = 0 and b = 0 are equivalent.
 
     If `positive` is true, the constant must be positive, so that a > 0 and b > 0 are equivalent.
@@ -210,43 +219,43 @@ def proportional(a: Value, b: Value, *, positive: bool) -> bool:
     ratio = Fraction(left.num[mono]) / Fraction(right.num[mono])
     if positive and ratio < 0:
         return False
-    return algebra.same_form(left, algebra.multiply(algebra.number(ratio), right))
+    return algebra.same_form(left, algebra.multiply(algebra.number_value(ratio), right))
 
 
-def _compare_sides(answer: Equation, gold: Equation, same: Same) -> bool | None:
+def _compare_sides(answer: Equation, gold: Equation, compare_forms: CompareForms) -> bool | None:
     """Compare equations of which a side is not a formula. If a left side is in words, compare only
     the right sides.
     """
     if isinstance(answer.left, Words) or isinstance(gold.left, Words):
-        return same(answer.right, gold.right)
-    left, right = same(answer.left, gold.left), same(answer.right, gold.right)
+        return compare_forms(answer.right, gold.right)
+    left, right = compare_forms(answer.left, gold.left), compare_forms(answer.right, gold.right)
     if left and right:
         return True
     return False if right is False and left else None
 
 
 def _same_function(
-    answer: Form, argument: str, gold: Form, gold_argument: str, same: Same
+    answer: Form, argument: str, gold: Form, gold_argument: str, compare_forms: CompareForms
 ) -> bool | None:
     """Return whether two functions are equal after their argument is renamed, as f(t) = t² and
     f(x) = x² are.
     """
-    value = value_of(answer)
-    if value is None or value_of(gold) is None:
+    value = closed_value(answer)
+    if value is None or closed_value(gold) is None:
         return None
-    if gold_argument in algebra.symbols(value):
+    if gold_argument in algebra.free_symbols(value):
         return False
-    return same(Closed(algebra.rename_symbols(value, {argument: gold_argument})), gold)
+    return compare_forms(Closed(algebra.rename_symbols(value, {argument: gold_argument})), gold)
 
 
 def _same_family(answer: Form, gold: Form) -> bool | None:
     """Return whether the right sides of two equations are the same family of functions, whatever
     the letter of the arbitrary constant.
     """
-    ours, theirs = value_of(answer), value_of(gold)
+    ours, theirs = closed_value(answer), closed_value(gold)
     if ours is None or theirs is None:
         return False
-    return same_but_for_a_letter(ours, theirs)
+    return same_up_to_constant_letter(ours, theirs)
 
 
 def _are_function_and_y(label: str, other: str) -> bool:
@@ -258,7 +267,7 @@ def _names_asked_quantity(left: Value, right: Value | None) -> bool:
     """Return whether a left side is the quantity that the problem asks for, such as a + b in
     a + b = 3, rather than a side of an equation to solve.
     """
-    if not algebra.symbols(left):
+    if not algebra.free_symbols(left):
         return True
     if right is not None and not right.num:
         return False
@@ -276,7 +285,7 @@ def _without_denominators(value: Value) -> Value:
                 lowest[x] = min(lowest.get(x, 0), exponent)
     result = Value(value.num, UNIT)
     for x, exponent in lowest.items():
-        factor = powers.power(algebra.atom(x), algebra.number(-Fraction(exponent)))
+        factor = powers.power(algebra.atom_value(x), algebra.number_value(-Fraction(exponent)))
         result = algebra.multiply(result, factor)
     return result
 

@@ -11,14 +11,14 @@ from fractions import Fraction
 from math import isqrt, lcm
 from typing import Any
 
-from mclabel.answers.comparison.names import same_antiderivative, same_but_for_names_of_constants
-from mclabel.answers.effort import spend
+from mclabel.answers.comparison.names import same_antiderivative, same_up_to_constant_names
+from mclabel.answers.effort import spend_work
 from mclabel.answers.values import algebra, powers
 from mclabel.answers.values.algebra import Value
-from mclabel.answers.values.forms import Closed, Form, Number, value_of
+from mclabel.answers.values.forms import Closed, Form, Number, closed_value
 from mclabel.answers.values.literals import Literal, rounds_to
 from mclabel.answers.values.monomials import UNIT, NotClosed
-from mclabel.answers.values.sampling import clearly_differ, real, size_of_difference
+from mclabel.answers.values.sampling import absolute_difference, clearly_differ, real_value
 
 FULL_PRECISION = 15
 """Significant digits from which a decimal counts as equal to the exact number that it rounds."""
@@ -26,7 +26,7 @@ FULL_PRECISION = 15
 
 def same_formulas(answer: Form, gold: Form) -> bool | None:
     """Return whether two formulas are equal; None if exact arithmetic cannot decide."""
-    left, right = value_of(answer), value_of(gold)
+    left, right = closed_value(answer), closed_value(gold)
     if left is None or right is None:
         return None
     try:
@@ -51,13 +51,13 @@ def _same_by_rule(answer: Form, gold: Form, left: Value, right: Value) -> bool:
     """
     if isinstance(gold, Number) and rounds_to_gold(left, gold.literal):
         return True
-    if isinstance(answer, Number) and is_float_of(answer.literal, right):
+    if isinstance(answer, Number) and is_float_rounding(answer.literal, right):
         return True
     if _same_magnitude(answer, gold):
         return True
-    if same_antiderivative(left, right) or same_but_for_names_of_constants(left, right):
+    if same_antiderivative(left, right) or same_up_to_constant_names(left, right):
         return True
-    letter, other_letter = lone_letter(answer), lone_letter(gold)
+    letter, other_letter = get_single_letter(answer), get_single_letter(gold)
     return bool(letter and other_letter and letter.lower() == other_letter.lower())
 
 
@@ -68,15 +68,15 @@ def _same_magnitude(answer: Form, gold: Form) -> bool:
     A gold with a magnitude must have a decimal point. Otherwise its letter may be a variable.
     """
     if isinstance(answer, Closed) and answer.magnitude is not None and isinstance(gold, Number):
-        return same_number(answer.magnitude.value, gold.literal, literal=True)
+        return equals_or_rounds_to(answer.magnitude.value, gold.literal, literal=True)
     if isinstance(gold, Closed) and gold.magnitude is not None and isinstance(answer, Number):
         size = gold.magnitude
         is_clear = size.num_decimals > 0 and (size.unit_in_last_place or 0) > 1000
-        return is_clear and same_number(answer.literal.value, size, literal=True)
+        return is_clear and equals_or_rounds_to(answer.literal.value, size, literal=True)
     return False
 
 
-def lone_letter(form: Form) -> str | None:
+def get_single_letter(form: Form) -> str | None:
     """Return the letter if a form is a single letter; None otherwise."""
     if not isinstance(form, Closed) or len(form.value.num) != 1 or len(form.value.den) != 1:
         return None
@@ -91,15 +91,15 @@ def _same_squares(left: Value, right: Value) -> bool:
     """Return whether two real numbers have the same sign and the same square, as √(7 + 4√3) and
     2 + √3 have.
     """
-    if algebra.symbols(left) or algebra.symbols(right):
+    if algebra.free_symbols(left) or algebra.free_symbols(right):
         return False
-    left_real, right_real = real(left), real(right)
+    left_real, right_real = real_value(left), real_value(right)
     if left_real is None or right_real is None or left_real * right_real <= 0:
         return False
     return algebra.same_form(powers.square(left), powers.square(right))
 
 
-def same_number(value: Fraction, gold: Literal, *, literal: bool) -> bool:
+def equals_or_rounds_to(value: Fraction, gold: Literal, *, literal: bool) -> bool:
     """Return whether a number equals a decimal gold or rounds to it.
 
     Args:
@@ -122,18 +122,18 @@ def rounds_to_gold(value: Value, gold: Literal) -> bool:
         return False
     exact = value.rational
     if exact is not None:
-        return same_number(exact, gold, literal=True)
-    if algebra.symbols(value):
+        return equals_or_rounds_to(exact, gold, literal=True)
+    if algebra.free_symbols(value):
         return False
-    size = real(value)
+    size = real_value(value)
     return size is not None and rounds_to(Fraction(size), gold)
 
 
-def is_float_of(answer: Literal, gold: Value) -> bool:
+def is_float_rounding(answer: Literal, gold: Value) -> bool:
     """Return whether an answer of at least `FULL_PRECISION` digits is a rounding of the gold."""
-    if answer.num_digits < FULL_PRECISION or algebra.symbols(gold):
+    if answer.num_digits < FULL_PRECISION or algebra.free_symbols(gold):
         return False
-    size = real(gold)
+    size = real_value(gold)
     if size is None:
         return False
     distance = abs(answer.value - Fraction(size))
@@ -172,9 +172,9 @@ def same_angles(left: Value, right: Value) -> bool:
         if abs(count) > _MAX_TIMES:
             return False
         if factor is not None:
-            spend(abs(count))
+            spend_work(abs(count))
             product = _multiply_by_power(product, factor, count)
-    size = size_of_difference(left, right)
+    size = absolute_difference(left, right)
     # The difference is now a multiple of π / scale, so that it is zero if it is nearly zero.
     return product[1] == 0 and size is not None and size < _NEAR / scale
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from mclabel.answers.reading.cardinals import CARDINALS
-from mclabel.answers.reading.numerals import mentions_number, number_in_words
-from mclabel.answers.reading.words import is_open, same_words
+from mclabel.answers.reading.numerals import mentions_number, parse_number_in_words
+from mclabel.answers.reading.words import lacks_negation, same_words
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
@@ -24,11 +24,11 @@ from mclabel.answers.values.forms import (
     Sequence,
     Special,
     Words,
-    value_of,
+    closed_value,
 )
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.monomials import Monomial, NotClosed
-from mclabel.answers.values.reals import interval, union
+from mclabel.answers.values.reals import make_interval, union
 from mclabel.answers.values.units import Unit, read_unit
 
 _INITIALS: dict[Monomial, tuple[str, ...]] = {
@@ -37,38 +37,47 @@ _INITIALS: dict[Monomial, tuple[str, ...]] = {
 }
 """Words that a single letter equals, by the monomial of that letter: T is `true`."""
 
-Same = Callable[[Form, Form], bool | None]
+CompareForms = Callable[[Form, Form], bool | None]
 
 _PERCENT, _DEGREE, _RADIAN = (frozenset(((name, 1),)) for name in ("percent", "degree", "radian"))
 
 
-def same_quantity(answer: Form, gold: Form, same: Same, *, units_optional: bool) -> bool | None:
+def same_quantity(
+    answer: Form, gold: Form, compare_forms: CompareForms, *, units_optional: bool
+) -> bool | None:
     """Compare two quantities after conversion of units, or a quantity with a number without a
     unit.
     """
     if isinstance(answer, Quantity) and isinstance(gold, Quantity):
-        return _same_measures(answer, gold, same)
+        return _same_measures(answer, gold, compare_forms)
     quantity, other = (answer, gold) if isinstance(answer, Quantity) else (gold, answer)
     assert isinstance(quantity, Quantity)
     if isinstance(other, Opaque):
         return None
-    value = value_of(other)
+    value = closed_value(other)
     if value is None:
         return False
-    if len(value.num) == 1 and algebra.symbols(value):
+    if len(value.num) == 1 and algebra.free_symbols(value):
         spelt = _read_letter_as_unit(value)
         if spelt is not None and spelt.unit == quantity.unit:
-            return _compare_in_order(quantity.amount, spelt.amount, answer is quantity, same)
-    bare = _compare_in_order(quantity.amount, other, answer is quantity, same)
+            return _compare_in_order(
+                quantity.amount, spelt.amount, answer is quantity, compare_forms
+            )
+    bare = _compare_in_order(quantity.amount, other, answer is quantity, compare_forms)
     dimension = quantity.unit.dimension
     if dimension == _PERCENT:
         return bare or _compare_in_order(
-            _multiply_amount(quantity.amount, Fraction(1, 100)), other, answer is quantity, same
+            _multiply_amount(quantity.amount, Fraction(1, 100)),
+            other,
+            answer is quantity,
+            compare_forms,
         )
     if dimension == _DEGREE:
         if bare or "π" not in _named_symbols(other):
             return bool(bare)
-        return _compare_in_order(_in_radians(quantity.amount), other, answer is quantity, same)
+        return _compare_in_order(
+            _in_radians(quantity.amount), other, answer is quantity, compare_forms
+        )
     return bare if units_optional else False
 
 
@@ -84,39 +93,44 @@ def _read_letter_as_unit(value: Value) -> Quantity | None:
     return Quantity(_from_value(Value({mono - {names[0]}: coefficient}, value.den)), unit[1])
 
 
-def _same_measures(answer: Quantity, gold: Quantity, same: Same) -> bool | None:
+def _same_measures(answer: Quantity, gold: Quantity, compare_forms: CompareForms) -> bool | None:
     ours, theirs = answer.unit, gold.unit
     if ours == theirs:
-        return same(answer.amount, gold.amount)
+        return compare_forms(answer.amount, gold.amount)
     if {ours.dimension, theirs.dimension} == {_DEGREE, _RADIAN}:
         left, right = (
             _in_radians(measure.amount) if measure.unit.dimension == _DEGREE else measure.amount
             for measure in (answer, gold)
         )
-        return same(left, right)
+        return compare_forms(left, right)
     if ours.dimension != theirs.dimension:
         # Counted things may have two names: 12 pieces of fruit are perhaps 12 apples.
         counted = ours.is_counted or theirs.is_counted
-        return None if counted and same(answer.amount, gold.amount) is not False else False
+        return None if counted and compare_forms(answer.amount, gold.amount) is not False else False
     if isinstance(answer.amount, Number) and not ours.offset and not theirs.offset:
-        return same(_multiply_amount(answer.amount, ours.factor / theirs.factor), gold.amount)
-    amount = value_of(answer.amount)
+        return compare_forms(
+            _multiply_amount(answer.amount, ours.factor / theirs.factor), gold.amount
+        )
+    amount = closed_value(answer.amount)
     if amount is None:
         return None
-    return same(_from_value(_convert_unit(amount, ours, theirs)), gold.amount)
+    return compare_forms(_from_value(_convert_unit(amount, ours, theirs)), gold.amount)
 
 
 def _convert_unit(amount: Value, ours: Unit, theirs: Unit) -> Value:
     base = algebra.add(
-        algebra.multiply(amount, algebra.number(ours.factor)), algebra.number(ours.offset)
+        algebra.multiply(amount, algebra.number_value(ours.factor)),
+        algebra.number_value(ours.offset),
     )
     return algebra.divide(
-        algebra.add(base, algebra.number(-theirs.offset)), algebra.number(theirs.factor)
+        algebra.add(base, algebra.number_value(-theirs.offset)), algebra.number_value(theirs.factor)
     )
 
 
-def _compare_in_order(amount: Form, other: Form, amount_is_answer: bool, same: Same) -> bool | None:
-    return same(amount, other) if amount_is_answer else same(other, amount)
+def _compare_in_order(
+    amount: Form, other: Form, amount_is_answer: bool, compare_forms: CompareForms
+) -> bool | None:
+    return compare_forms(amount, other) if amount_is_answer else compare_forms(other, amount)
 
 
 def _multiply_amount(amount: Form, factor: Fraction) -> Form:
@@ -131,23 +145,25 @@ def _multiply_amount(amount: Form, factor: Fraction) -> Form:
                 num_digits=literal.num_digits,
             )
         )
-    value = value_of(amount)
-    return amount if value is None else Closed(algebra.multiply(value, algebra.number(factor)))
+    value = closed_value(amount)
+    return (
+        amount if value is None else Closed(algebra.multiply(value, algebra.number_value(factor)))
+    )
 
 
 def _in_radians(degrees: Form) -> Form:
-    value = value_of(degrees)
+    value = closed_value(degrees)
     if value is None:
         return degrees
     return Closed(
         algebra.multiply(
-            value, algebra.multiply(algebra.atom("π"), algebra.number(Fraction(1, 180)))
+            value, algebra.multiply(algebra.atom_value("π"), algebra.number_value(Fraction(1, 180)))
         )
     )
 
 
 def _named_symbols(form: Form) -> set[object]:
-    value = value_of(form)
+    value = closed_value(form)
     return set() if value is None else {x for mono in value.num for x, _ in mono}
 
 
@@ -171,17 +187,17 @@ def same_base(answer: Form, gold: Form) -> bool | None:
             return letters.upper() == based.digits
         case Closed(digits=digits) if digits:
             return digits == based.digits
-    value = value_of(other)
+    value = closed_value(other)
     exact = None if value is None else value.rational
     if exact is None or not based.digits.lstrip("-").isdigit():
         return False
     return exact == int(based.digits)
 
 
-def same_colons(answer: Form, gold: Form, same: Same) -> bool | None:
+def same_times_or_ratios(answer: Form, gold: Form, compare_forms: CompareForms) -> bool | None:
     """Compare times and ratios. The notation a:b may mean either."""
     if isinstance(answer, Clock) and isinstance(gold, Clock):
-        return _same_times(answer, gold, same)
+        return _same_times(answer, gold, compare_forms)
     if _is_hour(answer, gold) or _is_hour(gold, answer):
         return True
     left = answer.ratio if isinstance(answer, Clock) else answer
@@ -189,33 +205,33 @@ def same_colons(answer: Form, gold: Form, same: Same) -> bool | None:
     if left is None or right is None:
         return None if isinstance(answer, Opaque) or isinstance(gold, Opaque) else False
     if isinstance(left, Ratio) and isinstance(right, Ratio):
-        return _same_ratios(left, right, same)
+        return _same_ratios(left, right, compare_forms)
     ratio, other = (left, right) if isinstance(left, Ratio) else (right, left)
     assert isinstance(ratio, Ratio)
     if isinstance(other, Opaque):
         return None
-    top, bottom = value_of(ratio.terms[0]), value_of(ratio.terms[1])
+    top, bottom = closed_value(ratio.terms[0]), closed_value(ratio.terms[1])
     if len(ratio.terms) != 2 or top is None or bottom is None:
         return False
-    if value_of(other) is None or isinstance(answer, Clock) or isinstance(gold, Clock):
+    if closed_value(other) is None or isinstance(answer, Clock) or isinstance(gold, Clock):
         return False
     try:
         quotient = _from_value(algebra.divide(top, bottom))
     except NotClosed:
         return None
-    return same(quotient, gold) if ratio is left else same(answer, quotient)
+    return compare_forms(quotient, gold) if ratio is left else compare_forms(answer, quotient)
 
 
 def _is_hour(form: Form, clock: Form) -> bool:
     """Return whether a form is a bare number and `clock` is this full hour with am or pm."""
     if not isinstance(clock, Clock) or not clock.half or clock.half == "24":
         return False
-    value = value_of(form)
+    value = closed_value(form)
     hour = None if value is None else value.rational
     return hour is not None and 1 <= hour <= 12 and hour * 3600 % 43200 == clock.seconds % 43200
 
 
-def _same_times(answer: Clock, gold: Clock, same: Same) -> bool | None:
+def _same_times(answer: Clock, gold: Clock, compare_forms: CompareForms) -> bool | None:
     if answer.half and gold.half:
         if answer.seconds == gold.seconds:
             return True
@@ -226,14 +242,14 @@ def _same_times(answer: Clock, gold: Clock, same: Same) -> bool | None:
         return True
     if answer.ratio is None or gold.ratio is None:
         return False
-    return None if _same_ratios(answer.ratio, gold.ratio, same) else False
+    return None if _same_ratios(answer.ratio, gold.ratio, compare_forms) else False
 
 
-def _same_ratios(answer: Ratio, gold: Ratio, same: Same) -> bool | None:
+def _same_ratios(answer: Ratio, gold: Ratio, compare_forms: CompareForms) -> bool | None:
     """Compare two ratios term by term after scaling: a_i · b_0 = b_i · a_0."""
     if len(answer.terms) != len(gold.terms):
         return False
-    ours, theirs = ([value_of(t) for t in r.terms] for r in (answer, gold))
+    ours, theirs = ([closed_value(t) for t in r.terms] for r in (answer, gold))
     if ours[0] is None or theirs[0] is None:
         return None
     verdict: bool | None = True
@@ -244,7 +260,7 @@ def _same_ratios(answer: Ratio, gold: Ratio, same: Same) -> bool | None:
             Closed(algebra.multiply(left, theirs[0])),
             Closed(algebra.multiply(right, ours[0])),
         )
-        equal = same(*crossed)
+        equal = compare_forms(*crossed)
         if equal is False:
             return False
         verdict = verdict and equal
@@ -265,7 +281,7 @@ def same_text(answer: Form, gold: Form) -> bool | None:
         return same_words(words.words, (other.letters.lower(),))
     if isinstance(other, Special):
         return None if other.name != "empty text" and len(words.words) > 3 else False
-    value = value_of(other)
+    value = closed_value(other)
     if value is not None and len(words.words) == 1 and len(value.num) == 1:
         ((mono, coefficient),) = value.num.items()
         if coefficient == 1 and words.words[0] in _INITIALS.get(mono, ()):
@@ -274,27 +290,27 @@ def same_text(answer: Form, gold: Form) -> bool | None:
     if exact is None:
         return False
     if exact in map(_number_of_word, words.words):
-        return None if is_open(words.words) else False
+        return None if lacks_negation(words.words) else False
     return None if mentions_number(" ".join(words.words)) else False
 
 
 def _number_of_word(word: str) -> Fraction | int | None:
     """Return the number that a word denotes, in digits or as a numeral of a supported language."""
-    return int(word) if word.isdecimal() else CARDINALS.get(word, number_in_words(word))
+    return int(word) if word.isdecimal() else CARDINALS.get(word, parse_number_in_words(word))
 
 
-def vector_entries(form: Form, size: int) -> list[Form] | None:
-    """Return the `size` entries of a vector written with the unit vectors i, j and k; None if the
-    form is not such a vector.
+def read_vector_entries(form: Form, num_entries: int) -> list[Form] | None:
+    """Return the `num_entries` entries of a vector written with the unit vectors i, j and k; None
+    if the form is not such a vector.
     """
-    value = value_of(form)
-    if value is None or size not in (2, 3) or len(value.den) > 1:
+    value = closed_value(form)
+    if value is None or num_entries not in (2, 3) or len(value.den) > 1:
         return None
-    entries: list[Form] = [Number(Literal(Fraction(0)))] * size
+    entries: list[Form] = [Number(Literal(Fraction(0)))] * num_entries
     names = set()
     for mono, coefficient in value.num.items():
         units = [x for x, n in mono if x in ("i", "j", "k") and n == 1]
-        if len(units) != 1 or str(units[0]) not in "ijk"[:size]:
+        if len(units) != 1 or str(units[0]) not in "ijk"[:num_entries]:
             return None
         rest = frozenset((x, n) for x, n in mono if x != units[0])
         entries["ijk".index(str(units[0]))] = Closed(Value({rest: coefficient}, value.den))
@@ -306,10 +322,10 @@ def set_to_reals(form: Sequence) -> Reals | None:
     """Convert a finite set of reals to a union of intervals; return None if an item is not a
     number.
     """
-    values = [value_of(item) for item in form.items]
+    values = [closed_value(item) for item in form.items]
     try:
         return (
-            union(interval(v, v, closed=(True, True)) for v in values if v is not None)
+            union(make_interval(v, v, closed=(True, True)) for v in values if v is not None)
             if None not in values
             else None
         )

@@ -64,7 +64,7 @@ def same_options(name: Name, items: list[str]) -> bool:
     return letters == written
 
 
-def option_letters(form: Form) -> str:
+def read_option_letters(form: Form) -> str:
     """Return the sorted option letters that a form lists, as `A and C`, `AC` and `A/C` do.
 
     Args:
@@ -103,28 +103,28 @@ def same_antiderivative(answer: Value, gold: Value) -> bool:
     constants of integration.
     """
     theirs = _without_constant(gold, _GOLD_CONSTANTS)
-    if theirs is None or not any(name.islower() for name in algebra.symbols(theirs)):
+    if theirs is None or not any(name.islower() for name in algebra.free_symbols(theirs)):
         return False
     ours = _without_constant(answer, _CONSTANTS)
     if ours is None:
         return False
     difference = algebra.add(ours, algebra.negate(theirs))
-    if not difference.num or not algebra.symbols(difference):
+    if not difference.num or not algebra.free_symbols(difference):
         return True
-    point = approximate(difference, dict.fromkeys(algebra.symbols(difference), 0.7310585786))
+    point = approximate(difference, dict.fromkeys(algebra.free_symbols(difference), 0.7310585786))
     if point is None or abs(point.imag) > 1e-9 or abs(point.real) > _MAX_SHIFT:
         return False
     shift = Fraction(point.real).limit_denominator(_MAX_DENOMINATOR)
-    return algebra.same_form(difference, algebra.number(shift))
+    return algebra.same_form(difference, algebra.number_value(shift))
 
 
-def same_but_for_names_of_constants(answer: Value, gold: Value) -> bool:
+def same_up_to_constant_names(answer: Value, gold: Value) -> bool:
     """Return whether two formulas differ only in the names of arbitrary constants or of an integer.
 
     `c_1 e^x` equals `C_1 e^x`, and π/4 + kπ equals π/4 + nπ. An integer may be renamed only if it
     is a factor of π.
     """
-    ours, theirs = algebra.symbols(answer), algebra.symbols(gold)
+    ours, theirs = algebra.free_symbols(answer), algebra.free_symbols(gold)
     new, old = ours - theirs, theirs - ours
     if _same_but_for_arbitrary(answer, gold):
         return True
@@ -143,11 +143,11 @@ def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
     """Return whether two formulas differ only in the names of the gold's arbitrary constants, as
     A e^x and C_1 e^x do.
     """
-    theirs = algebra.symbols(gold)
+    theirs = algebra.free_symbols(gold)
     free = sorted(theirs & _ARBITRARY)
     if not free or not any(name[0].islower() for name in theirs.difference(free)):
         return False
-    called = algebra.symbols(answer) - (theirs - _ARBITRARY)
+    called = algebra.free_symbols(answer) - (theirs - _ARBITRARY)
     if len(called) != len(free) or len(free) > _MAX_PERMUTED or not called <= _CALLED:
         return False
     return any(
@@ -156,14 +156,14 @@ def _same_but_for_arbitrary(answer: Value, gold: Value) -> bool:
     )
 
 
-def same_but_for_a_letter(answer: Value, gold: Value) -> bool | None:
+def same_up_to_constant_letter(answer: Value, gold: Value) -> bool | None:
     """Return whether two families of functions differ only in the letter of their arbitrary
     constant, as `kx` and `cx` do.
 
     The result is None if the gold's letter may be a number that the problem gives, as a in `ax`.
     Only c and k are always arbitrary constants.
     """
-    ours, theirs = algebra.symbols(answer), algebra.symbols(gold)
+    ours, theirs = algebra.free_symbols(answer), algebra.free_symbols(gold)
     new, old = ours - theirs, theirs - ours
     if len(new) != 1 or len(old) != 1 or not new | old <= _FAMILY:
         return False
@@ -179,7 +179,7 @@ def _occurs_only_times_pi(value: Value, symbol: str) -> bool:
     """
     turn = frozenset(((symbol, 1), ("π", 1)))
     with_name = [mono for mono in value.num if any(x == symbol for x, _ in mono)]
-    return with_name == [turn] and symbol not in algebra.symbols(Value(value.den, UNIT))
+    return with_name == [turn] and symbol not in algebra.free_symbols(Value(value.den, UNIT))
 
 
 def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
@@ -188,19 +188,19 @@ def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
     The constant is the first of `names` that the value contains only as a summand with the
     coefficient 1 or -1. Return None if there is no such constant.
     """
-    present = algebra.symbols(value)
+    present = algebra.free_symbols(value)
     for name in names:
         if name not in present:
             continue
         for sign in (1, -1):
-            constant = algebra.multiply(algebra.number(-sign), algebra.atom(name))
+            constant = algebra.multiply(algebra.number_value(-sign), algebra.atom_value(name))
             rest = algebra.add(value, constant)
-            if name not in algebra.symbols(rest):
+            if name not in algebra.free_symbols(rest):
                 return rest
     return None
 
 
-def is_assigned(sequence: Sequence) -> bool:
+def has_distinct_names(sequence: Sequence) -> bool:
     """Return whether every item is an equation with its own name, as in x = 1, y = 2."""
     labels = [item.label for item in sequence.items if isinstance(item, Equation)]
     return len(labels) == len(sequence.items) == len(set(labels)) and all(labels)
@@ -212,7 +212,7 @@ def sort_by_name(sequence: Sequence) -> Sequence | None:
     The result is None if they are sorted already, or if their names are not consecutive letters
     such as x, y and z.
     """
-    if not is_assigned(sequence):
+    if not has_distinct_names(sequence):
         return None
     items = [item for item in sequence.items if isinstance(item, Equation)]
     ordered = sorted(items, key=lambda item: item.label)
@@ -224,7 +224,7 @@ def sort_by_name(sequence: Sequence) -> Sequence | None:
     return replace(sequence, items=tuple(ordered))
 
 
-def has_labels(sequence: Sequence) -> bool:
+def has_equation(sequence: Sequence) -> bool:
     """Return whether any item is an equation."""
     return any(isinstance(item, Equation) for item in sequence.items)
 
@@ -241,36 +241,36 @@ def _is_truth_value(form: Form) -> bool:
         return len(form.words) == 1 and form.words[0] in _TRUTH_WORDS
     if not isinstance(form, Closed):
         return False
-    names = algebra.symbols(form.value)
+    names = algebra.free_symbols(form.value)
     return len(names) == 1 and next(iter(names)) in ("T", "F")
 
 
-Same = Callable[[Form, Form], bool | None]
+CompareForms = Callable[[Form, Form], bool | None]
 
 
-def same_sequences(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
+def same_sequences(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -> bool | None:
     """Return whether two collections have the same items. The order counts if their brackets or
     names require it.
 
     If only one collection has names, its items are sorted by name before the comparison. If they
     are equal only in the order in which they are written, the result is None.
     """
-    if answer.kind == "set" and gold.kind != "set" and is_assigned(answer):
+    if answer.kind == "set" and gold.kind != "set" and has_distinct_names(answer):
         answer = replace(answer, kind="list")
-    by = None if has_labels(gold) else sort_by_name(answer)
+    by = None if has_equation(gold) else sort_by_name(answer)
     if by is not None:
-        verdict = _same_items(by, gold, same)
-        return None if not verdict and _same_items(answer, gold, same) else verdict
-    by = None if has_labels(answer) else sort_by_name(gold)
+        verdict = _same_items(by, gold, compare_forms)
+        return None if not verdict and _same_items(answer, gold, compare_forms) else verdict
+    by = None if has_equation(answer) else sort_by_name(gold)
     if by is not None:
-        verdict = _same_items(answer, by, same)
-        return None if not verdict and _same_items(answer, gold, same) else verdict
-    return _same_items(answer, gold, same)
+        verdict = _same_items(answer, by, compare_forms)
+        return None if not verdict and _same_items(answer, gold, compare_forms) else verdict
+    return _same_items(answer, gold, compare_forms)
 
 
-def _same_items(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
+def _same_items(answer: Sequence, gold: Sequence, compare_forms: CompareForms) -> bool | None:
     kinds = {answer.kind, gold.kind}
-    if kinds == {"list", "alternatives"} and option_letters(gold):
+    if kinds == {"list", "alternatives"} and read_option_letters(gold):
         return False  # "A or C" differs from "A and C"
     if "tuple" in kinds and "bracket" in kinds and len(gold.items) == 2:
         return False
@@ -278,22 +278,28 @@ def _same_items(answer: Sequence, gold: Sequence, same: Same) -> bool | None:
         return False
     loose = {"list", "alternatives"}
     has_order = kinds <= loose and _order_counts(answer, gold)
-    if has_order and not has_labels(gold) and has_labels(answer) and not are_truth_values(gold):
-        ordered_verdict = all_same(map(same, flatten_items(answer), flatten_items(gold)))
+    if has_order and not has_equation(gold) and has_equation(answer) and not are_truth_values(gold):
+        ordered_verdict = combine_verdicts(
+            map(compare_forms, flatten_items(answer), flatten_items(gold))
+        )
         if ordered_verdict or len(answer.items) != len(gold.items):
             return ordered_verdict
-        return None if _match_items(flatten_items(answer), flatten_items(gold), same) else False
+        return (
+            None
+            if _match_items(flatten_items(answer), flatten_items(gold), compare_forms)
+            else False
+        )
     ordered = has_order or bool(kinds & {"tuple", "bracket"})
     ours, theirs = flatten_items(answer), flatten_items(gold)
     if kinds == {"set"}:
-        ours, theirs = _distinct_items(ours, same), _distinct_items(theirs, same)
+        ours, theirs = _distinct_items(ours, compare_forms), _distinct_items(theirs, compare_forms)
     if len(ours) > len(theirs) and not ordered:
-        ours = _distinct_items(ours, same)
+        ours = _distinct_items(ours, compare_forms)
     if len(ours) != len(theirs):
         return False
     if ordered:
-        return all_same(map(same, ours, theirs))
-    return _match_items(ours, theirs, same)
+        return combine_verdicts(map(compare_forms, ours, theirs))
+    return _match_items(ours, theirs, compare_forms)
 
 
 def _order_counts(answer: Sequence, gold: Sequence) -> bool:
@@ -303,33 +309,35 @@ def _order_counts(answer: Sequence, gold: Sequence) -> bool:
     if answer.ordered or gold.ordered:
         return True
     for sequence, other in ((answer, gold), (gold, answer)):
-        if is_assigned(sequence) and not has_labels(other):
+        if has_distinct_names(sequence) and not has_equation(other):
             return True
     return are_truth_values(gold)
 
 
-def _distinct_items(items: Items[Form], same: Same) -> list[Form]:
+def _distinct_items(items: Items[Form], compare_forms: CompareForms) -> list[Form]:
     kept: list[Form] = []
     for item in items:
-        if not any(same(item, other) for other in kept):
+        if not any(compare_forms(item, other) for other in kept):
             kept.append(item)
     return kept
 
 
-def _match_items(answer: Items[Form], gold: Items[Form], same: Same) -> bool | None:
+def _match_items(
+    answer: Items[Form], gold: Items[Form], compare_forms: CompareForms
+) -> bool | None:
     """Return whether every gold item can be matched with a different answer item; None if
     undecided.
     """
     remaining, unsure = list(answer), False
     open_golds = []
     for item in gold:
-        match = next((x for x in remaining if same(x, item)), None)
+        match = next((x for x in remaining if compare_forms(x, item)), None)
         if match is None:
             open_golds.append(item)
         else:
             remaining.remove(match)
     for item in open_golds:
-        if not any(same(x, item) is None for x in remaining):
+        if not any(compare_forms(x, item) is None for x in remaining):
             return False
         unsure = True
     return None if unsure else True
@@ -349,7 +357,7 @@ def flatten_items(sequence: Form) -> list[Form]:
     return items
 
 
-def all_same(verdicts: Iterable[bool | None]) -> bool | None:
+def combine_verdicts(verdicts: Iterable[bool | None]) -> bool | None:
     """Return whether all verdicts are true; None if some are undecided and none is false."""
     unsure = False
     for verdict in verdicts:

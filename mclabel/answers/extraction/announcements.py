@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from mclabel.answers.extraction.doubts import is_denied_before, is_denied_behind
-from mclabel.answers.extraction.statements import stated_value, without_contrasts
-from mclabel.answers.reading.scripts import non_ascii_characters, plain_signs
+from mclabel.answers.extraction.statements import find_stated_value, remove_contrasts
+from mclabel.answers.reading.scripts import find_non_ascii, signs_to_ascii
 
 _COLON = r"[*_ ]{0,3}[:：=]"
 _TO = r"(?: (?:to|auf|à|a|al|на|к|zu|zur)\b[^.:：\n]{0,60}?)?"
@@ -175,7 +175,7 @@ _JOINED = re.compile(
 )
 
 
-def announced_answer(text: str) -> str | None:
+def find_announced_answer(text: str) -> str | None:
     """Return the answer after its last announcement in a language other than English; None if the
     text has no such announcement.
 
@@ -185,7 +185,7 @@ def announced_answer(text: str) -> str | None:
     text = text[-_WINDOW:]
     if _is_english(text):
         return None
-    text = without_contrasts(text)
+    text = remove_contrasts(text)
     for match in _announcements(text):
         if _WRONG_OR_SUPPOSED.search(text[max(0, match.start() - 16) : match.start()]):
             continue
@@ -234,18 +234,18 @@ def denies_answer(sentence: str) -> bool:
     return any(keyword in lower for keyword in keywords) and bool(_DENIAL.search(lower))
 
 
-def is_inexact(sentence: str) -> bool:
+def only_bounds_number(sentence: str) -> bool:
     """Return whether a sentence in a language other than English only bounds a number."""
     return not _is_english(sentence) and bool(_INEXACT.search(sentence.lower()))
 
 
-def stated_in_other_language(sentence: str) -> str | None:
+def find_value_in_other_language(sentence: str) -> str | None:
     """Return the value, with a decimal point, that a sentence in a language other than English
     states; None if it states none.
     """
-    if _is_english(sentence) or is_inexact(sentence) or denies_answer(sentence):
+    if _is_english(sentence) or only_bounds_number(sentence) or denies_answer(sentence):
         return None
-    value = stated_value(sentence)
+    value = find_stated_value(sentence)
     if value is None or max(sentence) >= "\u0500":
         return value
     return to_decimal_points(value, sentence)
@@ -264,7 +264,7 @@ def _has_foreign_letters(text: str) -> bool:
     """Return whether a text has non-ASCII letters other than Greek ones, which occur in
     formulas.
     """
-    return not text.isascii() and _FOREIGN_LETTER.search(non_ascii_characters(text)) is not None
+    return not text.isascii() and _FOREIGN_LETTER.search(find_non_ascii(text)) is not None
 
 
 def _needs_all_keywords(text: str) -> bool:
@@ -342,7 +342,7 @@ def _answer_in_announcement(sentence: str) -> str | None:
     if formulas:
         return sentence
     bold = _BOLD.search(sentence)
-    plain = _CURRENCY.sub("", plain_signs(bold[1] if bold else sentence)).strip()
+    plain = _CURRENCY.sub("", signs_to_ascii(bold[1] if bold else sentence)).strip()
     if "=" in plain:
         return plain if len(plain) < 60 and plain.isascii() else plain.rpartition("=")[2].strip()
     numbers = [*_SIGNED_NUMBER.finditer(plain)]

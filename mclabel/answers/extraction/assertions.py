@@ -18,9 +18,9 @@ from mclabel.answers.reading.numerals import (
     MAX_WORDS,
     PARTS,
     SCALES,
-    is_clear,
     is_number_word,
-    number_at,
+    no_number_word_follows,
+    parse_number_at,
     split_words,
 )
 
@@ -99,7 +99,7 @@ def _strip_markup(sentence: str) -> str:
     return text
 
 
-def last_sentence(text: str) -> str:
+def find_last_sentence(text: str) -> str:
     """Return at most `_MAX_SENTENCE` characters of the last sentence of a text, ignoring
     pleasantries such as `I hope this helps` after it.
     """
@@ -122,7 +122,7 @@ def last_sentence(text: str) -> str:
     return sentence
 
 
-def closing_assignments(sentence: str) -> str | None:
+def find_closing_assignments(sentence: str) -> str | None:
     """Return the assignments at the end of a sentence, such as `x = 3 and y = 4`; None if there are
     fewer than two.
     """
@@ -142,7 +142,7 @@ def closing_assignments(sentence: str) -> str | None:
     return sentence[first.start() : assignments[-1].end()]
 
 
-def bold_value(sentence: str) -> str | None:
+def find_bold_value(sentence: str) -> str | None:
     """Return the only bold number of a sentence; None if there is none or there are several."""
     if "**" not in sentence:
         return None
@@ -150,7 +150,7 @@ def bold_value(sentence: str) -> str | None:
     return values.pop() if len(values) == 1 else None
 
 
-def asserted_value(sentence: str) -> str | None:
+def find_asserted_value(sentence: str) -> str | None:
     """Return the number or the list of numbers that a sentence asserts; None if it is not clear.
 
     Args:
@@ -183,7 +183,7 @@ def asserted_value(sentence: str) -> str | None:
     return None
 
 
-def named_subject(sentence: str) -> str | None:
+def find_ranked_name(sentence: str) -> str | None:
     """Return the name that a sentence ranks first: `Alice` for `So Alice is the tallest.`
 
     The result is None if the sentence contains anything else, such as another name, a number or a
@@ -433,7 +433,7 @@ def _end_of_number(tokens: list[str], start: int) -> int:
     """
     if tokens[start].partition("-")[0] not in BEGINNINGS:
         return 0
-    number = number_at(words := _words_from(tokens, start), 0)
+    number = parse_number_at(words := _words_from(tokens, start), 0)
     if number is None or words[: number[1]] == ["one"]:
         return 0  # "one" is usually a pronoun
     end, count = start, 0
@@ -446,9 +446,11 @@ def _end_of_number(tokens: list[str], start: int) -> int:
 def _is_clear_number(tokens: list[str], start: int, end: int) -> bool:
     """Return whether a number in words is clearly a number, rather than a share or an ordinal."""
     words = _words_from(tokens, start)
-    value, count = number_at(words, 0) or (Fraction(0), 0)
+    value, count = parse_number_at(words, 0) or (Fraction(0), 0)
     follows = tokens[end] if end < len(tokens) else ""
-    if count != len(split_words(" ".join(tokens[start:end]))) or not is_clear(words, count):
+    if count != len(split_words(" ".join(tokens[start:end]))) or not no_number_word_follows(
+        words, count
+    ):
         return False
     if value.denominator == 1 or abs(value) > 1:
         return follows != "or"

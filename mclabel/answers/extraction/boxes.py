@@ -173,7 +173,7 @@ def join_boxes(text: str, boxes: list[Box]) -> str:
     return joined
 
 
-def listed_boxes(text: str, count: int) -> str | None:
+def join_exact_boxes(text: str, count: int) -> str | None:
     """Return the contents of a text's boxes as a list; None if the text does not have exactly
     `count` boxes or a box is retracted.
     """

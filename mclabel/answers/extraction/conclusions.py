@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from mclabel.answers.extraction.announcements import stated_in_other_language
+from mclabel.answers.extraction.announcements import find_value_in_other_language
 from mclabel.answers.reading.languages import is_set_phrase, translate_to_english
 
 _MAX_WHOLE = 160
@@ -99,13 +99,13 @@ _BOUNDED = re.compile(
 )
 
 
-def whole_answer(text: str) -> str | None:
+def read_whole_text_as_answer(text: str) -> str | None:
     """Return the answer if the whole text is an answer and nothing else; None otherwise."""
     text = text.strip().removeprefix("=>").lstrip()
     if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
         return None
     if not text.isascii():
-        stated = stated_in_other_language(text)
+        stated = find_value_in_other_language(text)
         if stated is not None:
             return stated
         if any(c >= _IDEOGRAPHIC for c in text):
@@ -126,7 +126,7 @@ def whole_answer(text: str) -> str | None:
     if any(word not in _FORMULA_WORDS for word in words):
         return _short_answer_in_words(text, words)
     has_content = any(c.isalnum() for c in text)
-    left, equals, right = outer_sides(text.strip("$ ."))
+    left, equals, right = split_at_last_equals(text.strip("$ ."))
     if (
         equals
         and "," not in text
@@ -158,7 +158,7 @@ _RELATION = re.compile(r"[<>≤≥≠!]|\\(?:le|ge|ne|lt|gt|in|approx|pm|equiv)(
 _SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=xyz]*+[xyz][^=]*+")
 
 
-def outer_sides(formula: str) -> tuple[str, str, str]:
+def split_at_last_equals(formula: str) -> tuple[str, str, str]:
     """Partition a formula at its last equals sign outside of braces, such as those around the bound
     of a sum. Without such a sign, the formula is the third part.
     """
@@ -186,7 +186,7 @@ def _short_answer_in_words(text: str, words: list[str]) -> str | None:
     return text.strip("*").rstrip(".!").strip()
 
 
-def chosen_letter(text: str) -> str | None:
+def find_chosen_letter(text: str) -> str | None:
     """Return the option letter that a text ends with or calls correct, perhaps with the content of
     the option; None if there is none.
     """
@@ -216,7 +216,7 @@ def chosen_letter(text: str) -> str | None:
     return called[-1][1] if called else None
 
 
-def closing_pair(text: str) -> str | None:
+def find_closing_brackets(text: str) -> str | None:
     """Return the point, interval or bracketed list at the end of a text; None if there is none."""
     text = text[-_TAIL:].rstrip()
     if text.rstrip(".!*$ ")[-1:] not in (")", "]"):
@@ -253,7 +253,7 @@ _RESTATED = re.compile(
 )
 
 
-def corrected_answer(rest: str) -> str | None:
+def find_corrected_answer(rest: str) -> str | None:
     """Return the corrected answer of a text such as `No, wait, it's 6`; None without a correction.
 
     Args:

@@ -211,12 +211,12 @@ def contains_doubt_word(rest: str) -> bool:
     return any(map(lower.__contains__, _DOUBTING))
 
 
-def refuses(text: str, words: frozenset[str]) -> bool:
+def refuses_to_answer(text: str, words: frozenset[str]) -> bool:
     """Return whether the end of a text says that it gives no answer.
 
     Args:
         text: the text of a completion.
-        words: the `tail_words` of the text.
+        words: the doubt words of the text; see `find_doubt_words`.
     """
     return (
         not words.isdisjoint(_REFUSING_WORDS)
@@ -229,7 +229,7 @@ def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
 
     Args:
         text: the text of a completion.
-        words: the `tail_words` of the text.
+        words: the doubt words of the text; see `find_doubt_words`.
     """
     if words.isdisjoint(_DOUBTING_WORDS) and _DIGIT.search(text, len(text) - _TAIL):
         return False
@@ -243,7 +243,7 @@ def takes_back_last_number(text: str, words: frozenset[str]) -> bool:
 _DIGIT = re.compile("[0-9]")
 
 
-def breaks_off(text: str) -> bool:
+def ends_mid_sentence(text: str) -> bool:
     """Return whether a text ends in the middle of a sentence: `each of her friends gets`."""
     last_words = text[-40:].rsplit(None, 1)
     if not last_words:
@@ -252,7 +252,7 @@ def breaks_off(text: str) -> bool:
     return last.endswith(_BREAKING_SIGNS) or last.lstrip('(*_"').lower() in _BREAKING
 
 
-def tail_words(text: str) -> frozenset[str]:
+def find_doubt_words(text: str) -> frozenset[str]:
     """Return the lower-case words at the end of a text that may express a doubt.
 
     The other functions run their patterns only if such a word occurs. A look-up of words in a set
@@ -269,12 +269,12 @@ _TO_SPACES = bytes(
 )
 
 
-def without_other_numbers(text: str, words: frozenset[str]) -> str:
+def remove_unrelated_numbers(text: str, words: frozenset[str]) -> str:
     """Remove the numbers of theorems and steps, and negated numbers, from the end of a text.
 
     Args:
         text: the text of a completion, or its last sentence.
-        words: the `tail_words` of the text.
+        words: the doubt words of the text; see `find_doubt_words`.
     """
     head, tail = text[:-_TAIL], text[-_TAIL:]
     if not words and " [" not in tail and tail.isascii():

@@ -13,46 +13,46 @@ from itertools import islice
 from typing import NamedTuple
 
 from mclabel.answers.extraction.announcements import (
-    announced_answer,
     convert_decimal_commas,
     denies_answer,
-    is_inexact,
-    stated_in_other_language,
+    find_announced_answer,
+    find_value_in_other_language,
+    only_bounds_number,
 )
 from mclabel.answers.extraction.assertions import (
-    asserted_value,
-    bold_value,
-    closing_assignments,
-    last_sentence,
-    named_subject,
+    find_asserted_value,
+    find_bold_value,
+    find_closing_assignments,
+    find_last_sentence,
+    find_ranked_name,
 )
 from mclabel.answers.extraction.boxes import find_boxes, join_boxes
 from mclabel.answers.extraction.conclusions import (
-    chosen_letter,
-    closing_pair,
-    corrected_answer,
-    whole_answer,
+    find_chosen_letter,
+    find_closing_brackets,
+    find_corrected_answer,
+    read_whole_text_as_answer,
 )
 from mclabel.answers.extraction.doubts import (
-    breaks_off,
+    ends_mid_sentence,
+    find_doubt_words,
     find_retraction,
-    refuses,
-    tail_words,
+    refuses_to_answer,
+    remove_unrelated_numbers,
     takes_back_last_number,
-    without_other_numbers,
 )
-from mclabel.answers.extraction.fields import closing_object
+from mclabel.answers.extraction.fields import find_closing_object
 from mclabel.answers.extraction.phrases import (
-    after_phrase,
     clean_answer,
-    closing_formula,
+    find_answer_after_phrase,
+    find_closing_formula,
+    find_last_number,
+    find_numeric_predicate,
     formulas_to_prose,
-    last_number,
-    numeric_predicate,
 )
-from mclabel.answers.extraction.statements import without_contrasts
+from mclabel.answers.extraction.statements import remove_contrasts
 from mclabel.answers.reading.numerals import mentions_fraction, mentions_number
-from mclabel.answers.reading.scripts import plain_digits
+from mclabel.answers.reading.scripts import digits_to_ascii
 from mclabel.answers.reading.truth import NAMES_CLAIM, read_truth
 
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
@@ -114,7 +114,7 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
     return None if extracted is None else extracted.answer or None
 
 
-def stated_answer(text: str) -> str | None:
+def find_stated_answer(text: str) -> str | None:
     """Return the answer that a part of a solution marks as its answer.
 
     The result is None if the part marks no answer, or mentions an answer that it supposes,
@@ -135,7 +135,7 @@ _SUPPOSED = re.compile(
 def find_answer(text: str) -> ExtractedAnswer | None:
     """Return the answer of a completion that is not truncated; None if it has no answer."""
     if not text.isascii():
-        text = plain_digits(text)
+        text = digits_to_ascii(text)
     if _BACKSPACE in text:  # the start of `\boxed` was decoded as an escape sequence
         text = text.replace(f"{_BACKSPACE}oxed", "\\boxed")
     marks = None
@@ -165,7 +165,7 @@ def _cut_at_next_turn(text: str) -> str:
     return own if own.strip() else text
 
 
-def reference_answer(text: str) -> str:
+def extract_reference_answer(text: str) -> str:
     r"""Return the gold of a reference text: its last box, the value after `####`, or else the whole
     text.
 
@@ -179,7 +179,7 @@ def reference_answer(text: str) -> str:
     return join_boxes(text, boxes) if boxes else text.strip()
 
 
-def inside_box(text: str) -> str | None:
+def extract_boxed(text: str) -> str | None:
     r"""Return the content of the last `\boxed{}`, joined with the other boxes of its list; None if
     the text has no box.
     """
@@ -188,7 +188,7 @@ def inside_box(text: str) -> str | None:
 
 
 def _extract_from_text(text: str) -> ExtractedAnswer | None:
-    ending = closing_object(text) if text.endswith(_OBJECT_ENDS) else None
+    ending = find_closing_object(text) if text.endswith(_OBJECT_ENDS) else None
     if ending is not None:
         start, held = ending
         if held is not None:
@@ -201,26 +201,30 @@ def _extract_from_text(text: str) -> ExtractedAnswer | None:
     if "\\boxed" in text:
         return None  # the box is open or empty, so no number in the text is a stated answer
     text = _cut_at_next_turn(text)
-    words = tail_words(text)
-    if refuses(text, words) or takes_back_last_number(text, words):
+    words = find_doubt_words(text)
+    if refuses_to_answer(text, words) or takes_back_last_number(text, words):
         return None
-    for look in (chosen_letter, whole_answer):
+    for look in (find_chosen_letter, read_whole_text_as_answer):
         answer = look(text)
         if answer is not None:
             return ExtractedAnswer(answer)
-    if breaks_off(text):
+    if ends_mid_sentence(text):
         return None
-    text = without_other_numbers(text, words)
-    sentence = last_sentence(text)
+    text = remove_unrelated_numbers(text, words)
+    sentence = find_last_sentence(text)
     if _SO_FAR.match(sentence) or sentence.endswith(("?", "？")):
         return None
-    answer = closing_assignments(sentence) or closing_formula(text) or closing_pair(text)
+    answer = (
+        find_closing_assignments(sentence)
+        or find_closing_formula(text)
+        or find_closing_brackets(text)
+    )
     answer = (
         answer
-        or bold_value(sentence)
-        or asserted_value(formulas_to_prose(sentence))
-        or named_subject(sentence)
-        or stated_in_other_language(sentence)
+        or find_bold_value(sentence)
+        or find_asserted_value(formulas_to_prose(sentence))
+        or find_ranked_name(sentence)
+        or find_value_in_other_language(sentence)
     )
     if answer is not None:
         return ExtractedAnswer(answer)
@@ -228,10 +232,10 @@ def _extract_from_text(text: str) -> ExtractedAnswer | None:
         return ExtractedAnswer(sentence)
     if denies_answer(sentence):
         return None
-    answer = last_number(text) or closing_formula(text, among_others=True)
+    answer = find_last_number(text) or find_closing_formula(text, among_others=True)
     if answer is None:
         return ExtractedAnswer("", is_guess=True) if mentions_number(sentence) else None
-    unclear = _states_number_in_words(sentence) or is_inexact(sentence)
+    unclear = _states_number_in_words(sentence) or only_bounds_number(sentence)
     return ExtractedAnswer("" if unclear else answer, is_guess=True)
 
 
@@ -250,7 +254,9 @@ def _states_number_in_words(sentence: str) -> bool:
     """
     if mentions_fraction(sentence):  # one sixth of 12
         return True
-    return not any(c.isdigit() for c in sentence) and mentions_number(sentence, places=False)
+    return not any(c.isdigit() for c in sentence) and mentions_number(
+        sentence, include_first_and_second=False
+    )
 
 
 def _find_marked(text: str) -> str | None:
@@ -286,17 +292,17 @@ def _find_announced(text: str) -> str | None:
     """Return the last answer that a text announces in words; None if it announces none, empty if it
     retracts the answer.
     """
-    answer = after_phrase(text)
+    answer = find_answer_after_phrase(text)
     if not answer and text.find(" but ", max(0, len(text) - _MAX_CONTRAST)) >= 0:
-        answer = after_phrase(without_contrasts(text[-_MAX_CONTRAST:])) or answer
+        answer = find_answer_after_phrase(remove_contrasts(text[-_MAX_CONTRAST:])) or answer
     if answer is None:
-        return announced_answer(text)
+        return find_announced_answer(text)
     if answer:
         return answer if "\\boxed" not in answer else ""
-    sentence = last_sentence(text)
+    sentence = find_last_sentence(text)
     if "nswer" in sentence or find_retraction(sentence) is not None:
         return ""
-    return asserted_value(formulas_to_prose(sentence)) or announced_answer(text) or ""
+    return find_asserted_value(formulas_to_prose(sentence)) or find_announced_answer(text) or ""
 
 
 def _answer_unless_retracted(answer: str, rest: str) -> str:
@@ -306,7 +312,7 @@ def _answer_unless_retracted(answer: str, rest: str) -> str:
     place = find_retraction(rest)
     if place is None:
         return answer
-    restatement = corrected_answer(rest)
+    restatement = find_corrected_answer(rest)
     if restatement is not None:
         return restatement
     end = _CLAUSE_END.search(rest, place + _MIN_LATER)
@@ -322,7 +328,7 @@ def _find_correction(rest: str) -> str | None:
     lower = rest.lower()
     if not any(map(lower.__contains__, _CORRECTIONS)):
         return None
-    return after_phrase(rest) or corrected_answer(rest)
+    return find_answer_after_phrase(rest) or find_corrected_answer(rest)
 
 
 def _announced_later(rest: str) -> str | None:
@@ -337,7 +343,7 @@ def _announced_later(rest: str) -> str | None:
     is_final = "inal answer" in rest
     if not is_final and not _ANNOUNCED.search(rest):
         return None
-    answer = after_phrase(rest.replace('\\"', "").replace('"', ""))
+    answer = find_answer_after_phrase(rest.replace('\\"', "").replace('"', ""))
     if answer is None or not any(c.isdigit() for c in answer):
         return None
     return answer if is_final or not _DECIMAL.search(answer) else None
@@ -384,7 +390,7 @@ def _hash_answer(text: str) -> tuple[int, str] | None:
             last_match = match
     if last_match is None:
         return _inline_hash_answer(text)
-    answer = numeric_predicate(last_match[1]) or clean_answer(last_match[1])
+    answer = find_numeric_predicate(last_match[1]) or clean_answer(last_match[1])
     if len(answer.split()) > 6 and text[last_match.end() :].strip():
         return None
     return (last_match.start(), answer) if answer else None
@@ -398,7 +404,7 @@ def _inline_hash_answer(text: str) -> tuple[int, str] | None:
     line = text[place + 4 :].partition("\n")[0].strip()
     if not line or len(line) > _MAX_HASH_LINE or _HEADING.match(line):
         return None
-    answer = numeric_predicate(line) or clean_answer(line)
+    answer = find_numeric_predicate(line) or clean_answer(line)
     return (place, answer) if answer else None
 
 

@@ -28,7 +28,7 @@ _BEFORE = re.compile(
 _MAX_OPENINGS, _MAX_BEFORE = 12, 40
 
 
-def closing_object(text: str) -> tuple[int, str | None] | None:
+def find_closing_object(text: str) -> tuple[int, str | None] | None:
     """Return the start index of the object at the end of a text, and the answer in it; None if the
     text does not end with an object. The answer is None if the object has none.
     """

@@ -7,14 +7,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mclabel.answers.extraction.conclusions import corrected_answer, is_denied, outer_sides
+from mclabel.answers.extraction.conclusions import (
+    find_corrected_answer,
+    is_denied,
+    split_at_last_equals,
+)
 from mclabel.answers.extraction.doubts import (
+    find_doubt_words,
     find_retraction,
     is_called_false,
-    tail_words,
-    without_other_numbers,
+    remove_unrelated_numbers,
 )
-from mclabel.answers.reading.scripts import plain_numerals
+from mclabel.answers.reading.scripts import numerals_to_digits
 
 _KEYWORDS = ("ans", "correct ", "right ", "best ", "final ", "# ")
 """Strings that begin every announcement. Searching for them first saves most of the time."""
@@ -59,7 +63,7 @@ _WINDOW = 4000
 """Number of characters at the end of a text that are searched, so that the cost is bounded."""
 
 
-def after_phrase(text: str) -> str | None:
+def find_answer_after_phrase(text: str) -> str | None:
     """Return the answer after the last phrase such as "the answer is"; None without such a phrase.
     The result is empty if the answer is retracted or only supposed.
     """
@@ -75,7 +79,7 @@ def after_phrase(text: str) -> str | None:
             is_supposed = True
             continue
         rest = text[match.end() :]
-        answer = corrected_answer(rest)
+        answer = find_corrected_answer(rest)
         if answer is None and (is_called_false(rest) or find_retraction(rest) is not None):
             return ""
         answer = answer or _answer_in_first_sentence(rest)
@@ -92,7 +96,7 @@ def _keyword_places(lower: str) -> Iterator[int]:
             place = lower.rfind(keyword, 0, place)
 
 
-def closing_formula(text: str, *, among_others: bool = False) -> str | None:
+def find_closing_formula(text: str, *, among_others: bool = False) -> str | None:
     """Return the right side of the formula at the end of a text, or the whole formula without an
     equals sign; None if no formula ends the text.
 
@@ -123,7 +127,7 @@ def closing_formula(text: str, *, among_others: bool = False) -> str | None:
         return _right_side(formula)
     sentence = bare[max(bare.rfind(mark, 0, last.start()) for mark in _SENTENCE_MARKS) + 1 :]
     if _PLAIN.fullmatch(formula) and _DIGIT.search(sentence[: last.start() - len(bare)]):
-        return None  # the sentence has several numbers; `asserted_value` decides between them
+        return None  # the sentence has several numbers; `find_asserted_value` decides between them
     return _right_side(formula)
 
 
@@ -168,7 +172,7 @@ _MAX_CLOSING = 200
 """Number of characters at the end of a text that are searched for the end of a formula."""
 
 
-def last_number(text: str) -> str | None:
+def find_last_number(text: str) -> str | None:
     """Return the last number of a text; None if it has none or the number is part of a formula that
     cannot be read.
 
@@ -197,7 +201,7 @@ def formulas_to_prose(text: str) -> str:
     """
     text = text[-_WINDOW:]
     if not text.isascii():
-        text = _MYRIADS.sub(lambda match: plain_numerals(match[0]), text)
+        text = _MYRIADS.sub(lambda match: numerals_to_digits(match[0]), text)
         text = _IDEOGRAPHS.sub(" ", text)
     pieces, end = [], 0
     is_math = _may_hold_math(text) and (_NO_MONEY.search(text) or not text.count("$"))
@@ -285,7 +289,7 @@ def _right_side(formula: str) -> str:
     if "\\begin" in formula:
         _, ends, right = formula.rpartition("\\end")
         return right.rpartition("=")[2].strip() if ends and "=" in right else formula
-    _, equals, right = outer_sides(formula)
+    _, equals, right = split_at_last_equals(formula)
     if not equals or any(sign in formula for sign in _NO_EQUALITY):
         return formula
     return right.strip() or formula
@@ -321,13 +325,13 @@ def _answer_in_sentence(sentence: str) -> str | None:
     """Return the answer in a sentence: the whole sentence if it is short, otherwise its predicate,
     bold text, last formula or only number. The result is None if there is none.
     """
-    sentence = clean_answer(without_other_numbers(sentence, tail_words(sentence)))
+    sentence = clean_answer(remove_unrelated_numbers(sentence, find_doubt_words(sentence)))
     if not sentence:
         return None
     letter = _CHOICE_FIRST.match(sentence) if " " in sentence else None
     if letter:
         return letter[1] or letter[2]
-    statement = numeric_predicate(sentence)
+    statement = find_numeric_predicate(sentence)
     if statement is not None:
         return statement
     words = sentence.split()
@@ -358,7 +362,7 @@ _COPULA = re.compile(
 )
 
 
-def numeric_predicate(sentence: str) -> str | None:
+def find_numeric_predicate(sentence: str) -> str | None:
     """Return the short numeric predicate of a sentence, such as 34 for `the largest $n$ is 34`;
     None if the predicate is long or qualified.
     """

@@ -34,7 +34,7 @@ _CORRECTING = (
 _PATTERNS = tuple((stays, re.compile(pattern)) for stays, pattern in _NOT_BUT.items())
 
 
-def without_contrasts(text: str) -> str:
+def remove_contrasts(text: str) -> str:
     """Replace `the answer is not B but C`, in any supported language, by `the answer is C`."""
     if not any(map(text.__contains__, _CORRECTING)):
         return text
@@ -67,7 +67,7 @@ _SENTENCE = re.compile(r"[。！!\n]|\.(?=\s|$)")
 _MAX_SENTENCE = 200
 
 
-def stated_value(sentence: str) -> str | None:
+def find_stated_value(sentence: str) -> str | None:
     """Return the value that a sentence in a language other than English states; None if it states
     none.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from mclabel.answers.effort import spend
+from mclabel.answers.effort import spend_work
 from mclabel.answers.reading.tokens import (
     EXTREMA,
     FUNCTIONS,
@@ -22,7 +22,7 @@ from mclabel.answers.reading.tokens import (
     remainder,
 )
 from mclabel.answers.values import algebra, functions, powers
-from mclabel.answers.values.algebra import Value, atom, number
+from mclabel.answers.values.algebra import Value, atom_value, number_value
 from mclabel.answers.values.monomials import UNIT, NotClosed
 
 MAX_LENGTH = 500
@@ -128,10 +128,10 @@ class _Reader(Tokens):
                 value = functions.factorial(value)
             elif token == "°":
                 self.at += 1
-                value = algebra.multiply(value, algebra.divide(atom("π"), number(180)))
+                value = algebra.multiply(value, algebra.divide(atom_value("π"), number_value(180)))
             elif token == "%":
                 self.at += 1
-                value = algebra.divide(value, number(100))
+                value = algebra.divide(value, number_value(100))
             elif token == "^":
                 self.at += 1
                 value = powers.power(value, self.exponent())
@@ -157,7 +157,7 @@ class _Reader(Tokens):
         return algebra.negate(value) if minus else value
 
     def primary(self) -> Value:
-        spend(4)
+        spend_work(4)
         token = self.next()
         first = token[0]
         if first.isdigit() or (first == "." and len(token) > 1):
@@ -171,9 +171,9 @@ class _Reader(Tokens):
             value = self.sum()
             self.expect("|")
             self.bars -= 1
-            return functions.absolute(value)
+            return functions.absolute_value(value)
         if token == "π":
-            return atom("π")
+            return atom_value("π")
         if first == "\\" and len(token) > 1:
             return self.command(token[1:])
         if first.isalpha():
@@ -191,32 +191,32 @@ class _Reader(Tokens):
                 top, bottom = int(fraction[1]), int(fraction[4])
                 if 0 < top < bottom and fraction[0] + fraction[2] == "{}":
                     self.at += 7
-                    return number(value + Fraction(top, bottom))
-        return number(value)
+                    return number_value(value + Fraction(top, bottom))
+        return number_value(value)
 
     def symbol(self, name: str) -> Value:
         if self.peek() == "_":
             self.at += 1
-            name = f"{name}_{self.subscript()}"
-        name += self.primes()
+            name = f"{name}_{self.read_subscript()}"
+        name += self.read_primes()
         name = _DERIVATIVES.get(name, name)
         if name in self.bound:
             return self.bound[name]
         if name in ("e", "i"):
-            return atom(name)
+            return atom_value(name)
         if name == "d" and self.tokens[self.at + 1 : self.at + 3] == ["/", "d"]:
             parts = self.tokens[self.at : self.at + 4]
             if len(parts) == 4 and parts[0].isalpha() and parts[3].isalpha():
                 self.at += 4
-                return atom(f"d{''.join(parts)}")
+                return atom_value(f"d{''.join(parts)}")
         if name[0] in "fgh" and not name.strip("fgh'") and self.peek() == "(":
             self.at += 1
             argument = self.sum()
             self.expect(")")
-            return atom((f"call {name}", algebra.key(argument)))
+            return atom_value((f"call {name}", algebra.value_key(argument)))
         if name == "C" and self.peek() == "(":
             return self.binomial_or_symbol()
-        return atom(name)
+        return atom_value(name)
 
     def binomial_or_symbol(self) -> Value:
         """Read `C(n, k)` as a binomial coefficient, or C before other brackets as a symbol."""
@@ -225,7 +225,7 @@ class _Reader(Tokens):
         top = self.sum()
         if self.peek() != ",":
             self.at = start
-            return atom("C")
+            return atom_value("C")
         self.at += 1
         bottom = self.sum()
         self.expect(")")
@@ -240,14 +240,14 @@ class _Reader(Tokens):
             top = self.argument()
             return algebra.divide(top, self.argument())
         if name == "sqrt":
-            index = number(2)
+            index = number_value(2)
             if self.peek() == "[":
                 self.at += 1
                 index = self.sum()
                 self.expect("]")
-            return powers.power(self.argument(), algebra.divide(number(1), index))
+            return powers.power(self.argument(), algebra.divide(number_value(1), index))
         if name == "cbrt":
-            return powers.power(self.argument(), number(Fraction(1, 3)))
+            return powers.power(self.argument(), number_value(Fraction(1, 3)))
         if name == "binom":
             return functions.binomial(self.argument(), self.argument())
         if name in FUNCTIONS:
@@ -259,11 +259,11 @@ class _Reader(Tokens):
         if name in ("sum", "prod"):
             return self.sum_or_product(product=name == "prod")
         if name in _ACCENTS:
-            return self.symbol(f"{name} {self.letters_of_group()}")
+            return self.symbol(f"{name} {self.read_accent_letters()}")
         if name in ("lfloor", "lceil"):
             value = self.sum()
             self.expect("\\rfloor" if name == "lfloor" else "\\rceil")
-            return functions.rounded(value, up=name == "lceil")
+            return functions.round_to_integer(value, up=name == "lceil")
         raise NotClosed(f"\\{name}")
 
     def derivative(self) -> Value | None:
@@ -276,15 +276,15 @@ class _Reader(Tokens):
             NotClosed: the fraction is the operator d/dx, which is applied to the next expression.
         """
         start = self.at
-        top = self.group()
-        bottom = self.group() if self.peek() == "{" else []
+        top = self.read_group()
+        bottom = self.read_group() if self.peek() == "{" else []
         d = top[0]
         if bottom[:1] != [d] or len(bottom) < 2:
             self.at = start
             return None
         if len([token for token in top if token.lstrip("\\").isalpha() and token != d]) == 0:
             raise NotClosed("a derivative to be taken")
-        return atom("".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}"))
+        return atom_value("".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}"))
 
     def gcd_or_extremum(self, name: str) -> Value:
         r"""Read `\gcd(a, b)` or `\max\{a, b\}`."""
@@ -329,7 +329,7 @@ class _Reader(Tokens):
             self.bound = outer
             return result
 
-        term(atom(index))
+        term(atom_value(index))
         tokens = self.at - start
         return accumulate(low, high, term, product=product, num_tokens=tokens)
 
@@ -339,7 +339,7 @@ class _Reader(Tokens):
             return self.primary()
         token = self.next()
         if token.isdigit():
-            return number(int(token))
+            return number_value(int(token))
         self.at -= 1
         return self.primary()
 
@@ -382,7 +382,7 @@ class _Reader(Tokens):
                     argument = algebra.divide(argument, self.factor())
                 else:
                     argument = algebra.multiply(argument, self.factor())
-        return functions.apply(name, argument, base)
+        return functions.apply_function(name, argument, base)
 
 
 _CLOSING = {"(": ")", "{": "}", "[": "]"}

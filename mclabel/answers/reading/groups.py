@@ -12,8 +12,12 @@ from itertools import pairwise
 from typing import Literal as OneOf
 
 from mclabel.answers.reading.expression import read_expression
-from mclabel.answers.reading.splitting import enclosed, split, split_commas
-from mclabel.answers.reading.words import is_wordy
+from mclabel.answers.reading.splitting import (
+    split_commas,
+    split_enclosing_brackets,
+    split_outside_brackets,
+)
+from mclabel.answers.reading.words import is_prose
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Closed,
@@ -26,10 +30,10 @@ from mclabel.answers.values.forms import (
     Sequence,
     Special,
     add_matrices,
-    entries,
-    product,
+    closed_value,
+    matrix_values,
+    multiply_matrices,
     scale_matrix,
-    value_of,
 )
 from mclabel.answers.values.literals import Literal
 
@@ -64,7 +68,7 @@ def read_group(text: str, part: Reader) -> Form | None:
         counted = _read_combinations(text)
         if counted is not None:
             return counted
-    inside = enclosed(text, _BRACKETS)
+    inside = split_enclosing_brackets(text, _BRACKETS)
     if inside is not None:
         opening, content, _ = inside
         if opening in ("\\{", "{"):
@@ -74,7 +78,7 @@ def read_group(text: str, part: Reader) -> Form | None:
             return None
         if len(items) > 1:
             return _matrix_or_sequence(opening, tuple(part(item) for item in items))
-        return part(content) if opening == "(" and not is_wordy(content) else None
+        return part(content) if opening == "(" and not is_prose(content) else None
     if text.count(",") + text.count(";") > MAX_ITEMS:
         return None
     if ";" in text or " or " in text or " and " in text:
@@ -83,7 +87,7 @@ def read_group(text: str, part: Reader) -> Form | None:
             return rows
     if " or " in text:
         items = _split_parts(text, _OR)
-        if len(items) > 1 and (not is_wordy(text) or all(len(i.split()) < 4 for i in items)):
+        if len(items) > 1 and (not is_prose(text) or all(len(i.split()) < 4 for i in items)):
             return Sequence("alternatives", tuple(part(item) for item in items))
     if any(mark in text for mark in (",", ";", " and ", " & ")):
         items = _split_parts(text, _AND)
@@ -123,7 +127,7 @@ def _read_named_rows(text: str, part: Reader) -> Form | None:
     the same names.
     """
     for joint in (_SEMICOLON, _OR, _AND):
-        rows = [split_commas(row) for row in split(text, joint) if row.strip()]
+        rows = [split_commas(row) for row in split_outside_brackets(text, joint) if row.strip()]
         if len(rows) < 2 or min(map(len, rows)) < 2:
             continue
         names = {tuple(item.partition("=")[0].strip() for item in row) for row in rows}
@@ -139,14 +143,19 @@ def _read_named_rows(text: str, part: Reader) -> Form | None:
 
 
 def _split_parts(text: str, joint: re.Pattern[str]) -> list[str]:
-    return [item for piece in split(text, joint) for item in split_commas(piece) if item]
+    return [
+        item
+        for piece in split_outside_brackets(text, joint)
+        for item in split_commas(piece)
+        if item
+    ]
 
 
 def _is_sentence(items: list[str]) -> bool:
     """Return whether the items are parts of a sentence, not of a list, as in `a circle, centred at
     the origin`.
     """
-    return any(len(item.split()) > 4 and is_wordy(item) for item in items)
+    return any(len(item.split()) > 4 and is_prose(item) for item in items)
 
 
 def _matrix_or_sequence(opening: str, items: tuple[Form, ...]) -> Form:
@@ -159,7 +168,7 @@ def _matrix_or_sequence(opening: str, items: tuple[Form, ...]) -> Form:
 def _read_set(content: str, part: Reader, *, latex: bool) -> Form | None:
     if not content:
         return Special("no solution")
-    builder = split(content, _SUCH_THAT)
+    builder = split_outside_brackets(content, _SUCH_THAT)
     if len(builder) == 2 and any(c in builder[1] for c in "<>≤≥≠∈="):
         return part(builder[1])
     items = split_commas(content)
@@ -183,7 +192,11 @@ def read_matrix(text: str, part: Reader) -> Form | None:
         return _read_matrix_formula(text, part)
     before, after = text[: match.start()].strip(), text[match.end() :].strip()
     determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
-    rows = [split(row, _CELLS) for row in split(match["body"], _ROWS) if row.strip(" \\")]
+    rows = [
+        split_outside_brackets(row, _CELLS)
+        for row in split_outside_brackets(match["body"], _ROWS)
+        if row.strip(" \\")
+    ]
     is_braced = before.endswith("\\{") and not after
     if match["kind"] in ("cases", "aligned") or is_braced:
         is_piecewise = (match["kind"] == "cases" or is_braced) and all(map(_is_piece, rows))
@@ -244,16 +257,18 @@ def _read_matrix_formula(text: str, part: Reader) -> Form | None:
     grids = []
     for match in matches:
         matrix = read_matrix(match[0], part)
-        grid = entries(matrix) if isinstance(matrix, Matrix) and not matrix.determinant else None
+        grid = (
+            matrix_values(matrix) if isinstance(matrix, Matrix) and not matrix.determinant else None
+        )
         if grid is None:
             return None
         grids.append(grid)
     terms = [grids[0]]
     for gap, grid in zip(gaps, grids[1:], strict=True):
         if gap in ("*", ""):
-            terms[-1] = product(terms[-1], grid)
+            terms[-1] = multiply_matrices(terms[-1], grid)
         else:
-            terms.append(grid if gap == "+" else scale_matrix(algebra.number(-1), grid))
+            terms.append(grid if gap == "+" else scale_matrix(algebra.number_value(-1), grid))
     total = terms[0]
     for term in terms[1:]:
         total = add_matrices(total, term)
@@ -264,10 +279,10 @@ _MAX_MATRICES = 6
 
 
 def _multiply_matrix(factor: str, matrix: Matrix) -> Form | None:
-    number = algebra.number(-1) if factor == "-" else read_expression(factor)
+    number = algebra.number_value(-1) if factor == "-" else read_expression(factor)
     rows = []
     for row in matrix.rows:
-        values = [value for cell in row if (value := value_of(cell)) is not None]
+        values = [value for cell in row if (value := closed_value(cell)) is not None]
         if len(values) < len(row):
             return None
         rows.append(tuple(Closed(algebra.multiply(number, value)) for value in values))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from mclabel.answers.reading.cardinals import CARDINALS
-from mclabel.answers.reading.scripts import plain_numerals, plain_signs
+from mclabel.answers.reading.scripts import numerals_to_digits, signs_to_ascii
 from mclabel.answers.values.units import LETTERS
 
 _AND = (
@@ -242,7 +242,7 @@ def translate_to_english(text: str) -> str:
         if not _may_be_foreign(text):
             return text
     else:
-        text = plain_numerals(plain_signs(text))
+        text = numerals_to_digits(signs_to_ascii(text))
     if "\\" in text:
         text = " ".join(_GROUP.sub(r" \1 ", text).split())
     phrase = _PHRASES.get(_strip_and_lower(text))

@@ -74,7 +74,7 @@ def normalize(answer: str) -> str:  # noqa: C901, PLR0912  (a list of independen
     return text if len(text) <= MAX_LENGTH else answer.strip()
 
 
-def squeeze(normalized: str) -> str:
+def remove_spaces(normalized: str) -> str:
     """Remove spaces, except between two digits or two letters, where they carry meaning."""
     return _FREE_SPACE.sub("", normalized) if " " in normalized else normalized
 

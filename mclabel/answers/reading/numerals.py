@@ -53,25 +53,29 @@ MAX_WORDS = 14
 _WORD, _LETTERS = re.compile(r"[^\s-]+"), re.compile(r"[a-z]+")
 
 
-def number_in_words(text: str) -> Fraction | None:
+def parse_number_in_words(text: str) -> Fraction | None:
     """Return the value of a text that is only a number in words; None for any other text."""
     words = split_words(text)
-    number = number_at(words, 0)
+    number = parse_number_at(words, 0)
     return number[0] if number is not None and number[1] == len(words) else None
 
 
-def leading_number(text: str) -> tuple[Fraction, str] | None:
+def parse_leading_number(text: str) -> tuple[Fraction, str] | None:
     """Return the value of the number in words at the start of a text, and the text after it; None
     if the text does not begin with a number followed by other words.
     """
     pieces = [match for match, _ in zip(_WORD.finditer(text), range(MAX_WORDS + 1), strict=False)]
     words = [piece[0].lower() for piece in pieces]
-    number = number_at(words, 0)
+    number = parse_number_at(words, 0)
     if number is None or number[1] >= len(words):
         return None
     value, end = number
     start = pieces[end].start()
-    return (value, text[start:]) if text[start - 1].isspace() and is_clear(words, end) else None
+    return (
+        (value, text[start:])
+        if text[start - 1].isspace() and no_number_word_follows(words, end)
+        else None
+    )
 
 
 def split_words(text: str) -> list[str]:
@@ -84,27 +88,27 @@ def is_number_word(word: str) -> bool:
     return all(part in NUMBER_WORDS for part in word.split("-"))
 
 
-def mentions_number(text: str, *, places: bool = True) -> bool:
+def mentions_number(text: str, *, include_first_and_second: bool = True) -> bool:
     """Return whether any word of a text denotes a number, such as `twelve`, `third` or `dozens`.
 
     Args:
         text: text in upper or lower case.
-        places: True if `first` and `second` count as numbers.
+        include_first_and_second: True if `first` and `second` count as numbers.
     """
     words = {*_LETTERS.findall(text.lower())}
     if "no" in words and not words.isdisjoint(_REMAINING):  # there are no apples left
         return True
-    return not (_TELLING if places else _TELLING - _FIRST).isdisjoint(words)
+    return not (_TELLING if include_first_and_second else _TELLING - _FIRST).isdisjoint(words)
 
 
 def mentions_fraction(text: str) -> bool:
     """Return whether a text contains a fraction in words, such as `half` or `one sixth`."""
     words = _LETTERS.findall(text.lower())
-    numbers = (number_at(words, at) for at, word in enumerate(words) if word in BEGINNINGS)
+    numbers = (parse_number_at(words, at) for at, word in enumerate(words) if word in BEGINNINGS)
     return any(number is not None and number[0].denominator > 1 for number in numbers)
 
 
-def is_clear(words: Sequence[str], end: int) -> bool:
+def no_number_word_follows(words: Sequence[str], end: int) -> bool:
     """Return whether no further number word follows a number. `twenty` in `twenty fifth` is not
     clear.
 
@@ -116,7 +120,7 @@ def is_clear(words: Sequence[str], end: int) -> bool:
     return follows not in _TELLING or follows in ("single", "pair", "double", "first")
 
 
-def number_at(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
+def parse_number_at(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
     """Parse the number that begins at index `at`.
 
     Args:
@@ -127,7 +131,9 @@ def number_at(words: Sequence[str], at: int) -> tuple[Fraction, int] | None:
         The value and the index after the last word of the number; None if no number begins there.
     """
     if _word_at(words, at) in _SIGNS:
-        magnitude = number_at(words, at + 1) if _word_at(words, at + 1) not in _SIGNS else None
+        magnitude = (
+            parse_number_at(words, at + 1) if _word_at(words, at + 1) not in _SIGNS else None
+        )
         return None if magnitude is None else (-magnitude[0], magnitude[1])
     if _word_at(words, at) == "none" and _word_at(words, at + 1) in ("left", "remaining"):
         return Fraction(0), at + 2

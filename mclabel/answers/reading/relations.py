@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 
 from mclabel.answers.reading.expression import read_expression
-from mclabel.answers.reading.splitting import enclosed, is_balanced, split
+from mclabel.answers.reading.splitting import (
+    is_balanced,
+    split_enclosing_brackets,
+    split_outside_brackets,
+)
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
@@ -17,10 +21,17 @@ from mclabel.answers.values.forms import (
     Relation,
     Sequence,
     Words,
-    value_of,
+    closed_value,
 )
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.values.reals import ALL, all_but, intersection, interval, solve_relation, union
+from mclabel.answers.values.reals import (
+    ALL,
+    all_reals_except,
+    intersection,
+    make_interval,
+    solve_relation,
+    union,
+)
 
 _UNION, _MEET = re.compile(r"∪| U "), re.compile(r"∩")
 _PAIRS = tuple((o, c) for o in "([" for c in ")]")
@@ -57,8 +68,8 @@ def read_union(text: str) -> Reals | None:
     but = _ALL_BUT.fullmatch(text)
     if but:
         points = _excluded_numbers(but["words"])
-        return _intersect_all([all_but(read_expression(point)) for point in points])
-    parts = split(text, _MINUS)
+        return _intersect_all([all_reals_except(read_expression(point)) for point in points])
+    parts = split_outside_brackets(text, _MINUS)
     if 1 < len(parts) <= _MAX_PIECES and all(parts):
         sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
         first = sets[0]
@@ -67,7 +78,7 @@ def read_union(text: str) -> Reals | None:
             if first is None or None in sets
             else _set_difference(first, union(filter(None, sets[1:])))
         )
-    parts = split(text, _UNION)
+    parts = split_outside_brackets(text, _UNION)
     if "∪" in text and not is_balanced(text):  # ]0, 1[ ∪ ]2, 3[
         parts = text.split("∪")
     if len(parts) > _MAX_PIECES:
@@ -75,7 +86,7 @@ def read_union(text: str) -> Reals | None:
     if len(parts) > 1:
         sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
         return union([s for s in sets if s is not None]) if None not in sets else None
-    parts = split(text, _MEET)
+    parts = split_outside_brackets(text, _MEET)
     if len(parts) > 1:
         sets = [_read_real_set(part, beyond_doubt=False) for part in parts]
         common = ALL
@@ -87,17 +98,17 @@ def read_union(text: str) -> Reals | None:
     return _read_real_set(text, beyond_doubt=True)
 
 
-def as_interval(form: Form) -> Reals | None:
+def to_interval(form: Form) -> Reals | None:
     """Convert a pair (a, b) or [a, b] to an interval; return None for any other form."""
     if not isinstance(form, Sequence) or len(form.items) != 2:
         return None
     if form.kind not in ("tuple", "bracket"):
         return None
-    low, high = (value_of(item) for item in form.items)
+    low, high = (closed_value(item) for item in form.items)
     if low is None or high is None:
         return None
     try:
-        return interval(low, high, closed=(form.kind == "bracket",) * 2)
+        return make_interval(low, high, closed=(form.kind == "bracket",) * 2)
     except NotClosed:
         return None
 
@@ -116,16 +127,16 @@ def read_relation(text: str, part: Reader) -> Form | None:
         if not _MEMBER.fullmatch(member):
             return None
         form = part(rest)
-        return as_interval(form) or form
+        return to_interval(form) or form
     if not _SIGN.search(text):
         return None
     for separator, combine in ((_OR, union), (_AND, _intersect_all)):
-        parts = split(text, separator)
+        parts = split_outside_brackets(text, separator)
         if len(parts) > 1:
             sets = [part(piece) for piece in parts]
             named = _same_variable(parts, sets, part)
             return combine(named) if named is not None else None
-    parts = split(text, _COMMA)
+    parts = split_outside_brackets(text, _COMMA)
     if len(parts) > 1:
         named = _same_variable(parts, [part(piece) for piece in parts], part)
         return _combine_listed(named) if named is not None else None
@@ -187,10 +198,10 @@ def _same_variable(parts: list[str], forms: list[Form], part: Reader) -> list[Re
     sets = []
     for form in forms:
         if isinstance(form, Equation):
-            value = value_of(form.right)
+            value = closed_value(form.right)
             if value is None:
                 return None
-            form = interval(value, value, closed=(True, True))
+            form = make_interval(value, value, closed=(True, True))
         if not isinstance(form, Reals):
             return None
         sets.append(form)
@@ -222,7 +233,7 @@ def _read_chain(text: str) -> Reals | Relation | Sequence:
         ):
             combined = Reals(intersection(combined, relation).pieces, combined.variable)
         else:
-            combined = Relation(algebra.number(0), strict=False)
+            combined = Relation(algebra.number_value(0), strict=False)
     if combined is None:
         return ALL
     if len(links) > 1 and not isinstance(combined, Reals):
@@ -268,29 +279,29 @@ def _read_real_set(text: str, *, beyond_doubt: bool) -> Reals | None:
         return None if beyond_doubt else ALL
     if text.startswith("ℝ") and not beyond_doubt:
         return None
-    braces = enclosed(text, (("\\{", "\\}"), ("{", "}")))
+    braces = split_enclosing_brackets(text, (("\\{", "\\}"), ("{", "}")))
     if braces and not beyond_doubt:
-        points = [read_expression(item) for item in split(braces[1], _COMMA)]
-        return union(interval(p, p, closed=(True, True)) for p in points)
+        points = [read_expression(item) for item in split_outside_brackets(braces[1], _COMMA)]
+        return union(make_interval(p, p, closed=(True, True)) for p in points)
     match = _OUTWARD.fullmatch(text)
     if match and (match[1] == "]" or match[6] == "["):
         closed = (match[1] == "[", match[6] == "]")
         low, high = match[2], match[3]
         if match[4] is not None:  # if a semicolon separates the ends, commas are decimal commas
             low, high = match[4].replace(",", "."), match[5].replace(",", ".")
-        return interval(_interval_end(low, -1), _interval_end(high, 1), closed=closed)
-    inside = enclosed(text, _PAIRS)
+        return make_interval(_interval_end(low, -1), _interval_end(high, 1), closed=closed)
+    inside = split_enclosing_brackets(text, _PAIRS)
     if inside is None:
         return None
     opening, content, closing = inside
-    ends = split(content, re.compile(",|;"))
+    ends = split_outside_brackets(content, re.compile(",|;"))
     if len(ends) != 2:
         return None
     infinite = any(end.replace(" ", "") in _INFINITE for end in ends)
     if beyond_doubt and not infinite and (opening + closing) in ("()", "[]"):
         return None
     closed = (opening == "[", closing == "]")
-    return interval(_interval_end(ends[0], -1), _interval_end(ends[1], 1), closed=closed)
+    return make_interval(_interval_end(ends[0], -1), _interval_end(ends[1], 1), closed=closed)
 
 
 def _interval_end(text: str, side: int) -> Value | None:

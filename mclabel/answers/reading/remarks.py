@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from mclabel.answers.reading.numerals import number_in_words
+from mclabel.answers.reading.numerals import parse_number_in_words
 from mclabel.answers.values.forms import (
     Approximated,
     Closed,
@@ -18,7 +18,7 @@ from mclabel.answers.values.forms import (
     Reader,
     Remarked,
     Sequence,
-    value_of,
+    closed_value,
 )
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.units import read_unit
@@ -125,7 +125,7 @@ def _read_conditional(text: str, condition: re.Match[str], part: Reader) -> Form
     return Remarked(form, None, words) if isinstance(form, _VALUES) else None
 
 
-def read_tending(steps: list[str], part: Reader) -> Form | None:
+def read_limit_arrow(steps: list[str], part: Reader) -> Form | None:
     """Parse `x → 7` as a remarked value, because x need not reach 7; return None for other steps.
 
     Args:
@@ -200,7 +200,7 @@ def _restates_value(form: Form, stated: Form) -> bool:
     if isinstance(form, Number) and isinstance(stated, Number):
         literal, other_literal = form.literal, stated.literal
         return _rounds_to(literal, other_literal) or _rounds_to(other_literal, literal)
-    left, right = value_of(form), value_of(stated)
+    left, right = closed_value(form), closed_value(stated)
     return left is not None and right is not None and None is not left.rational == right.rational
 
 
@@ -211,4 +211,4 @@ def _rounds_to(exact: Literal, stated: Literal) -> bool:
 
 
 def _spells_number(text: str) -> bool:
-    return text[0].isalpha() and number_in_words(text) is not None
+    return text[0].isalpha() and parse_number_in_words(text) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from mclabel.answers.reading.splitting import split
+from mclabel.answers.reading.splitting import split_outside_brackets
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Based,
@@ -20,7 +20,7 @@ from mclabel.answers.values.forms import (
     Sequence,
 )
 from mclabel.answers.values.literals import Literal, read_literal
-from mclabel.answers.values.units import LETTERS, Unit, currency, read_unit
+from mclabel.answers.values.units import LETTERS, Unit, currency_unit, read_unit
 
 _BASED = re.compile(
     r"\(?(-?[\dA-Fa-f]+(?:\.[\dA-Fa-f]+)?)\)?\s*"
@@ -132,7 +132,7 @@ _RATIO_TERM = re.compile(r"[\d.]+|\\frac\{\d+\}\{\d+\}|[A-Za-zπ]|[^:=<>]{1,40}"
 
 def read_ratio(text: str, part: Reader) -> Ratio | None:
     """Parse a ratio such as `3:5` or `1:2:3`; return None for any other text."""
-    terms = split(text, _COLON)
+    terms = split_outside_brackets(text, _COLON)
     if not 2 <= len(terms) <= 8 or not all(_RATIO_TERM.fullmatch(term) for term in terms):
         return None
     forms = tuple(part(term) for term in terms)
@@ -201,7 +201,7 @@ def _as_money(amount: Number | Closed, unit: Unit) -> Number | Closed:
     return amount
 
 
-_CURRENCIES = tuple(map(currency, "$€£¥"))
+_CURRENCIES = tuple(map(currency_unit, "$€£¥"))
 _PREFIX_SIGN = re.compile(r"(-?)\s*+([$€£¥])\s*+(-?.*+)", re.DOTALL)
 _COMPOUND = re.compile(r"(?<!\d)(\d++(?:\.\d++)?+)\s*+([A-Za-z]++)\.?+,?+(?:\s++and)?+\s*+")
 
@@ -226,10 +226,10 @@ def read_quantity(text: str, read: Reader) -> Form | None:
     if sign:
         amount = read(sign[1] + sign[3])
         if isinstance(amount, Quantity):
-            return Quantity(amount.amount, currency(sign[2]))
+            return Quantity(amount.amount, currency_unit(sign[2]))
         if not isinstance(amount, Number | Closed):
             return None
-        money = currency(sign[2])
+        money = currency_unit(sign[2])
         return Quantity(_as_money(amount, money), money)
     for match in _unit_splits(text):
         read_tail = read_unit(match[1])
@@ -308,4 +308,4 @@ def _multiply_amount(amount: Number | Closed, multiplier: int) -> Number | Close
                 num_digits=literal.num_digits,
             )
         )
-    return Closed(algebra.multiply(amount.value, algebra.number(multiplier)))
+    return Closed(algebra.multiply(amount.value, algebra.number_value(multiplier)))

@@ -55,7 +55,7 @@ _SPACED = re.compile(r"(?<=[十百千万亿兆]) (?=\d)")
 _AFTER_DIGIT = re.compile(r"(?<=\d) ?([십백천만억조]{1,2})(?![가-힣]{3})")
 
 
-def non_ascii_characters(text: str) -> str:
+def find_non_ascii(text: str) -> str:
     """Return the non-ASCII characters of a text.
 
     A search among these characters is much faster than a search in a long English text with a few
@@ -67,19 +67,19 @@ def non_ascii_characters(text: str) -> str:
 _ASCII = bytes(range(128))
 
 
-def plain_digits(text: str) -> str:
+def digits_to_ascii(text: str) -> str:
     """Convert the decimal digits of every script to ASCII, and leave all other characters
     unchanged.
     """
-    return text.translate(_DIGITS) if _MAY_HOLD_DIGITS.search(non_ascii_characters(text)) else text
+    return text.translate(_DIGITS) if _MAY_HOLD_DIGITS.search(find_non_ascii(text)) else text
 
 
-def plain_signs(text: str) -> str:
+def signs_to_ascii(text: str) -> str:
     """Convert digits, punctuation and full-width signs to ASCII."""
     return text.translate(_TABLE)
 
 
-def plain_numerals(text: str) -> str:
+def numerals_to_digits(text: str) -> str:
     """Convert Chinese, Japanese and mixed numerals of a text, such as `1.2万`, to digits."""
     if not _HAS_CHINESE.search(text):
         text = _AFTER_DIGIT.sub(lambda m: m[1].translate(_KOREAN), text)
@@ -90,7 +90,7 @@ def plain_numerals(text: str) -> str:
     return _RUN.sub(_convert_chinese_number, _FRACTION.sub(_convert_chinese_fraction, text))
 
 
-def chinese_number(numeral: str) -> Fraction | None:
+def parse_chinese_number(numeral: str) -> Fraction | None:
     """Return the value of a numeral of Chinese and ASCII digits; None if it is not a number."""
     if len(numeral) > 2 and all(c in _CHINESE_DIGITS for c in numeral):
         return Fraction(int("".join(str(_CHINESE_DIGITS[c]) for c in numeral)))  # 二〇二四
@@ -128,7 +128,7 @@ def _convert_chinese_number(match: re.Match[str]) -> str:
     half = _HALF.match(behind)
     if not _HAS_CHINESE.search(whole) and not half:
         return match[0]
-    number = chinese_number(whole)
+    number = parse_chinese_number(whole)
     if number is None or (len(whole) == 1 and whole in _LARGE):
         return match[0]
     if decimals:
@@ -144,12 +144,12 @@ def _convert_chinese_number(match: re.Match[str]) -> str:
 def _convert_chinese_fraction(match: re.Match[str]) -> str:
     whole, bottom, top = match.groups()
     if bottom in ("百", "千") and not whole:
-        value = chinese_number(top)
+        value = parse_chinese_number(top)
         if value is None:
             return match[0]
         return f"{_write_decimal(value)}%" if bottom == "百" else _write_decimal(value / 1000)
-    numbers = [chinese_number(part) for part in (bottom, top)]
-    before = chinese_number(whole) if whole else Fraction(0)
+    numbers = [parse_chinese_number(part) for part in (bottom, top)]
+    before = parse_chinese_number(whole) if whole else Fraction(0)
     if None in numbers or before is None or not numbers[0]:
         return match[0]
     below, above = (_write_decimal(number) for number in numbers if number is not None)

@@ -15,7 +15,7 @@ _THREE_DIGITS = re.compile(r"\d{3}(?:\.\d+)?(?!\d)")
 _ENDS_SHORT_NUMBER = re.compile(r"(?:^|[^\d,.])\d{1,3}(?:,\d{3})*$")
 
 
-def split(text: str, separators: re.Pattern[str]) -> list[str]:
+def split_outside_brackets(text: str, separators: re.Pattern[str]) -> list[str]:
     """Split a text at the top-level matches of `separators`, and strip the parts."""
     parts, start = [], 0
     for match in separators.finditer(text):
@@ -34,10 +34,10 @@ def split_commas(text: str) -> list[str]:
     digits and three digits is a thousands separator, as in 1,234.
     """
     if ";" in text:
-        parts = split(text, _SEMICOLON)
+        parts = split_outside_brackets(text, _SEMICOLON)
         if len(parts) > 1:
             return parts
-    parts = split(text, _COMMA)
+    parts = split_outside_brackets(text, _COMMA)
     if len(parts) < 3 or not _SPACED_COMMA.search(text):
         return parts
     raw = split_keeping_space(text)
@@ -67,7 +67,9 @@ def split_keeping_space(text: str) -> list[str]:
 _COMMA, _SEMICOLON, _SPACED_COMMA = re.compile(","), re.compile(";"), re.compile(", ")
 
 
-def enclosed(text: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, str, str] | None:
+def split_enclosing_brackets(
+    text: str, pairs: Sequence[tuple[str, str]]
+) -> tuple[str, str, str] | None:
     """Return the opening bracket, the inside and the closing bracket of a text that one pair of
     brackets encloses; None for any other text.
 

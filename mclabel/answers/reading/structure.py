@@ -10,13 +10,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 
-from mclabel.answers.effort import spend
+from mclabel.answers.effort import spend_work
 from mclabel.answers.reading.dates import read_date
 from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.groups import read_group, read_matrix
-from mclabel.answers.reading.numerals import leading_number, number_in_words
+from mclabel.answers.reading.numerals import parse_leading_number, parse_number_in_words
 from mclabel.answers.reading.relations import read_relation, read_union
-from mclabel.answers.reading.remarks import read_remarked, read_tending, remove_remark
+from mclabel.answers.reading.remarks import read_limit_arrow, read_remarked, remove_remark
 from mclabel.answers.reading.scalars import (
     read_based,
     read_choice,
@@ -27,10 +27,14 @@ from mclabel.answers.reading.scalars import (
     read_quantity,
     read_ratio,
 )
-from mclabel.answers.reading.splitting import enclosed, is_balanced, split
+from mclabel.answers.reading.splitting import (
+    is_balanced,
+    split_enclosing_brackets,
+    split_outside_brackets,
+)
 from mclabel.answers.reading.tokens import FUNCTIONS
 from mclabel.answers.reading.truth import read_truth
-from mclabel.answers.reading.words import SPECIAL, is_wordy, plain_words
+from mclabel.answers.reading.words import SPECIAL, is_prose, split_plain_words
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Approximated,
@@ -123,7 +127,7 @@ def read_form(text: str, depth: int = 0) -> Form:
         text: the text as `normalize` returns it.
         depth: number of collections that enclose the text.
     """
-    spend(20 + len(text) // 4)
+    spend_work(20 + len(text) // 4)
     text = _clean_text(text)
     if not any(c.isalnum() or c in "∞∅ℝπ{" for c in text):
         return Special("empty text")
@@ -174,14 +178,14 @@ def _read_numeral(text: str, depth: int) -> Form | None:
     """Parse a number in words, or a text with "and" that begins with one, such as `two and a half
     hours`. The "and" of such a number does not separate items.
     """
-    number = number_in_words(text) if text[0].isalpha() else None
+    number = parse_number_in_words(text) if text[0].isalpha() else None
     if number is not None:
         return Number(Literal(number))
     return _read_counted(text, depth) if " and " in text else None
 
 
 def _read_words(text: str) -> Form | None:
-    return Words(plain_words(text)) if is_wordy(text) else None
+    return Words(split_plain_words(text)) if is_prose(text) else None
 
 
 def _read_stated_value(text: str, depth: int) -> Form | None:
@@ -199,7 +203,7 @@ def _read_counted(text: str, depth: int) -> Form | None:
     """Parse counted things such as `five apples` or `two and a half hours`; return None for other
     texts, such as `two of them` or `half past three`.
     """
-    counted = leading_number(text) if text[0].isalpha() else None
+    counted = parse_leading_number(text) if text[0].isalpha() else None
     if counted is None or counted[1].partition(" ")[0].lower() in _NOT_COUNTED:
         return None
     form = read_form(f"{counted[0]} {counted[1]}", depth + 1)
@@ -242,10 +246,10 @@ def _read_geometry(text: str, part: Reader) -> Form | None:
 
 def _read_limit(text: str, part: Reader) -> Form | None:
     r"""Parse `x \to 3` or `A \to B \to C`."""
-    steps = split(text, _ARROW) if "\\to" in text and "\\lim" not in text else []
+    steps = split_outside_brackets(text, _ARROW) if "\\to" in text and "\\lim" not in text else []
     if len(steps) < 2 or not all(steps):
         return None
-    return read_tending(steps, part) or Sequence("tuple", tuple(map(part, steps)))
+    return read_limit_arrow(steps, part) or Sequence("tuple", tuple(map(part, steps)))
 
 
 def _read_progression(text: str, part: Reader) -> Form | None:
@@ -259,7 +263,7 @@ def _read_letters(text: str, part: Reader) -> Form | None:
         return None
     if len(text) == 1:
         return Closed(read_expression(text))
-    return _read_words(text) if is_wordy(text) else _read_name(text)
+    return _read_words(text) if is_prose(text) else _read_name(text)
 
 
 def _read_matrix(text: str, part: Reader) -> Form | None:
@@ -267,7 +271,7 @@ def _read_matrix(text: str, part: Reader) -> Form | None:
 
 
 def _read_braces(text: str, part: Reader) -> Form | None:
-    if text[0] not in "{\\" or not enclosed(text, _BRACES):
+    if text[0] not in "{\\" or not split_enclosing_brackets(text, _BRACES):
         return None
     return _require_form(read_group(text, part))
 
@@ -318,7 +322,7 @@ def _without_constant_condition(text: str) -> str:
     return _PRODUCT.sub(renamed, rest)
 
 
-def stated_range(text: str) -> str:
+def read_stated_range(text: str) -> str:
     """Return `Z` or `N` if a normalised text ends with `n ∈ Z` or `n ∈ N`; empty otherwise."""
     match = _CONDITION.search(text) if "∈" in text else None
     names = re.findall("[ZN]", match["range"] or "") if match else []
@@ -334,7 +338,7 @@ def _read_congruence(text: str, part: Reader) -> Form | None:
     if modulus is None or modulus.denominator != 1 or modulus < 2:
         raise NotClosed
     residues = []
-    for item in split(match[2], _COMMAS):
+    for item in split_outside_brackets(match[2], _COMMAS):
         residue = read_expression(item).rational
         if residue is None or residue.denominator != 1:
             raise NotClosed
@@ -362,7 +366,9 @@ def _read_name(text: str) -> Form:
         value = read_expression(text)
     except NotClosed:
         return Name(text, None)
-    if any(len(name) > 1 for name in algebra.symbols(value)) or not algebra.symbols(value):
+    if any(len(name) > 1 for name in algebra.free_symbols(value)) or not algebra.free_symbols(
+        value
+    ):
         return Closed(value)
     return Name(text, value)
 
@@ -376,7 +382,7 @@ def _read_scalar(text: str) -> Form | None:
     if magnitude is not None:
         digits = text.upper() if _DIGITS.fullmatch(text) else ""
         return Closed(read_expression(text), digits, magnitude)
-    if is_wordy(text):
+    if is_prose(text):
         return None
     quantity = read_quantity(text, read_form)
     if quantity is not None:
@@ -407,9 +413,9 @@ def _read_equation(text: str, part: Reader) -> Form | None:
         raise NotClosed
     if "≈" in text:
         return _require_form(_read_approximation(text, part))
-    sides = [side for side in split(text, _EQUALS) if side]
+    sides = [side for side in split_outside_brackets(text, _EQUALS) if side]
     if len(sides) > 2:
-        named = split(text, _NEXT_NAME)
+        named = split_outside_brackets(text, _NEXT_NAME)
         if len(named) == len(sides) - 1 and all(_NAMED.match(segment) for segment in named):
             return Sequence("list", tuple(map(part, named)))
     if len(sides) == 1:
@@ -424,7 +430,7 @@ def _read_equation(text: str, part: Reader) -> Form | None:
 
 def _read_approximation(text: str, part: Reader) -> Form | None:
     """Parse `x ≈ 3.14` as an equation, and `2√3 ≈ 3.46` as an approximated value."""
-    sides = [side for side in split(text, _ALMOST) if side]
+    sides = [side for side in split_outside_brackets(text, _ALMOST) if side]
     if len(sides) < 2 or sides[0] == sides[-1]:
         return part(sides[0]) if sides and sides[0] != text else None
     head, tail = sides[0], sides[-1]

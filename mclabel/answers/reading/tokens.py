@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value, atom, number
+from mclabel.answers.values.algebra import Value, atom_value, number_value
 from mclabel.answers.values.monomials import UNIT, NotClosed, Polynomial
 from mclabel.answers.values.powers import power
 
@@ -89,11 +89,11 @@ class Tokens:
         if self.next() != token:
             raise NotClosed(f"{token} is missing")
 
-    def primes(self) -> str:
+    def read_primes(self) -> str:
         r"""Read the primes after a name, also those written as a power, as in `x^{\prime}`."""
         if self.peek() == "'":
             self.at += 1
-            return "'" + self.primes()
+            return "'" + self.read_primes()
         if self.peek() != "^":
             return ""
         group = self.tokens[self.at + 1 : self.at + 6]
@@ -104,7 +104,7 @@ class Tokens:
         self.at += 1 + (end + 1 if group[0] == "{" else 1)
         return "'" * len(inside)
 
-    def subscript(self) -> str:
+    def read_subscript(self) -> str:
         if self.peek() != "{":
             return self.next().lstrip("\\")
         self.at += 1
@@ -116,7 +116,7 @@ class Tokens:
             parts.append(token)
         return "".join(parts)
 
-    def group(self) -> list[str]:
+    def read_group(self) -> list[str]:
         """Read a group in braces and return the tokens inside."""
         self.expect("{")
         start, depth = self.at, 1
@@ -125,10 +125,10 @@ class Tokens:
             depth += (token == "{") - (token == "}")
         return self.tokens[start : self.at - 1]
 
-    def letters_of_group(self) -> str:
+    def read_accent_letters(self) -> str:
         """Read the letters under an accent: a group, or the letters up to a space."""
         if self.peek() == "{":
-            letters = self.group()
+            letters = self.read_group()
         else:
             letters = [self.next()]
             while (token := self.peek()) and token.isalpha() and not self.spaced[self.at]:
@@ -158,11 +158,11 @@ def gcd_or_extremum(name: str, values: list[Value]) -> Value:
     if not exact or len(exact) < len(numbers):
         raise NotClosed(f"{name} is supported only for numbers")
     if name in ("max", "min"):
-        return number(max(exact) if name == "max" else min(exact))
+        return number_value(max(exact) if name == "max" else min(exact))
     whole = [n.numerator for n in exact if n.denominator == 1]
     if len(whole) < len(exact):
         raise NotClosed(f"{name} is supported only for integers")
-    return number(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
+    return number_value(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
 
 
 def remainder(left: Value, right: Value) -> Value:
@@ -174,7 +174,7 @@ def remainder(left: Value, right: Value) -> Value:
     a, b = left.rational, right.rational
     if a is None or b is None or a.denominator != 1 or b.denominator != 1 or b <= 0:
         raise NotClosed("a remainder is supported only for integers and a positive divisor")
-    return number(a % b)
+    return number_value(a % b)
 
 
 def accumulate(
@@ -203,18 +203,19 @@ def accumulate(
         if ratio is not None:
             return _geometric_sum(term(low), ratio, low, high)
         if high.num == INFINITE:
-            return _zeta(term(atom(_INDEX)), int(first))
+            return _zeta(term(atom_value(_INDEX)), int(first))
         return algebra.add(
-            _sum_polynomial(term, high), algebra.negate(_sum_polynomial(term, number(first - 1)))
+            _sum_polynomial(term, high),
+            algebra.negate(_sum_polynomial(term, number_value(first - 1))),
         )
     if last.denominator != 1:
         raise NotClosed("a sum or product needs an integer as its upper bound")
     count = last - first + 1
     if count > MAX_TERMS or count * num_tokens > MAX_STEPS:
         raise NotClosed("the sum or product has too many terms")
-    total = number(1 if product else 0)
+    total = number_value(1 if product else 0)
     for k in range(int(first), int(last) + 1):
-        term_value = term(number(k))
+        term_value = term(number_value(k))
         total = algebra.multiply(total, term_value) if product else algebra.add(total, term_value)
     return total
 
@@ -225,9 +226,9 @@ INFINITE: Polynomial = {frozenset((("∞", 1),)): 1}
 
 def _ratio(term: Callable[[Value], Value]) -> Fraction | None:
     """Return the rational quotient of successive terms if it is constant; None otherwise."""
-    index = atom(_INDEX)
-    here, next_one = term(index), term(algebra.add(index, number(1)))
-    if not here.num or _INDEX not in algebra.symbols(here):
+    index = atom_value(_INDEX)
+    here, next_one = term(index), term(algebra.add(index, number_value(1)))
+    if not here.num or _INDEX not in algebra.free_symbols(here):
         return None
     ratio = algebra.divide(next_one, here).rational
     return ratio if ratio not in (0, 1) else None
@@ -237,10 +238,10 @@ def _geometric_sum(first: Value, ratio: Fraction, low: Value, high: Value) -> Va
     if high.num == INFINITE:
         if abs(ratio) >= 1:
             raise NotClosed("the series does not converge")
-        return algebra.divide(first, number(1 - ratio))
-    count = algebra.add(high, algebra.add(number(1), algebra.negate(low)))
-    past = algebra.multiply(first, power(number(ratio), count))
-    return algebra.divide(algebra.add(first, algebra.negate(past)), number(1 - ratio))
+        return algebra.divide(first, number_value(1 - ratio))
+    count = algebra.add(high, algebra.add(number_value(1), algebra.negate(low)))
+    past = algebra.multiply(first, power(number_value(ratio), count))
+    return algebra.divide(algebra.add(first, algebra.negate(past)), number_value(1 - ratio))
 
 
 def _zeta(term: Value, first: int) -> Value:
@@ -254,22 +255,24 @@ def _zeta(term: Value, first: int) -> Value:
         raise NotClosed("this series is not supported")
     bernoulli = abs(_bernoulli(int(s))[-1])
     factor = bernoulli * Fraction(2) ** (int(s) - 1) / math.factorial(int(s))
-    return algebra.multiply(number(factor * coefficient), power(atom("π"), number(s)))
+    return algebra.multiply(
+        number_value(factor * coefficient), power(atom_value("π"), number_value(s))
+    )
 
 
 def _sum_polynomial(term: Callable[[Value], Value], high: Value) -> Value:
     """Return the sum of a polynomial term from 1 to `high`, by Faulhaber's formula."""
-    general = term(atom(_INDEX))
+    general = term(atom_value(_INDEX))
     if general.den is not UNIT:
         raise NotClosed("a sum of quotients is not supported")
-    total = number(0)
+    total = number_value(0)
     for mono, coefficient in general.num.items():
         exponents = dict(mono)
         degree = exponents.pop(_INDEX, 0)
         if degree.denominator != 1 or not 0 <= degree <= MAX_DEGREE:
             raise NotClosed("a sum is supported only if its terms are polynomials")
         rest: Polynomial = {frozenset(exponents.items()): coefficient}
-        if _INDEX in algebra.symbols(Value(rest, UNIT)):
+        if _INDEX in algebra.free_symbols(Value(rest, UNIT)):
             raise NotClosed("a sum is supported only if its terms are polynomials")
         faulhaber = _faulhaber(int(degree), high)
         total = algebra.add(total, algebra.multiply(Value(rest, UNIT), faulhaber))
@@ -278,11 +281,11 @@ def _sum_polynomial(term: Callable[[Value], Value], high: Value) -> Value:
 
 def _faulhaber(degree: int, high: Value) -> Value:
     """Return 1^d + 2^d + … + n^d as a polynomial in n."""
-    total = number(0)
+    total = number_value(0)
     for j, bernoulli in enumerate(_bernoulli(degree)):
         factor = Fraction(math.comb(degree + 1, j), degree + 1) * bernoulli
         total = algebra.add(
-            total, algebra.multiply(number(factor), power(high, number(degree + 1 - j)))
+            total, algebra.multiply(number_value(factor), power(high, number_value(degree + 1 - j)))
         )
     return total
 

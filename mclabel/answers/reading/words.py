@@ -71,7 +71,7 @@ _TRUTH = {"yes": "true", "no": "false"}
 _CONTRARY = frozenset("not no never neither nor or and but except non isn't aren't doesn't".split())
 
 
-def plain_words(text: str) -> tuple[str, ...]:
+def split_plain_words(text: str) -> tuple[str, ...]:
     """Return the words of a text in lower case, without filler words at its start."""
     words = [word.lower() for word in _WORD.findall(text)]
     words[:1] = [_SHORT_NAMES.get(word, word) for word in words[:1]]
@@ -80,7 +80,7 @@ def plain_words(text: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def is_wordy(text: str) -> bool:
+def is_prose(text: str) -> bool:
     """Return whether a normalised text is words rather than a formula."""
     if not _WORDY.fullmatch(text) or _CALL.search(text):
         return False
@@ -102,7 +102,7 @@ _SHORT = frozenset(
 )
 
 
-def is_open(words: tuple[str, ...]) -> bool:
+def lacks_negation(words: tuple[str, ...]) -> bool:
     """Return whether words with a number contain no negation or contrast, such as `not 7`."""
     return _CONTRARY.isdisjoint(words)
 

@@ -26,7 +26,7 @@ from mclabel.answers.values.monomials import (
     NotClosed,
     Polynomial,
     add_terms,
-    monomials_within,
+    monomials_in_arguments,
     multiply_terms,
     power_of_monomial,
 )
@@ -52,19 +52,19 @@ class Value:
         return None if coefficient is None else Fraction(coefficient)
 
 
-def number(value: int | Fraction) -> Value:
+def number_value(value: int | Fraction) -> Value:
     """Return the closed form of a rational number."""
     if isinstance(value, Fraction) and value.denominator == 1:
         value = value.numerator
     return Value({NO_ATOMS: value} if value else {}, UNIT)
 
 
-def atom(name: Atom) -> Value:
+def atom_value(name: Atom) -> Value:
     """Return the closed form of a single atom: a symbol, a constant or a function of arguments."""
     return Value({frozenset(((name, 1),)): 1}, UNIT)
 
 
-def key(value: Value) -> tuple[object, object]:
+def value_key(value: Value) -> tuple[object, object]:
     """Return a hashable key of a value. Equal keys imply equal values."""
     return frozenset(value.num.items()), frozenset(value.den.items())
 
@@ -96,7 +96,7 @@ def divide(a: Value, b: Value) -> Value:
     Raises:
         NotClosed: `b` is zero.
     """
-    return multiply(a, inverse(b))
+    return multiply(a, reciprocal(b))
 
 
 def same_form(a: Value, b: Value) -> bool:
@@ -107,7 +107,7 @@ def same_form(a: Value, b: Value) -> bool:
         left, right = a.num, b.num
     else:
         left, right = multiply_terms(a.num, b.den), multiply_terms(b.num, a.den)
-    return left == right or vanishes(add_terms(left, {m: -c for m, c in right.items()}))
+    return left == right or is_zero_sum(add_terms(left, {m: -c for m, c in right.items()}))
 
 
 def is_canonical(a: Value) -> bool:
@@ -115,7 +115,7 @@ def is_canonical(a: Value) -> bool:
     return all(_plain_atom(x) for part in (a.num, a.den) for mono in part for x, _ in mono)
 
 
-def symbols(a: Value) -> frozenset[str]:
+def free_symbols(a: Value) -> frozenset[str]:
     """Return the names of the free symbols of a value, including those inside functions."""
     names: set[str] = set()
     waiting: list[Monomial] = [*a.num, *a.den]
@@ -124,7 +124,7 @@ def symbols(a: Value) -> frozenset[str]:
             if isinstance(x, str):
                 names.add(x)
             elif isinstance(x, tuple):
-                waiting.extend(monomials_within(x))
+                waiting.extend(monomials_in_arguments(x))
     return frozenset(names - {"π", "e", "i"})
 
 
@@ -165,7 +165,7 @@ def _plain_atom(x: Atom) -> bool:
     return x[0] == "^" and not any(isinstance(y, tuple) for y, _ in x[2])
 
 
-def inverse(a: Value) -> Value:
+def reciprocal(a: Value) -> Value:
     """Return 1 / a.
 
     Raises:
@@ -193,7 +193,7 @@ _MAX_POWER = 12
 """Maximum power of a sine that is reduced."""
 
 
-def vanishes(terms: Polynomial) -> bool:
+def is_zero_sum(terms: Polynomial) -> bool:
     """Return whether a sum of monomials is zero, perhaps by sin² + cos² = 1.
 
     The result is also False if the sum is too large for this test.

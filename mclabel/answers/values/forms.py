@@ -1,6 +1,7 @@
 """Forms of parsed answers: numbers, formulas, collections, sets of reals, words.
 
-The functions for matrices, such as `product` and `determinant`, compute with grids of closed forms.
+The functions for matrices, such as `multiply_matrices` and `compute_determinant`, compute with
+grids of closed forms.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from fractions import Fraction
 from typing import Literal as OneOf
 
 from mclabel.answers.values import algebra
-from mclabel.answers.values.algebra import Value, number
+from mclabel.answers.values.algebra import Value, number_value
 from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.values.units import Unit
@@ -206,11 +207,11 @@ Reader = Callable[[str], Form]
 """A function that parses a part of a text."""
 
 
-def value_of(form: Form) -> Value | None:
+def closed_value(form: Form) -> Value | None:
     """Return the closed form of a number, formula or product of letters; None for other forms."""
     match form:
         case Number(literal):
-            return number(literal.value)
+            return number_value(literal.value)
         case Closed(value=value) | Name(value=value):
             return value
     return None
@@ -220,9 +221,9 @@ Grid = tuple[tuple[Value, ...], ...]
 """Rows of equal length, whose entries are closed forms."""
 
 
-def entries(matrix: Matrix) -> Grid | None:
+def matrix_values(matrix: Matrix) -> Grid | None:
     """Return the entries of a matrix as closed forms; None if an entry is not a closed form."""
-    rows = tuple(tuple(map(value_of, row)) for row in matrix.rows)
+    rows = tuple(tuple(map(closed_value, row)) for row in matrix.rows)
     defined_rows = tuple(tuple(value for value in row if value is not None) for row in rows)
     return defined_rows if [*map(len, defined_rows)] == [*map(len, rows)] else None
 
@@ -246,7 +247,7 @@ def scale_matrix(factor: Value, grid: Grid) -> Grid:
     return tuple(tuple(algebra.multiply(factor, value) for value in row) for row in grid)
 
 
-def product(left: Grid, right: Grid) -> Grid:
+def multiply_matrices(left: Grid, right: Grid) -> Grid:
     """Return the product of two matrices.
 
     Raises:
@@ -261,13 +262,13 @@ def product(left: Grid, right: Grid) -> Grid:
 
 
 def _dot(row: tuple[Value, ...], column: list[Value]) -> Value:
-    total = algebra.number(0)
+    total = algebra.number_value(0)
     for a, b in zip(row, column, strict=True):
         total = algebra.add(total, algebra.multiply(a, b))
     return total
 
 
-def determinant(grid: Grid) -> Value | None:
+def compute_determinant(grid: Grid) -> Value | None:
     """Return the determinant of a matrix by cofactors of the first row; None if the matrix is not
     square or is larger than 4×4.
     """
@@ -276,9 +277,9 @@ def determinant(grid: Grid) -> Value | None:
         return None
     if size == 1:
         return grid[0][0]
-    total = algebra.number(0)
+    total = algebra.number_value(0)
     for j, value in enumerate(grid[0]):
-        minor = determinant(tuple((*row[:j], *row[j + 1 :]) for row in grid[1:]))
+        minor = compute_determinant(tuple((*row[:j], *row[j + 1 :]) for row in grid[1:]))
         if minor is None:
             return None
         term = algebra.multiply(value, minor)

@@ -8,9 +8,9 @@ import math
 from fractions import Fraction
 
 from mclabel.answers.values import algebra, powers
-from mclabel.answers.values.algebra import Value, atom, number
+from mclabel.answers.values.algebra import Value, atom_value, number_value
 from mclabel.answers.values.monomials import NO_ATOMS, UNIT, Monomial, NotClosed
-from mclabel.answers.values.sampling import real
+from mclabel.answers.values.sampling import real_value
 
 MAX_FACTORIAL = 2_000
 """Largest n for which n! is computed."""
@@ -27,7 +27,7 @@ MAX_SYMBOLIC_CHOSEN = 12
 n, and largest integer c of a factorial (m + c)! that is expanded."""
 
 
-def apply(name: str, argument: Value, base: Value | None) -> Value:
+def apply_function(name: str, argument: Value, base: Value | None) -> Value:
     """Return the value of a function at an argument.
 
     Args:
@@ -38,57 +38,57 @@ def apply(name: str, argument: Value, base: Value | None) -> Value:
     if name == "ln":
         return powers.logarithm(argument)
     if name == "lg":
-        base = number(10)
+        base = number_value(10)
     if name in ("log", "lg"):
         if base is None:
             n = argument.rational
             exact = None if n is None else _common_logarithm(n)
             if exact is not None:
-                return number(exact)
-            return algebra.divide(powers.logarithm(argument), atom(powers.BARE_LOG))
+                return number_value(exact)
+            return algebra.divide(powers.logarithm(argument), atom_value(powers.BARE_LOG))
         return algebra.divide(powers.logarithm(argument), powers.logarithm(base))
     if name == "exp":
-        return powers.power(atom("e"), argument)
+        return powers.power(atom_value("e"), argument)
     if name == "cis":
-        sine = algebra.multiply(atom("i"), apply("sin", argument, None))
-        return algebra.add(apply("cos", argument, None), sine)
+        sine = algebra.multiply(atom_value("i"), apply_function("sin", argument, None))
+        return algebra.add(apply_function("cos", argument, None), sine)
     if name in ("sinh", "cosh", "tanh"):
         return _hyperbolic(name, argument)
     if name in ("arcsin", "arccos", "arctan"):
         return _inverse_trigonometric(name, argument)
     if name == "abs":
-        return absolute(argument)
+        return absolute_value(argument)
     if name in ("sqrt", "cbrt"):
-        return powers.power(argument, number(Fraction(1, 2 if name == "sqrt" else 3)))
+        return powers.power(argument, number_value(Fraction(1, 2 if name == "sqrt" else 3)))
     return _exact_trigonometric(name, argument) or _trigonometric(name, argument)
 
 
 def _hyperbolic(name: str, argument: Value) -> Value:
     """Return sinh, cosh or tanh of an argument in terms of powers of e."""
     up, down = (
-        powers.power(atom("e"), exponent) for exponent in (argument, algebra.negate(argument))
+        powers.power(atom_value("e"), exponent) for exponent in (argument, algebra.negate(argument))
     )
     difference, total = algebra.add(up, algebra.negate(down)), algebra.add(up, down)
     if name == "tanh":
         return algebra.divide(difference, total)
-    return algebra.divide(difference if name == "sinh" else total, number(2))
+    return algebra.divide(difference if name == "sinh" else total, number_value(2))
 
 
 def _trigonometric(name: str, argument: Value) -> Value:
     """Return tan, cot, sec or csc as a quotient of sine and cosine, and any other function as an
     opaque atom.
     """
-    sine, cosine = (atom((wave, algebra.key(argument))) for wave in ("sin", "cos"))
+    sine, cosine = (atom_value((wave, algebra.value_key(argument))) for wave in ("sin", "cos"))
     match name:
         case "tan":
             return algebra.divide(sine, cosine)
         case "cot":
             return algebra.divide(cosine, sine)
         case "sec":
-            return algebra.inverse(cosine)
+            return algebra.reciprocal(cosine)
         case "csc":
-            return algebra.inverse(sine)
-    return atom((name, algebra.key(argument)))
+            return algebra.reciprocal(sine)
+    return atom_value((name, algebra.value_key(argument)))
 
 
 def _common_logarithm(n: Fraction) -> int | None:
@@ -104,7 +104,7 @@ def _common_logarithm(n: Fraction) -> int | None:
 
 def _exact_trigonometric(name: str, argument: Value) -> Value | None:
     """Return sin, cos or tan of a multiple of 15 degrees exactly; None for other arguments."""
-    turns = algebra.divide(argument, atom("π")).rational
+    turns = algebra.divide(argument, atom_value("π")).rational
     if turns is None or (turns * 12).denominator != 1 or name not in ("sin", "cos", "tan"):
         return None
     twelfths = int(turns * 12)
@@ -117,14 +117,14 @@ def _exact_trigonometric(name: str, argument: Value) -> Value | None:
 def _inverse_trigonometric(name: str, argument: Value) -> Value:
     """Return arcsin, arccos or arctan, as a multiple of π if it is a multiple of 15 degrees."""
     wave = "tan" if name == "arctan" else "sin"
-    for twelfths in range(-6, 7) if not algebra.symbols(argument) else ():
-        angle = algebra.multiply(atom("π"), number(Fraction(twelfths, 12)))
+    for twelfths in range(-6, 7) if not algebra.free_symbols(argument) else ():
+        angle = algebra.multiply(atom_value("π"), number_value(Fraction(twelfths, 12)))
         value = _exact_trigonometric(wave, angle)
         if value is not None and algebra.same_form(value, argument):
             if name != "arccos":
                 return angle
-            return algebra.multiply(atom("π"), number(Fraction(6 - twelfths, 12)))
-    return atom((name, algebra.key(argument)))
+            return algebra.multiply(atom_value("π"), number_value(Fraction(6 - twelfths, 12)))
+    return atom_value((name, algebra.value_key(argument)))
 
 
 def _sine(twelfths: int) -> Value:
@@ -143,10 +143,10 @@ def _sine(twelfths: int) -> Value:
         5: ((6, quarter), (2, quarter)),
         6: ((1, Fraction(1)),),
     }[place]
-    total = number(0)
+    total = number_value(0)
     for radicand, coefficient in terms:
-        root = powers.power(number(radicand), number(half))
-        total = algebra.add(total, algebra.multiply(number(sign * coefficient), root))
+        root = powers.power(number_value(radicand), number_value(half))
+        total = algebra.add(total, algebra.multiply(number_value(sign * coefficient), root))
     return total
 
 
@@ -162,23 +162,23 @@ def factorial(value: Value) -> Value:
     if n.denominator != 1 or not 0 <= n <= MAX_LARGE_FACTORIAL:
         raise NotClosed("a factorial out of range")
     if n <= MAX_FACTORIAL:
-        return number(math.factorial(int(n)))
+        return number_value(math.factorial(int(n)))
     base = int(n) - int(n) % _CHUNK
-    rest = number(math.prod(range(base + 1, int(n) + 1)))
-    return algebra.multiply(atom(("factorial", algebra.key(number(base)))), rest)
+    rest = number_value(math.prod(range(base + 1, int(n) + 1)))
+    return algebra.multiply(atom_value(("factorial", algebra.value_key(number_value(base)))), rest)
 
 
 def _symbolic_factorial(value: Value) -> Value:
     """Return (m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! equals n!."""
     shift = Fraction(value.num.get(NO_ATOMS, 0))
     if value.den is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
-        return atom(("factorial", algebra.key(value)))
-    rest = algebra.add(value, number(-shift))
-    result = atom(("factorial", algebra.key(rest)))
+        return atom_value(("factorial", algebra.value_key(value)))
+    rest = algebra.add(value, number_value(-shift))
+    result = atom_value(("factorial", algebra.value_key(rest)))
     for i in range(1, int(shift) + 1):
-        result = algebra.multiply(result, algebra.add(rest, number(i)))
+        result = algebra.multiply(result, algebra.add(rest, number_value(i)))
     for i in range(0, -int(shift)):
-        result = algebra.divide(result, algebra.add(rest, number(-i)))
+        result = algebra.divide(result, algebra.add(rest, number_value(-i)))
     return result
 
 
@@ -194,7 +194,7 @@ def binomial(top: Value, bottom: Value) -> Value:
     """
     n, k = top.rational, bottom.rational
     if k is None or k.denominator != 1 or not 0 <= k <= MAX_BINOMIAL:
-        return atom(("binomial", algebra.key(top), algebra.key(bottom)))
+        return atom_value(("binomial", algebra.value_key(top), algebra.value_key(bottom)))
     if n is None:
         return _symbolic_binomial(top, int(k))
     if n.denominator != 1 or not k <= n <= MAX_BINOMIAL:
@@ -202,24 +202,24 @@ def binomial(top: Value, bottom: Value) -> Value:
     chosen = min(int(k), int(n - k))
     if chosen > MAX_CHOSEN:
         raise NotClosed("a binomial out of range")
-    return number(math.comb(int(n), chosen))
+    return number_value(math.comb(int(n), chosen))
 
 
 def _symbolic_binomial(top: Value, k: int) -> Value:
     """Return `n(n-1)…(n-k+1)/k!` for a formula n."""
     if k > MAX_SYMBOLIC_CHOSEN:
-        return atom(("binomial", algebra.key(top), algebra.key(number(k))))
-    product = number(Fraction(1, math.factorial(k)))
+        return atom_value(("binomial", algebra.value_key(top), algebra.value_key(number_value(k))))
+    product = number_value(Fraction(1, math.factorial(k)))
     for i in range(k):
-        product = algebra.multiply(product, algebra.add(top, number(-i)))
+        product = algebra.multiply(product, algebra.add(top, number_value(-i)))
     return product
 
 
-def absolute(value: Value) -> Value:
+def absolute_value(value: Value) -> Value:
     """Return the absolute value: exact for a number, an opaque atom for a formula with symbols."""
-    if algebra.symbols(value):
-        return atom(("abs", algebra.key(_of_either_sign(value))))
-    size = real(value)
+    if algebra.free_symbols(value):
+        return atom_value(("abs", algebra.value_key(_of_either_sign(value))))
+    size = real_value(value)
     if size is None:
         return _modulus(value)
     return algebra.negate(value) if size < 0 else value
@@ -239,18 +239,18 @@ def _modulus(value: Value) -> Value:
     for mono, coefficient in value.num.items():
         rest = frozenset((x, n) for x, n in mono if x != "i")
         parts[len(rest) != len(mono)][rest] = coefficient
-    total = number(0)
+    total = number_value(0)
     for part in parts:
         component = Value(part, UNIT)
-        if part and real(component) is None:
+        if part and real_value(component) is None:
             raise NotClosed("parts that are not real numbers")
         total = algebra.add(total, algebra.multiply(component, component))
-    return powers.power(total, number(Fraction(1, 2)))
+    return powers.power(total, number_value(Fraction(1, 2)))
 
 
-def rounded(value: Value, *, up: bool) -> Value:
+def round_to_integer(value: Value, *, up: bool) -> Value:
     """Return the ceiling of a value if `up` is true, its floor otherwise."""
     n = value.rational
     if n is None:
-        return atom(("ceil" if up else "floor", algebra.key(value)))
-    return number(math.ceil(n) if up else math.floor(n))
+        return atom_value(("ceil" if up else "floor", algebra.value_key(value)))
+    return number_value(math.ceil(n) if up else math.floor(n))

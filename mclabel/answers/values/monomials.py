@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from mclabel.answers.effort import spend
+from mclabel.answers.effort import spend_work
 
 Atom = int | str | tuple[Any, ...]
 """A factor of a monomial: a prime, a symbol, a constant (`π`, `e`, `i`), `("ln", prime)`,
 `("^", base atom, monomial)`, or the name of a function with the keys of its arguments (see
-`algebra.key`)."""
+`algebra.value_key`)."""
 Monomial = frozenset[tuple[Atom, int | Fraction]]
 """A product of powers: pairs of an atom and its exponent."""
 Polynomial = Mapping[Monomial, int | Fraction]
@@ -42,7 +42,7 @@ class NotClosed(Exception):
     """A text or an operation is not supported by this exact arithmetic."""
 
 
-def monomials_within(x: tuple[Any, ...]) -> list[Monomial]:
+def monomials_in_arguments(x: tuple[Any, ...]) -> list[Monomial]:
     """Return the monomials of the arguments of an atom that is a function, power or root."""
     if x[0] == "ln":
         return []
@@ -61,7 +61,7 @@ def add_terms(p: Polynomial, q: Polynomial) -> Polynomial:
         return p
     if not p:
         return q
-    spend(1 + (len(p) + len(q)) // 4)
+    spend_work(1 + (len(p) + len(q)) // 4)
     total = dict(p)
     for mono, coefficient in q.items():
         new = total.get(mono, 0) + coefficient
@@ -86,13 +86,13 @@ def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
         return q
     if len(p) * len(q) > MAX_TERMS * 4:
         raise NotClosed("too many terms")
-    spend(2 * len(p) * len(q))
+    spend_work(2 * len(p) * len(q))
     total: dict[Monomial, int | Fraction] = {}
     for m, a in p.items():
         for n, b in q.items():
             extra, mono = _product(m, n)
             new = total.get(mono, 0) + a * b * extra
-            check_size(new)
+            check_number_size(new)
             if new:
                 total[mono] = new
             else:
@@ -137,7 +137,7 @@ def power_of_monomial(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]
     exponents: dict[Atom, int | Fraction] = {}
     for base, exponent in mono:
         if isinstance(base, int):
-            check_power(base, math.floor(exponent * n))
+            check_power_size(base, math.floor(exponent * n))
         taken, rest = _split_power(base, exponent * n)
         factor *= taken
         if rest:
@@ -145,14 +145,14 @@ def power_of_monomial(mono: Monomial, n: int) -> tuple[int | Fraction, Monomial]
     return factor, frozenset(exponents.items())
 
 
-def check_power(base: int | Fraction, n: int) -> None:
+def check_power_size(base: int | Fraction, n: int) -> None:
     """Raise `NotClosed` if base^n has more than `MAX_BITS` bits."""
     bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
     if base not in (1, -1) and bits * abs(n) > MAX_BITS:
         raise NotClosed("number too large")
 
 
-def check_size(n: int | Fraction) -> None:
+def check_number_size(n: int | Fraction) -> None:
     """Raise `NotClosed` if a number has more than `MAX_BITS` bits, and count the work of arithmetic
     with it.
     """
@@ -160,4 +160,4 @@ def check_size(n: int | Fraction) -> None:
     if bits > MAX_BITS:
         raise NotClosed("number too large")
     if bits > _FREE_BITS:
-        spend((bits // _FREE_BITS) ** 2)
+        spend_work((bits // _FREE_BITS) ** 2)

@@ -6,16 +6,25 @@ import math
 from fractions import Fraction
 from functools import lru_cache
 
-from mclabel.answers.effort import spend
-from mclabel.answers.values.algebra import Value, add, atom, divide, inverse, key, multiply, number
+from mclabel.answers.effort import spend_work
+from mclabel.answers.values.algebra import (
+    Value,
+    add,
+    atom_value,
+    divide,
+    multiply,
+    number_value,
+    reciprocal,
+    value_key,
+)
 from mclabel.answers.values.monomials import (
     MAX_TERMS,
     NO_ATOMS,
     UNIT,
     Atom,
     NotClosed,
-    check_power,
-    check_size,
+    check_number_size,
+    check_power_size,
     power_of_monomial,
 )
 
@@ -50,16 +59,16 @@ def square(a: Value) -> Value:
     if len(a.num) != 1 or a.den is not UNIT:
         return multiply(a, a)
     ((mono, coefficient),) = a.num.items()
-    result = number(Fraction(coefficient) ** 2)
+    result = number_value(Fraction(coefficient) ** 2)
     for x, exponent in mono:
-        twice = number(Fraction(exponent) * 2)
+        twice = number_value(Fraction(exponent) * 2)
         if isinstance(x, tuple) and x[0] == "root":
             num, den = x[1]
             result = multiply(result, power(Value(dict(num), dict(den)), twice))
         elif isinstance(x, int):
-            result = multiply(result, power(number(x), twice))
+            result = multiply(result, power(number_value(x), twice))
         else:
-            result = multiply(result, power(atom(x), twice))
+            result = multiply(result, power(atom_value(x), twice))
     return result
 
 
@@ -71,20 +80,20 @@ def logarithm(a: Value) -> Value:
     """
     n = a.rational
     if n is not None and n > 0:
-        total = number(0)
+        total = number_value(0)
         for prime, exponent in _factors(n.numerator) + _factors(n.denominator, sign=-1):
-            total = add(total, multiply(number(exponent), atom(("ln", prime))))
+            total = add(total, multiply(number_value(exponent), atom_value(("ln", prime))))
         return total
     if len(a.num) == 1 and a.den is UNIT:
         ((mono, coefficient),) = a.num.items()
         factor = Fraction(coefficient)
         if factor > 0 and mono and all(_is_power_of_e(x) for x, _ in mono):
-            total = logarithm(number(factor))
+            total = logarithm(number_value(factor))
             for x, times in mono:
-                logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else number(1)
-                total = add(total, multiply(number(Fraction(times)), logged))
+                logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else number_value(1)
+                total = add(total, multiply(number_value(Fraction(times)), logged))
             return total
-    return atom(("log", key(a)))
+    return atom_value(("log", value_key(a)))
 
 
 def _is_power_of_e(x: Atom) -> bool:
@@ -93,22 +102,22 @@ def _is_power_of_e(x: Atom) -> bool:
 
 def _whole_power(base: Value, n: int) -> Value:
     if n < 0:
-        return _whole_power(inverse(base), -n)
+        return _whole_power(reciprocal(base), -n)
     if n == 0:
         if not base.num:
             raise NotClosed("zero to the power of zero")
-        return number(1)
+        return number_value(1)
     if len(base.num) == 1 and base.den is UNIT:
         ((mono, coefficient),) = base.num.items()
-        check_power(coefficient, n)
+        check_power_size(coefficient, n)
         factor, raised = power_of_monomial(mono, n)
-        check_size(factor)
+        check_number_size(factor)
         return Value({raised: coefficient**n * factor}, UNIT)
     if base.den is not UNIT:
         num, den = Value(base.num, UNIT), Value(base.den, UNIT)
         return divide(_whole_power(num, n), _whole_power(den, n))
     if n > MAX_POWER or math.comb(n + len(base.num) - 1, n) > MAX_TERMS:
-        return atom(("power", key(base), key(number(n))))
+        return atom_value(("power", value_key(base), value_key(number_value(n))))
     result = base
     for _ in range(n - 1):
         result = multiply(result, base)
@@ -153,14 +162,14 @@ def _root_of_sum(base: Value, exponent: Fraction) -> Value:
     )
     rest = Value({m: Fraction(c) / content for m, c in base.num.items()}, UNIT)
     if len(base.num) == 2 and abs(exponent) in (Fraction(1, 2), Fraction(1, 3)):
-        plain = denested(base, exponent.denominator)
+        plain = denest_root(base, exponent.denominator)
         if plain is not None:
-            return plain if exponent > 0 else inverse(plain)
-    root = Value({frozenset(((("root", key(rest)), exponent),)): 1}, UNIT)
+            return plain if exponent > 0 else reciprocal(plain)
+    root = Value({frozenset(((("root", value_key(rest)), exponent),)): 1}, UNIT)
     return multiply(_rational_root(content, exponent), root)
 
 
-def denested(base: Value, degree: int) -> Value | None:
+def denest_root(base: Value, degree: int) -> Value | None:
     """Return the square or cube root of a + b√d as a sum of radicals of rationals; None if it is
     not such a sum.
 
@@ -176,25 +185,28 @@ def denested(base: Value, degree: int) -> Value | None:
         parts = cube_root_parts(a, b, d)
         if parts is None:
             return None
-        return add(number(parts[0]), multiply(number(parts[1]), _rational_root(d, Fraction(1, 2))))
+        return add(
+            number_value(parts[0]),
+            multiply(number_value(parts[1]), _rational_root(d, Fraction(1, 2))),
+        )
     parts = square_root_parts(a, b, d)
     if parts is None or parts[1] < 0:
         return None
     large, small = (_rational_root(part, Fraction(1, 2)) for part in parts)
-    return add(large, small if b > 0 else multiply(number(-1), small))
+    return add(large, small if b > 0 else multiply(number_value(-1), small))
 
 
 def _rational_root(n: Fraction, exponent: Fraction) -> Value:
     if n < 0:
         if exponent.denominator % 2:
             sign = -1 if exponent.numerator % 2 else 1
-            return multiply(number(sign), _rational_root(-n, exponent))
+            return multiply(number_value(sign), _rational_root(-n, exponent))
         if exponent.denominator == 2:
             return multiply(
-                _whole_power(atom("i"), exponent.numerator), _rational_root(-n, exponent)
+                _whole_power(atom_value("i"), exponent.numerator), _rational_root(-n, exponent)
             )
         raise NotClosed("even root of a negative number")
-    result = number(1)
+    result = number_value(1)
     for prime, e in _factors(n.numerator) + _factors(n.denominator, sign=-1):
         result = multiply(result, _prime_power(prime, e * exponent))
     return result
@@ -202,7 +214,7 @@ def _rational_root(n: Fraction, exponent: Fraction) -> Value:
 
 def _prime_power(prime: int, exponent: Fraction) -> Value:
     whole = math.floor(exponent)
-    check_power(prime, whole)
+    check_power_size(prime, whole)
     rest = exponent - whole
     mono = frozenset(((prime, rest),)) if rest else NO_ATOMS
     return Value({mono: Fraction(prime) ** whole}, UNIT)
@@ -211,24 +223,31 @@ def _prime_power(prime: int, exponent: Fraction) -> Value:
 def _symbolic_power(base: Value, exponent: Value) -> Value:
     """Return b^(c·m + …) as a product of atoms b^m to the power c, so that (e^x)² equals e^(2x)."""
     if exponent.den is not UNIT:
-        return atom(("power", key(base), key(exponent)))
+        return atom_value(("power", value_key(base), value_key(exponent)))
     if _has_logarithm(exponent):
         undone = _power_without_logarithms(base, exponent)
-        return atom(("power", key(base), key(exponent))) if undone is None else undone
+        return (
+            atom_value(("power", value_key(base), value_key(exponent)))
+            if undone is None
+            else undone
+        )
     if len(base.num) != 1 or base.den is not UNIT:
-        return atom(("power", key(base), key(exponent)))
+        return atom_value(("power", value_key(base), value_key(exponent)))
     ((mono, coefficient),) = base.num.items()
     n = Fraction(coefficient)
     if n <= 0 or any(not isinstance(x, str) or x == "i" for x, _ in mono):
-        return atom(("power", key(base), key(exponent)))
+        return atom_value(("power", value_key(base), value_key(exponent)))
     bases = [*mono, *_factors(n.numerator), *_factors(n.denominator, sign=-1)]
-    result = number(1)
+    result = number_value(1)
     for m, c in exponent.num.items():
         if ("i", 1) in m:
-            return atom(("power", key(base), key(exponent)))
+            return atom_value(("power", value_key(base), value_key(exponent)))
         for x, e in bases:
             if not m:
-                piece = power(number(x) if isinstance(x, int) else atom(x), number(Fraction(e * c)))
+                piece = power(
+                    number_value(x) if isinstance(x, int) else atom_value(x),
+                    number_value(Fraction(e * c)),
+                )
             else:
                 piece = Value({frozenset(((("^", x, m), e * c),)): 1}, UNIT)
             result = multiply(result, piece)
@@ -246,23 +265,23 @@ def _power_without_logarithms(base: Value, exponent: Value) -> Value | None:
     """
     n = base.rational
     if n == 10 and any(x == BARE_LOG for mono in exponent.num for x, _ in mono):
-        total = multiply(exponent, atom(BARE_LOG))
+        total = multiply(exponent, atom_value(BARE_LOG))
     elif base.num == {frozenset((("e", 1),)): 1} and base.den is UNIT:
         total = exponent
     elif n is not None and n > 0:
         total = multiply(exponent, logarithm(base))
     else:
         return None
-    result = number(1)
+    result = number_value(1)
     for mono, coefficient in total.num.items():
-        c = number(Fraction(coefficient))
+        c = number_value(Fraction(coefficient))
         if not mono:
-            result = multiply(result, power(atom("e"), c))
+            result = multiply(result, power(atom_value("e"), c))
             continue
         ((x, once), *more) = mono
         if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
             return None
-        inner = number(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
+        inner = number_value(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
         result = multiply(result, power(_with_shared_unit(inner), c))
     return result
 
@@ -274,7 +293,7 @@ def _with_shared_unit(a: Value) -> Value:
 
 def _factors(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
     """Return the prime factors of a positive integer with their exponents times `sign`."""
-    spend((n.bit_length() // 128) ** 2)
+    spend_work((n.bit_length() // 128) ** 2)
     return _search_factors(n, sign)
 
 

@@ -10,13 +10,13 @@ from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import Piece, Reals, Relation
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.values.sampling import real
+from mclabel.answers.values.sampling import real_value
 
 ALL = Reals((Piece(None, False, None, False),))
 """The set of all real numbers."""
 
 
-def interval(low: Value | None, high: Value | None, *, closed: tuple[bool, bool]) -> Reals:
+def make_interval(low: Value | None, high: Value | None, *, closed: tuple[bool, bool]) -> Reals:
     """Return the interval between two ends; the empty set if `low` is above `high`.
 
     Args:
@@ -64,11 +64,11 @@ def intersection(a: Reals, b: Reals) -> Reals:
         for q in b.pieces:
             low, low_closed = _tighter_end(p.low, p.low_closed, q.low, q.low_closed, sign=1)
             high, high_closed = _tighter_end(p.high, p.high_closed, q.high, q.high_closed, sign=-1)
-            pieces.append(interval(low, high, closed=(low_closed, high_closed)))
+            pieces.append(make_interval(low, high, closed=(low_closed, high_closed)))
     return union(pieces)
 
 
-def all_but(point: Value) -> Reals:
+def all_reals_except(point: Value) -> Reals:
     """Return the set of all real numbers except `point`."""
     return Reals((Piece(None, False, point, False), Piece(point, False, None, False)))
 
@@ -109,7 +109,7 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
     if sign in ("<", "≤"):
         left, right = right, left
     difference = algebra.add(left, algebra.negate(right))
-    names = algebra.symbols(difference)
+    names = algebra.free_symbols(difference)
     if not names:
         raise NotClosed("an inequality between numbers")
     if len(names) > 1:
@@ -120,12 +120,12 @@ def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
     slope, rest = _linear_coefficients(difference, name)
     root = algebra.divide(algebra.negate(rest), slope)
     if sign == "≠":
-        return Reals(all_but(root).pieces, name)
+        return Reals(all_reals_except(root).pieces, name)
     closed = sign in ("≤", "≥")
     if _end_as_float(slope) > 0:
-        solutions = interval(root, None, closed=(closed, False))
+        solutions = make_interval(root, None, closed=(closed, False))
     else:
-        solutions = interval(None, root, closed=(False, closed))
+        solutions = make_interval(None, root, closed=(False, closed))
     return Reals(solutions.pieces, name)
 
 
@@ -135,7 +135,7 @@ def _linear_coefficients(difference: Value, name: str) -> tuple[Value, Value]:
     Raises:
         NotClosed: the polynomial is not linear.
     """
-    if len(difference.den) > 1 or algebra.symbols(Value(difference.den, difference.den)):
+    if len(difference.den) > 1 or algebra.free_symbols(Value(difference.den, difference.den)):
         raise NotClosed("not linear")
     slope, rest = {}, {}
     for mono, coefficient in difference.num.items():
@@ -147,7 +147,7 @@ def _linear_coefficients(difference: Value, name: str) -> tuple[Value, Value]:
             raise NotClosed("not linear")
         slope[frozenset(exponents.items())] = coefficient
     slope_value, rest_value = Value(slope, difference.den), Value(rest, difference.den)
-    if algebra.symbols(slope_value) or algebra.symbols(rest_value) or not slope:
+    if algebra.free_symbols(slope_value) or algebra.free_symbols(rest_value) or not slope:
         raise NotClosed("not linear")
     return slope_value, rest_value
 
@@ -156,7 +156,7 @@ def _end_as_float(value: Value) -> float:
     exact = value.rational
     if exact is not None and abs(exact) < 2**1000:
         return float(exact)
-    place = real(value)
+    place = real_value(value)
     if place is None:
         raise NotClosed("an end that is not a real number")
     return place

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from mclabel.answers.effort import spend
-from mclabel.answers.values.algebra import Value, symbols
+from mclabel.answers.effort import spend_work
+from mclabel.answers.values.algebra import Value, free_symbols
 from mclabel.answers.values.monomials import Atom, Polynomial
 from mclabel.answers.values.powers import BARE_LOG
 
@@ -56,7 +56,7 @@ def clearly_differ(a: Value, b: Value) -> bool:
     Only points at which both are defined over the real numbers are used. Elsewhere a root or a
     logarithm has several values, so that equal forms such as -ln x and ln(1/x) may seem to differ.
     """
-    names = sorted(symbols(a) | symbols(b))
+    names = sorted(free_symbols(a) | free_symbols(b))
     for sizes in _POINTS:
         compared = False
         for shift in range(len(sizes)):
@@ -120,7 +120,7 @@ def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex |
     return result if cmath.isfinite(result) else None
 
 
-def size_of_difference(a: Value, b: Value) -> float | None:
+def absolute_difference(a: Value, b: Value) -> float | None:
     """Return the absolute difference of two closed forms without symbols; None if one of them
     cannot be evaluated.
     """
@@ -128,9 +128,9 @@ def size_of_difference(a: Value, b: Value) -> float | None:
     return None if left is None or right is None else abs(left - right)
 
 
-def overflows(a: Value) -> bool:
+def overflows_float(a: Value) -> bool:
     """Return whether a closed form without symbols, or a part of it, is too large for a float."""
-    if symbols(a):
+    if free_symbols(a):
         return False
     try:
         return not cmath.isfinite(_quotient(a.num, a.den, {}))
@@ -140,7 +140,7 @@ def overflows(a: Value) -> bool:
         return False
 
 
-def real(a: Value) -> float | None:
+def real_value(a: Value) -> float | None:
     """Return the value of a closed form without symbols if it is a real number; None otherwise."""
     result = approximate(a)
     if result is None or abs(result.imag) > 1e-12 * max(1.0, abs(result.real)):
@@ -153,7 +153,7 @@ def _quotient(num: Any, den: Any, point: Mapping[str, float]) -> complex:
 
 
 def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
-    spend(1 + 2 * len(terms))
+    spend_work(1 + 2 * len(terms))
     total, largest = 0j, 0.0
     for mono, coefficient in terms.items():
         term = complex(float(coefficient))

@@ -229,7 +229,7 @@ def read_unit(text: str) -> tuple[int, Unit | None] | None:
     return multiplier, unit
 
 
-def currency(sign: str) -> Unit:
+def currency_unit(sign: str) -> Unit:
     """Return the unit of a currency sign: `$`, `€`, `£` or `¥`."""
     return _BY_NAME[sign]
 

@@ -31,7 +31,7 @@ whose steps are not counted. `guard` refuses every formula that could cause such
 _OVER = b'{"same": null, "reason": "too_many_steps"}\n'
 
 
-def attempt(question: dict[str, Any], output: int) -> None:
+def run_attempt(question: dict[str, Any], output_fd: int) -> None:
     """Write one line of JSON with `same` and `reason`. An uncounted attempt that takes too long
     ends the process by `SIGPROF`.
 
@@ -39,19 +39,19 @@ def attempt(question: dict[str, Any], output: int) -> None:
         question: object with `gold`, `steps` (the budget) and `counted`. `counted` is true if the
             steps are counted, and false if the CPU time is limited instead. A comparison also has
             `answer` and `units_optional`; without them, the gold is only parsed.
-        output: file descriptor for the result.
+        output_fd: file descriptor for the result.
     """
     seed_random_generators()
     sys.setrecursionlimit(_RECURSION + (1 if question["counted"] else 0))
     if question["counted"]:
         resource.setrlimit(resource.RLIMIT_CPU, (GUARD_S, 2 * GUARD_S))
-        _count_steps(question["steps"], output)
+        _count_steps(question["steps"], output_fd)
     else:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, min_cpu_s(question["steps"]))
     reply = _answer_question(question)
     sys.setprofile(None)
-    os.write(output, json.dumps(reply).encode() + b"\n")
+    os.write(output_fd, json.dumps(reply).encode() + b"\n")
 
 
 def min_cpu_s(max_steps: int) -> float:
@@ -70,7 +70,7 @@ def seed_random_generators() -> None:
 _RECURSION = 1_000
 
 
-def _count_steps(limit: int, output: int) -> None:
+def _count_steps(limit: int, output_fd: int) -> None:
     """Make the first step over the limit write the reply `too_many_steps` and end the process.
 
     The function raises no exception, because sympy could catch it. Steps inside `__eq__` are not
@@ -91,19 +91,19 @@ def _count_steps(limit: int, output: int) -> None:
                 return
             steps += 1
             if steps > limit:
-                os.write(output, _OVER)
+                os.write(output_fd, _OVER)
                 os._exit(0)
 
     sys.setprofile(count)
 
 
 def _answer_question(question: dict[str, Any]) -> dict[str, Any]:
-    from mclabel.answers.workers.equivalence import can_parse, decide
+    from mclabel.answers.workers.equivalence import can_parse_gold, decide_equivalence
 
     try:
         if "answer" not in question:
-            return {"same": can_parse(question["gold"]), "reason": "parsed"}
-        same = decide(
+            return {"same": can_parse_gold(question["gold"]), "reason": "parsed"}
+        same = decide_equivalence(
             question["answer"], question["gold"], units_optional=question["units_optional"]
         )
     except MemoryError:

@@ -21,7 +21,7 @@ from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import Closed, Form, Number, Opaque, Reals
 from mclabel.answers.values.monomials import Atom, Polynomial
 from mclabel.answers.values.powers import BARE_LOG
-from mclabel.answers.workers.guard import refusal
+from mclabel.answers.workers.guard import refuse_form
 
 _DIGITS = 30
 _BARE_LOG = sympy.Symbol("bare log", positive=True)
@@ -61,22 +61,22 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
 """Simplifications that may reduce a difference to zero, from the cheapest to the most expensive."""
 
 
-def decide(answer: str, gold: str, *, units_optional: bool) -> bool | None:
+def decide_equivalence(answer: str, gold: str, *, units_optional: bool) -> bool | None:
     """Return whether a normalised answer and gold are equivalent; None if undecided."""
-    return Comparison(units_optional, prove).same(read_form(answer), read_form(gold))
+    return Comparison(units_optional, prove_equality).compare(read_form(answer), read_form(gold))
 
 
-def can_parse(gold: str) -> bool:
+def can_parse_gold(gold: str) -> bool:
     """Return whether a normalised gold can be parsed, by the LaTeX parser if necessary."""
     form = read_form(gold)
     return not isinstance(form, Opaque) or (
-        refusal(form) is None and _parse_latex(form.text) is not None
+        refuse_form(form) is None and _parse_latex(form.text) is not None
     )
 
 
-def prove(answer: Form, gold: Form) -> bool | None:
+def prove_equality(answer: Form, gold: Form) -> bool | None:
     """Return whether two formulas or sets are equal."""
-    if refusal(answer) is not None or refusal(gold) is not None:
+    if refuse_form(answer) is not None or refuse_form(gold) is not None:
         return None
     left, right = _form_to_sympy(answer), _form_to_sympy(gold)
     if left is None or right is None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mclabel.answers.values.algebra import Value, symbols
+from mclabel.answers.values.algebra import Value, free_symbols
 from mclabel.answers.values.forms import Closed, Form, Number, Opaque, Reals
-from mclabel.answers.values.monomials import UNIT, Monomial, monomials_within
-from mclabel.answers.values.sampling import approximate, overflows
+from mclabel.answers.values.monomials import UNIT, Monomial, monomials_in_arguments
+from mclabel.answers.values.sampling import approximate, overflows_float
 
 MAX_LENGTH = 300
 """Maximum number of characters of a text."""
@@ -66,7 +66,7 @@ _LARGE_ARGUMENT = re.compile(
 )
 
 
-def refusal(form: Form) -> str | None:
+def refuse_form(form: Form) -> str | None:
     """Return the reason why a form is not sent to the worker; None if it is sent."""
     match form:
         case Number():
@@ -143,15 +143,15 @@ def _refuse_value(value: Value) -> str | None:
                 return "too_large"
             if x[0] == "power" and _is_above(x[2], MAX_EXPONENTS):
                 return "too_large"
-            waiting.extend((inner, depth + 1) for inner in monomials_within(x))
-    return "too_large" if overflows(value) else None
+            waiting.extend((inner, depth + 1) for inner in monomials_in_arguments(x))
+    return "too_large" if overflows_float(value) else None
 
 
 def _is_above(key: Any, limit: int) -> bool:
     """Return whether an argument is a number larger than `limit`; False if it has symbols."""
     num, den = (dict(part) for part in key)
     value = Value(num, UNIT if den == UNIT else den)
-    if symbols(value):
+    if free_symbols(value):
         return False
     size = approximate(value)
     return size is None or abs(size) > limit

@@ -6,7 +6,7 @@ is not used for three reasons: it imports the caller's main module into every wo
 start from daemonic processes, and other parts of the caller's program may use it.
 
 Every child starts from the state of the host after its warm-up. The reply to a question and its
-cost therefore do not depend on earlier questions. `attempt` explains how the cost is bounded.
+cost therefore do not depend on earlier questions. `run_attempt` explains how the cost is bounded.
 Questions and results are lines of JSON. When the socket closes, because its owner closed it or
 died, the host kills all children.
 """
@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mclabel.answers.workers.attempt import attempt
+from mclabel.answers.workers.attempt import run_attempt
 
 MAX_MESSAGE = 1 << 16
 """Maximum bytes that are received at once; a question has at most half as many characters."""
@@ -68,7 +68,7 @@ def _warm_up() -> None:
     before the first fork.
     """
     from mclabel.answers.workers.attempt import seed_random_generators
-    from mclabel.answers.workers.equivalence import decide
+    from mclabel.answers.workers.equivalence import decide_equivalence
 
     seed_random_generators()
     for answer, gold in (
@@ -86,7 +86,7 @@ def _warm_up() -> None:
         ("\\sum_{n=1}^{∞} \\frac{1}{n^3}", "1"),
         ("\\lim_{x \\to 0} \\frac{\\sin x}{x}", "2"),
     ):
-        decide(answer, gold, units_optional=True)
+        decide_equivalence(answer, gold, units_optional=True)
     gc.collect()
     gc.freeze()  # garbage collection in a child then does not copy pages shared with the host
 
@@ -94,9 +94,9 @@ def _warm_up() -> None:
 class _Host:
     """Forks a child for each question and sends its result to the pool."""
 
-    def __init__(self, control: socket.socket, memory: int) -> None:
+    def __init__(self, control: socket.socket, memory_bytes: int) -> None:
         self._control = control
-        self._memory = memory
+        self._memory = memory_bytes
         self._pid = os.getpid()
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
@@ -152,7 +152,7 @@ class _Host:
         try:
             watch_parent(self._pid)
             restrict_process(self._memory)
-            attempt(question, theirs)
+            run_attempt(question, theirs)
         finally:
             os._exit(0)
 
@@ -182,11 +182,11 @@ def _kill_process(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def watch_parent(host: int) -> None:
+def watch_parent(host_pid: int) -> None:
     """Make the kernel kill this process when the host ends for any reason (Linux only).
 
     Args:
-        host: process id of the host.
+        host_pid: process id of the host.
     """
     if sys.platform != "linux":
         return
@@ -194,17 +194,17 @@ def watch_parent(host: int) -> None:
 
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() != host:
+    if os.getppid() != host_pid:
         os._exit(0)
 
 
-def restrict_process(memory: int) -> None:
+def restrict_process(memory_bytes: int) -> None:
     """Limit the memory of this process, and forbid code, file writes, processes and the network.
 
     Args:
-        memory: maximum address space in bytes.
+        memory_bytes: maximum address space in bytes.
     """
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     sys.dont_write_bytecode = True
     sys.addaudithook(refuse_event)
 

@@ -1,6 +1,6 @@
 """Pool of worker processes, each of which answers one question (a pair or a gold).
 
-The process `host` forks the workers; see `attempt` for their budget. One daemon thread owns the
+The process `host` forks the workers; see `run_attempt` for their budget. One daemon thread owns the
 host. Callers queue questions for this thread and receive futures, so that any thread or event loop
 may call. The caller's process uses no signals. A question that the quick attempt does not decide is
 moved to a slow queue with a single worker, so that slow questions delay only each other. A question
@@ -111,7 +111,7 @@ class WorkerPool:
         self._thread = threading.Thread(target=self._run_loop, name="mclabel-checker", daemon=True)
         self._thread.start()
 
-    def ask(self, question: dict[str, Any]) -> Future[Proof]:
+    def submit(self, question: dict[str, Any]) -> Future[Proof]:
         """Queue a question and return the future of its proof.
 
         Args:
@@ -140,7 +140,7 @@ class WorkerPool:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=5)
 
-    def abandon(self) -> None:
+    def close_inherited(self) -> None:
         """Close the descriptors that a forked child has inherited from its parent process."""
         self._closed = True
         for resource in (self._control, self._bell, self._bell_rope):

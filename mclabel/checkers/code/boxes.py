@@ -106,7 +106,7 @@ class Box:
         """
         ours, theirs = socket.socketpair()
         self._channel = ours
-        command = box_command() if is_fenced else [_base_interpreter(), *_FLAGS, "-c", _BOOT]
+        command = build_box_command() if is_fenced else [_base_interpreter(), *_FLAGS, "-c", _BOOT]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             with theirs:
@@ -184,7 +184,7 @@ class Box:
             process.wait()
 
 
-def box_command() -> list[str]:
+def build_box_command() -> list[str]:
     """Return the command that starts a box.
 
     The first process in the box keeps the capabilities to mount and to create namespaces, so that
@@ -230,7 +230,7 @@ def find_bwrap() -> str:
     raise BoxFailed("the program bwrap is not installed")
 
 
-def probe(*, is_fenced: bool) -> None:
+def check_box_starts(*, is_fenced: bool) -> None:
     """Check that a box can be started.
 
     Raises:

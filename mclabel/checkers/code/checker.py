@@ -26,8 +26,8 @@ from mclabel.checkers.base import (
     GradeItem,
     here,
 )
-from mclabel.checkers.code.boxes import Box, BoxFailed, probe
-from mclabel.checkers.code.completions import NoCode, program_in
+from mclabel.checkers.code.boxes import Box, BoxFailed, check_box_starts
+from mclabel.checkers.code.completions import NoCode, extract_program
 from mclabel.checkers.code.golds import BadGold, Gold, read_gold
 from mclabel.checkers.code.trials import (
     CLAIMED,
@@ -36,7 +36,7 @@ from mclabel.checkers.code.trials import (
     GoldFails,
     Limits,
     Pair,
-    null_programs,
+    write_null_programs,
 )
 from mclabel.core.records import Problem, Verdict
 from mclabel.core.settings import MAX_CORES, OPERATIONAL, Harmless
@@ -90,7 +90,7 @@ class CodeChecker(Checker):
         self._num_pairs = settings.processes or _num_cores()
         self._pools: dict[int, queue.LifoQueue[Pair]] = {}
         self._faults: dict[tuple[str, bool], str | None] = {}
-        probe(is_fenced=self._is_fenced)
+        check_box_starts(is_fenced=self._is_fenced)
         weakref.finalize(self, _close, self._pools)
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
@@ -124,7 +124,7 @@ class CodeChecker(Checker):
         if key not in self._faults:
             try:
                 with self._reserve_pair() as pair:
-                    results = [pair.run(gold, null) for null in null_programs(gold)]
+                    results = [pair.run(gold, null) for null in write_null_programs(gold)]
                 passed = all(result in (PASSED, WEAK, CLAIMED) for result in results)
                 fault = "the tests pass programs that compute nothing" if passed else None
             except GoldFails as error:
@@ -150,7 +150,7 @@ class CodeChecker(Checker):
         if (fault := self._tests_fault(problem, gold)) is not None:
             return Grade(verdict=Verdict.UNKNOWN, reason=f"gold: {fault}", layer="none")
         try:
-            code = program_in(item.completion, gold)
+            code = extract_program(item.completion, gold)
         except NoCode as error:
             return Grade(verdict=Verdict.WRONG, reason=str(error), layer="text")
         return self._run_program(gold, code)
@@ -164,7 +164,7 @@ class CodeChecker(Checker):
                     result = pair.run(gold, code)
                     answer = code
                     if gold.examples:
-                        answer = _cut_with_digest(pair.behaviour(gold, code))
+                        answer = _cut_with_digest(pair.describe_behaviour(gold, code))
             except BoxFailed as error:
                 reason = f"{_SANDBOX}{error}"
             except GoldFails as error:

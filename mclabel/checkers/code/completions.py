@@ -26,7 +26,7 @@ class NoCode(Exception):
     """A completion has no program that can be run. The text of the exception is the reason."""
 
 
-def program_in(completion: str, gold: Gold) -> str:
+def extract_program(completion: str, gold: Gold) -> str:
     """Return the program of a completion: its last Python block that defines the names that the
     tests use.
 

@@ -145,7 +145,7 @@ class UnknownMachine(Exception):
     """There is no filter for the processor architecture."""
 
 
-def program_filter(machine: str | None = None) -> bytes:
+def build_seccomp_filter(machine: str | None = None) -> bytes:
     """Return the seccomp filter for processes that run an untrusted program, as BPF instructions.
 
     Args:
@@ -211,16 +211,16 @@ class Fence:
             OSError: the system refuses the namespaces.
             UnknownMachine: there is no filter for this processor.
         """
-        self._filter = program_filter()
+        self._filter = build_seccomp_filter()
         self._libc = ctypes.CDLL(None, use_errno=True)
         _prctl(self._libc, 38, 1)  # PR_SET_NO_NEW_PRIVS
         _prctl(self._libc, 4, 0)  # PR_SET_DUMPABLE
         if (pid := os.fork()) == 0:
             try:
-                self.leave()
+                self.unshare_namespaces()
                 if (inner := os.fork()) == 0:
-                    self.enter(1 << 20)
-                    self.shut()
+                    self.mount_private_folders(1 << 20)
+                    self.drop_privileges()
                     os._exit(0)
                 os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]))
             except OSError as error:
@@ -230,7 +230,7 @@ class Fence:
         if os.waitpid(pid, 0)[1] != 0:
             raise OSError("process and mount namespaces cannot be created in the box")
 
-    def leave(self) -> None:
+    def unshare_namespaces(self) -> None:
         """Make the next child of this process the first process of new namespaces.
 
         Raises:
@@ -239,7 +239,7 @@ class Fence:
         if self._libc.unshare(0x20000000 | 0x08000000) != 0:  # CLONE_NEWPID, CLONE_NEWIPC
             raise OSError(ctypes.get_errno(), "unshare")
 
-    def enter(self, num_bytes: int) -> None:
+    def mount_private_folders(self, num_bytes: int) -> None:
         """Give this process its own mounts: an empty /tmp, and a /proc of its own namespace.
 
         Args:
@@ -260,7 +260,7 @@ class Fence:
         if self._libc.mount(kind, place, kind, flags, data) != 0:
             raise OSError(ctypes.get_errno(), "mount", place.decode())
 
-    def shut(self) -> None:
+    def drop_privileges(self) -> None:
         """Drop all capabilities permanently, and install the seccomp filter.
 
         Raises:
@@ -288,7 +288,7 @@ def _prctl(libc: ctypes.CDLL, *arguments: object) -> None:
         raise OSError(ctypes.get_errno(), f"prctl {arguments[0]}")
 
 
-def limit(limits: Mapping[str, int], names: Iterable[str]) -> None:
+def set_resource_limits(limits: Mapping[str, int], names: Iterable[str]) -> None:
     """Set resource limits, never above the current hard limits.
 
     Args:

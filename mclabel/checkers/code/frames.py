@@ -40,7 +40,7 @@ def _read_exactly(size: int) -> bytes | None:
     return bytes(received)
 
 
-def end_with(kind: bytes, text: str) -> NoReturn:
+def write_frame_and_exit(kind: bytes, text: str) -> NoReturn:
     """Write a last frame and end the process immediately."""
     write_frame(kind, text.encode("utf-8", "replace"))
     os._exit(1)

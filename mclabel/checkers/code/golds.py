@@ -98,7 +98,7 @@ def read_gold(gold_data: Any) -> Gold:
     """
     content = _parsed(gold_data) if isinstance(gold_data, str) else gold_data
     if isinstance(content, list):
-        content = pairs_of_cases(content)
+        content = convert_cases_to_pairs(content)
     if not isinstance(content, Mapping):
         raise BadGold("the gold is neither a text, a list of inputs and outputs, nor an object")
     form = next((name for name in _FORMS if name in content), None)
@@ -124,7 +124,7 @@ def _parsed(text: str) -> Any:
     return {"tests": text}
 
 
-def pairs_of_cases(cases: list[Any]) -> dict[str, Any]:
+def convert_cases_to_pairs(cases: list[Any]) -> dict[str, Any]:
     """Convert objects with `input` and `output`, as in LiveCodeBench, to lists of inputs and
     outputs.
 
@@ -309,7 +309,7 @@ def _resolve_names(
     inside = content.get("inside", False)
     if not isinstance(inside, bool):
         raise BadGold("inside must be true or false")
-    inside = inside or shares_process(tree, names)
+    inside = inside or must_share_process(tree, names)
     missing = sorted(
         set(_imported_packages(tree)) - sys.stdlib_module_names - OWN_MODULES - {"pytest"}
     )
@@ -344,7 +344,7 @@ _CHANGING = frozenset({
 """Methods that change a container in place."""
 
 
-def shares_process(tree: ast.AST, names: set[str]) -> bool:
+def must_share_process(tree: ast.AST, names: set[str]) -> bool:
     """Return whether tests must run in the program's process.
 
     Some uses of a program cannot be expressed by requests between processes: its output, its files,

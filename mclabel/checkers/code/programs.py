@@ -216,7 +216,9 @@ def _test_inside(job: dict[str, Any]) -> int:
 
 def _report_tests(job: dict[str, Any], names: dict[str, Any], peer: Peer | None) -> int:
     try:
-        run_tests(job, names, peer.trust_log.handled if peer is not None else lambda error: None)
+        run_tests(
+            job, names, peer.trust_log.record_handled if peer is not None else lambda error: None
+        )
     except CannotRun as error:
         write_frame(b"U", str(error).encode())
         return 1

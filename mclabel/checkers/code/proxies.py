@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, from_json, to_json
-from mclabel.checkers.code.frames import end_with
+from mclabel.checkers.code.frames import write_frame_and_exit
 
 MAX_OBJECTS = 200_000
 """Maximum number of objects that one process lends to the other."""
@@ -82,7 +82,7 @@ class RequestSender(Protocol):
         reports.
         """
 
-    def called(
+    def request_call(
         self, operation: str, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Send a request that runs code of the other process."""
@@ -125,12 +125,14 @@ class References:
     def refuse_derived(self) -> None:
         """End the tests if they derive a class from a class of the program."""
         if not self._is_building:
-            end_with(b"U", "the tests derive a class from a class of the program: set inside: true")
+            write_frame_and_exit(
+                b"U", "the tests derive a class from a class of the program: set inside: true"
+            )
 
     def is_lent(self, value: Any) -> bool:
         """Return whether a value was lent, or its class if the program or the tests define it."""
         kind = type(value)
-        return id(value) in self._numbers or (is_own(kind) and id(kind) in self._numbers)
+        return id(value) in self._numbers or (is_user_defined(kind) and id(kind) in self._numbers)
 
     def refer(self, value: Any) -> list[Any]:
         """Return a reference to a value; see `Referrer`."""
@@ -155,7 +157,7 @@ class References:
             return self._class(value)
         if isinstance(value, _HIDDEN):
             raise Opaque(type(value).__name__)
-        number = self.number(value)
+        number = self.lend_object(value)
         if inspect.isawaitable(value) and not hasattr(value, "add_done_callback"):
             return ["awaitable", number]
         if isinstance(value, FUNCTIONS) or (
@@ -167,7 +169,7 @@ class References:
     def _json(self, value: Any) -> Any:
         return to_json(value, self._max_bytes, self)
 
-    def number(self, value: Any) -> int:
+    def lend_object(self, value: Any) -> int:
         """Lend a value and return its number.
 
         Raises:
@@ -183,7 +185,7 @@ class References:
 
     def _class(self, kind: type) -> list[Any]:
         """Return a reference to a class, with its description when it is first sent."""
-        number = self.number(kind)
+        number = self.lend_object(kind)
         if number in self._described:
             return ["class", number]
         self._described.add(number)
@@ -191,7 +193,7 @@ class References:
         bases = [
             base
             for base in kind.__bases__
-            if (issubclass(base, BaseException) if is_exception else is_own(base))
+            if (issubclass(base, BaseException) if is_exception else is_user_defined(base))
         ]
         specials: dict[str, bool] = {}
         methods: set[str] = set()
@@ -205,7 +207,7 @@ class References:
                     methods.add(name)
         description = [[] if is_exception else sorted(specials.items()), sorted(methods)]
         sent = [self._json(base) for base in bases]
-        is_iterator = "__next__" in specials and not is_own(kind)
+        is_iterator = "__next__" in specials and not is_user_defined(kind)
         like = kind.__name__ if kind in _LIKE.values() else ""
         traits = [is_iterator, hasattr(kind, "__await__"), like]
         return ["described", number, kind.__name__, sent, *description, *traits]
@@ -248,7 +250,7 @@ class References:
 
     def _function(self, remote_id: RemoteId, name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self.sender.called("call", remote_id, "", args, kwargs)
+            return self.sender.request_call("call", remote_id, "", args, kwargs)
 
         call.__name__ = call.__qualname__ = name
         self._remote_ids[id(call)] = remote_id
@@ -333,14 +335,14 @@ class References:
 
     def _method_proxy(self, name: str) -> Any:
         def call(own: Any, *args: Any, **kwargs: Any) -> Any:
-            return self.sender.called("method", own, name, args, kwargs)
+            return self.sender.request_call("method", own, name, args, kwargs)
 
         call.__name__ = call.__qualname__ = name
         return call
 
     def _special_proxy(self, name: str) -> Any:
         def call(own: Any, *args: Any, **kwargs: Any) -> Any:
-            value = self.sender.called("special", own, name, args, kwargs)
+            value = self.sender.request_call("special", own, name, args, kwargs)
             return self.sender.trusted_result(own, name, args, value) if self._is_tests else value
 
         return call
@@ -386,7 +388,7 @@ def _metaclass(references: References) -> Any:
             return super().__new__(cls, *args)
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            return references.sender.called("call", cls, "", args, kwargs)
+            return references.sender.request_call("call", cls, "", args, kwargs)
 
         def __getattr__(cls, name: str) -> Any:
             return references.sender.request(b"G", "getattr", cls, name)
@@ -395,18 +397,20 @@ def _metaclass(references: References) -> Any:
             references.sender.request(b"G", "setattr", cls, name, value)
 
         def __iter__(cls) -> Iterator[Any]:
-            return iter(references.sender.called("special", cls, "__iter__", (), {}))
+            return iter(references.sender.request_call("special", cls, "__iter__", (), {}))
 
         def __getitem__(cls, key: Any) -> Any:
-            return references.sender.called("special", cls, "__getitem__", (key,), {})
+            return references.sender.request_call("special", cls, "__getitem__", (key,), {})
 
         def __contains__(cls, value: Any) -> bool:
-            return bool(references.sender.called("special", cls, "__contains__", (value,), {}))
+            return bool(
+                references.sender.request_call("special", cls, "__contains__", (value,), {})
+            )
 
     return ProxyType
 
 
-def is_own(kind: type) -> bool:
+def is_user_defined(kind: type) -> bool:
     """Return whether the program or the tests, rather than the standard library, define a class."""
     return kind.__module__ in ("solution", "__main__")
 

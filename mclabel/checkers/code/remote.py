@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from mclabel.checkers.code.codec import Malformed, Opaque, TooLarge, decode, encode
-from mclabel.checkers.code.frames import end_with, read_frame, write_frame
+from mclabel.checkers.code.frames import read_frame, write_frame, write_frame_and_exit
 from mclabel.checkers.code.proxies import FUNCTIONS, SPECIALS, References
 from mclabel.checkers.code.trust import TrustLog
 
@@ -45,7 +45,7 @@ class Peer:
         """Return the value of a global name of the program: plain data or a proxy."""
         return self.request(b"G", "global", name)
 
-    def called(
+    def request_call(
         self, operation: str, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Send a request that runs code of the other process; see `RequestSender`."""
@@ -72,9 +72,11 @@ class Peer:
 
     def _end_unsendable(self, reason: str) -> NoReturn:
         if not self._is_tests:
-            end_with(b"O", reason)
+            write_frame_and_exit(b"O", reason)
         remedy = "set inside: true"
-        end_with(b"U", f"the tests pass a value that cannot be sent ({reason}): {remedy}")
+        write_frame_and_exit(
+            b"U", f"the tests pass a value that cannot be sent ({reason}): {remedy}"
+        )
 
     def _decode_answer(
         self, operation: str, parts: tuple[Any, ...], kind: bytes, content: bytes
@@ -97,7 +99,7 @@ class Peer:
 
     def _end_malformed(self) -> NoReturn:
         if self._is_tests:
-            end_with(b"F", '{"raised": "Malformed"}')
+            write_frame_and_exit(b"F", '{"raised": "Malformed"}')
         os._exit(1)
 
     def serve(self, content: bytes) -> None:
@@ -117,7 +119,7 @@ class Peer:
             result: list[Any] = [answer(self, *parts)]
             kind = b"V"
         except _NoGlobal:
-            end_with(b"M", "")
+            write_frame_and_exit(b"M", "")
         except BaseException as error:
             result, kind = [error], b"E"
         try:
@@ -128,7 +130,7 @@ class Peer:
         except Opaque as opaque:
             self._end_unsendable(str(opaque)[:40])
         except (TooLarge, MemoryError, RecursionError):
-            self._end_unsendable("too large") if self._is_tests else end_with(b"B", "")
+            self._end_unsendable("too large") if self._is_tests else write_frame_and_exit(b"B", "")
         write_frame(kind, text)
 
     def _permit(self, operation: str, target: Any, name: Any = "") -> None:

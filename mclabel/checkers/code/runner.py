@@ -21,7 +21,7 @@ import time
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from mclabel.checkers.code.fence import Fence, limit
+from mclabel.checkers.code.fence import Fence, set_resource_limits
 from mclabel.checkers.code.programs import run_program
 
 _HEADER = struct.Struct(">cI")  # kind and length of a message or frame, before its content
@@ -68,7 +68,7 @@ def _run_in_namespaces(
     folder = "/tmp" if fence is not None else tempfile.mkdtemp(prefix="mclabel-code-")
     to_child, from_child, output, setup_failure = os.pipe(), os.pipe(), os.pipe(), os.pipe()
     if fence is not None:
-        fence.leave()
+        fence.unshare_namespaces()
     pid = os.fork()
     if pid == 0:
         _become_program(job, folder, fence, to_child[0], from_child[1], output[1], setup_failure[1])
@@ -91,7 +91,7 @@ def _become_program(
     """Turn this child into the process of a program. The function never returns."""
     try:
         if fence is not None:
-            fence.enter(job["limits"]["FSIZE"])
+            fence.mount_private_folders(job["limits"]["FSIZE"])
         else:
             os.setsid()
         source = os.open(os.devnull, os.O_RDONLY)
@@ -107,9 +107,9 @@ def _become_program(
         setup_failure = len(kept) - 1
         os.closerange(len(kept), 1024)
         os.chdir(folder)
-        limit(job["limits"], _NEEDED)
+        set_resource_limits(job["limits"], _NEEDED)
         if fence is not None:
-            fence.shut()
+            fence.drop_privileges()
         os.close(setup_failure)
     except BaseException:  # a failed set-up must not look like the program's end
         os.write(setup_failure, b"!")

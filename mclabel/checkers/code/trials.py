@@ -76,7 +76,7 @@ class Limits:
     memory_mib: int
     """Memory of each process of the program in MiB."""
 
-    def job(self) -> dict[str, Any]:
+    def to_job(self) -> dict[str, Any]:
         """Return the limits in the form that a box expects: `RLIMIT_` names and other keys."""
         return {
             "time_s": self.time_s,
@@ -132,7 +132,7 @@ class Pair:
             self.close()  # the state of the boxes is unknown
             raise
 
-    def behaviour(self, gold: Gold, code: str) -> str:
+    def describe_behaviour(self, gold: Gold, code: str) -> str:
         """Describe a program's results on the gold's examples.
 
         The text is equal for programs with equal behaviour. It is written inside the box, within
@@ -234,7 +234,7 @@ class Pair:
 
     def _start_job(self, place: str, kind: str, **content: Any) -> _Job:
         is_site = _SITE.search(content.get("code", "")) is not None
-        job = {"kind": kind, "is_site": is_site, "stdin": None, "limits": self._limits.job()}
+        job = {"kind": kind, "is_site": is_site, "stdin": None, "limits": self._limits.to_job()}
         if place not in self._boxes:
             self._boxes[place] = self._start()
         return _Job(self._boxes[place], {**job, **content}, partial(self._discard_box, place))
@@ -288,7 +288,7 @@ class _Job:
             self._discard_box()
 
 
-def null_programs(gold: Gold) -> list[str]:
+def write_null_programs(gold: Gold) -> list[str]:
     """Return two programs that compute nothing. All calls of the first raise an exception, and all
     calls of the second return empty objects.
 

@@ -40,7 +40,7 @@ class TrustLog:
         self.is_claimed = False
         """True if the program's code compared one of its objects with a value of the tests."""
 
-    def handled(self, error: BaseException | None) -> None:
+    def record_handled(self, error: BaseException | None) -> None:
         """Record that a handler of the tests has caught an exception, including its causes."""
         pending, seen = [error], set[int]()
         while pending:
@@ -95,10 +95,10 @@ class TrustLog:
         the comparison fails or is not implemented.
         """
         try:
-            value = self._sender.called("special", own, name, (other,), {})
+            value = self._sender.request_call("special", own, name, (other,), {})
             return None if value is NotImplemented else bool(value)
         except Exception as error:  # for example an attribute that the value lacks
-            self.handled(error)
+            self.record_handled(error)
             return None
 
 

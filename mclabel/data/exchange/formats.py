@@ -94,7 +94,7 @@ class Format(Protocol):
         """
 
 
-def format_names() -> list[str]:
+def list_format_names() -> list[str]:
     """Return the names of all formats: built-in ones first, then those of other packages."""
     return component_names("formats")
 
@@ -133,7 +133,7 @@ def labeled_texts(
     )
 
 
-def numbered_head(texts: LabeledTexts, *marks: str) -> list[tuple[str, bool]]:
+def number_labeled_steps(texts: LabeledTexts, *marks: str) -> list[tuple[str, bool]]:
     """Return the labelled steps, each with the prefix `Step i: `.
 
     The prefix of the first step separates it from the problem.
@@ -194,13 +194,13 @@ def _begins_sentence(text: str, place: int) -> bool:
     return before.endswith(_SENTENCE_ENDS) if before else place <= 2
 
 
-def unnumbered(step: str) -> str:
+def strip_step_number(step: str) -> str:
     """Return a step without its prefix `Step i: `."""
     prefix = _STEP_MARK.match(step)
     return step[prefix.end() :] if prefix else step
 
 
-def sign(label: str) -> float:
+def rating_of_sign(label: str) -> float:
     """Return the rating of a label `+` or `-`.
 
     Raises:
@@ -292,7 +292,7 @@ _EXTRAS = ("task", "id", "generator", "prm800k")
 """Fields of a problem's metadata that exchange formats keep in `LabeledTexts.extra`."""
 
 
-def solution_texts(row: LabeledSolution) -> LabeledTexts:
+def convert_to_texts(row: LabeledSolution) -> LabeledTexts:
     """Return the part of a labelled solution that other formats can represent."""
     meta = dict(row.problem.meta)
     right = {Outcome.RIGHT: True, Outcome.WRONG: False}.get(row.solution.outcome)
@@ -324,7 +324,7 @@ def imported_id(row: LabeledSolution) -> str | None:
     return row.problem.meta.get("id") if imported else None
 
 
-def labeled_solution(
+def convert_to_solution(
     texts: LabeledTexts, *, sample_index: int, outcome: Outcome
 ) -> LabeledSolution:
     """Convert a solution of another format to a labelled solution.

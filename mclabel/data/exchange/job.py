@@ -19,12 +19,12 @@ from mclabel.core.seeds import content_id
 from mclabel.data.exchange.formats import (
     Format,
     LabeledTexts,
+    convert_to_solution,
+    convert_to_texts,
     find_format,
-    labeled_solution,
     read_row,
-    solution_texts,
 )
-from mclabel.data.readers.rows import object_rows
+from mclabel.data.readers.rows import read_object_rows
 from mclabel.data.readers.solutions import RowRejects
 from mclabel.run.outputs import EXPORT, check_no_other_output, make_output_folder
 from mclabel.run.run import RunOutput
@@ -117,7 +117,7 @@ def export_run(
             if not row.is_kept:
                 num_not_kept += 1
                 continue
-            texts = solution_texts(row)
+            texts = convert_to_texts(row)
             exported = _exported_row(exchange_format, texts, to)
             if isinstance(exported, str):
                 if strict:
@@ -197,7 +197,7 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
     solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
     left_out = RowRejects(path, strict=strict)
     num_rows = 0
-    for number, row in object_rows(path):
+    for number, row in read_object_rows(path):
         num_rows += 1
         row_solutions = (
             [row] if isinstance(row, RejectReason) else read_row(exchange_format, row, source)
@@ -210,7 +210,7 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
     if not solutions:
         raise DataError(left_out.none_left())
     labeled = [
-        labeled_solution(texts, sample_index=index, outcome=_outcome_of_texts(texts))
+        convert_to_solution(texts, sample_index=index, outcome=_outcome_of_texts(texts))
         for problem_solutions in solutions.values()
         for index, texts in enumerate(problem_solutions)
     ]
@@ -270,7 +270,7 @@ def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
 
 
 def _card(run: str, to: str, form: Format, num_rows: int, num_left_out: int, num_cut: int) -> str:
-    sources = label_sources(run)
+    sources = describe_label_sources(run)
     return f"""---
 tags: [process-reward-model, mclabel]
 configs:
@@ -287,7 +287,7 @@ before their first step without a label.
 """
 
 
-def label_sources(run: str) -> str:
+def describe_label_sources(run: str) -> str:
     """Return the numbers of a run's steps by the source of their labels, as a text."""
     counts: dict[str, int] = defaultdict(int)
     for row in read_labels(Store(run)):
@@ -408,7 +408,7 @@ class _Tables:
 
 def _tables_card(run: str, num_labels: int, num_rollouts: int) -> str:
     rollouts = "- config_name: rollouts\n  data_files: rollouts-*.parquet\n" if num_rollouts else ""
-    sources = label_sources(run)
+    sources = describe_label_sources(run)
     return f"""---
 tags: [process-reward-model, mclabel]
 configs:

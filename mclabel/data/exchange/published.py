@@ -11,10 +11,10 @@ from mclabel.core.seeds import content_id
 from mclabel.data.exchange.formats import (
     LabeledTexts,
     labeled_texts,
-    numbered_head,
-    sign,
+    number_labeled_steps,
+    rating_of_sign,
     split_problem,
-    unnumbered,
+    strip_step_number,
 )
 from mclabel.data.readers.judged import parse_answer_right, parse_first_error
 
@@ -34,7 +34,7 @@ class MathShepherd:
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it."""
-        head = numbered_head(texts, SHEPHERD_TAG)
+        head = number_labeled_steps(texts, SHEPHERD_TAG)
         if not head:
             return None
         marked = "\n".join(f"{step} {SHEPHERD_TAG}" for step, _ in head)
@@ -55,9 +55,11 @@ class MathShepherd:
         if parts[-1].strip() or not labels:
             raise ValueError(f"a step of the input does not end in {SHEPHERD_TAG!r}")
         problem, first = split_problem(parts[0])
-        steps = [unnumbered(step) for step in (first, *parts[1:-1])]
+        steps = [strip_step_number(step) for step in (first, *parts[1:-1])]
         extra = (("task", str(row["task"])),) if "task" in row else ()
-        yield labeled_texts(problem, steps, [sign(label) for label in labels], extra=extra)
+        yield labeled_texts(
+            problem, steps, [rating_of_sign(label) for label in labels], extra=extra
+        )
 
 
 _RATINGS = {0.0: -1, 0.5: 0, 1.0: 1}
@@ -240,7 +242,7 @@ class Rlhflow:
 
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it."""
-        head = numbered_head(texts)
+        head = number_labeled_steps(texts)
         if not head:
             return None
         turns = []
@@ -258,8 +260,8 @@ class Rlhflow:
             raise ValueError("turns must alternate between user and assistant")
         problem, first = split_problem(turns[0]["content"], may_lack_mark=True)
         steps = [first, *(turn["content"] for turn in turns[2::2])]
-        signs = [sign(turn["content"].strip()) for turn in turns[1::2]]
-        yield labeled_texts(problem, [unnumbered(step) for step in steps], signs)
+        signs = [rating_of_sign(turn["content"].strip()) for turn in turns[1::2]]
+        yield labeled_texts(problem, [strip_step_number(step) for step in steps], signs)
 
 
 class Trl:

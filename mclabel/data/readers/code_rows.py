@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mclabel.checkers.code.golds import BadGold, pairs_of_cases
+from mclabel.checkers.code.golds import BadGold, convert_cases_to_pairs
 from mclabel.core.errors import RejectReason
 
 MAX_TESTS_BYTES = 1 << 24
@@ -124,7 +124,9 @@ def _of_mbpp(row: Mapping[str, Any]) -> dict[str, Any]:
 def _of_live_code_bench(row: Mapping[str, Any]) -> Mapping[str, Any]:
     cases = [*_cases(row["public_test_cases"]), *_cases(row.get("private_test_cases", "[]"))]
     name = (_parse_if_text(row.get("metadata") or "{}") or {}).get("func_name")
-    return pairs_of_cases([{**case, **({"fn_name": name} if name else {})} for case in cases])
+    return convert_cases_to_pairs(
+        [{**case, **({"fn_name": name} if name else {})} for case in cases]
+    )
 
 
 def _of_code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,14 +142,14 @@ def _of_codeforces(row: Mapping[str, Any]) -> Mapping[str, Any]:
         raise BadGold(f"input_mode is {row['input_mode']!r}: only standard input is supported")
     if row.get("generated_checker"):
         raise BadGold("outputs are judged by the row's own program in generated_checker")
-    return pairs_of_cases(list(row["official_tests"]))
+    return convert_cases_to_pairs(list(row["official_tests"]))
 
 
 def _of_synthetic(row: Mapping[str, Any]) -> Mapping[str, Any]:
     info = _parse_if_text(row["verification_info"])
     if info.get("language", "python") != "python":
         raise BadGold(f"the language is {info['language']!r}: only Python can be run")
-    return pairs_of_cases(list(info["test_cases"]))
+    return convert_cases_to_pairs(list(info["test_cases"]))
 
 
 def _parse_if_text(value: Any) -> Any:

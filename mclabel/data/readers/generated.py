@@ -14,9 +14,15 @@ from mclabel.core.records import Problem
 from mclabel.core.settings import Seed, at_most, rule
 from mclabel.data.readers.base import ReaderSettings
 from mclabel.domains import words
-from mclabel.domains.arith.problems import MAX_STEPS, MIN_STEPS, MOST_STEPS, Split, generate
+from mclabel.domains.arith.problems import (
+    MAX_STEPS,
+    MIN_STEPS,
+    MOST_STEPS,
+    Split,
+    generate_problems,
+)
 from mclabel.domains.arith.stories import FAMILIES, HELD_OUT_FAMILIES
-from mclabel.domains.pyarith.problems import generate as generate_functions
+from mclabel.domains.pyarith.problems import generate_problems as generate_functions
 
 MAX_WORDS = 1_000
 """Maximum number of problems of `words`. Every template has more distinct problems than this."""
@@ -101,7 +107,7 @@ class ArithReader:
             num_steps=settings.num_steps,
         )
 
-    _generate = staticmethod(generate)
+    _generate = staticmethod(generate_problems)
 
 
 class PyArithReader(ArithReader):
@@ -149,7 +155,7 @@ class WordsReader:
     def rows(self) -> Iterable[tuple[int, Problem]]:
         """Return the problems with their numbers, from 1; `meta.template` names the template."""
         settings = self._settings
-        worked_problems = words.generate(
+        worked_problems = words.generate_problems(
             self._limit, seed=settings.seed, held_out=settings.split == "test"
         )
         problems = [

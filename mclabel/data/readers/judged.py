@@ -15,7 +15,7 @@ from typing import Any
 
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.data.readers.rows import object_rows, row_place
+from mclabel.data.readers.rows import describe_row_place, read_object_rows
 from mclabel.data.readers.solutions import RowRejects
 
 _WHOLE = re.compile(r"-?\d{1,9}(?:\.0{1,9})?")
@@ -54,7 +54,7 @@ def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> l
     """
     rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
     rows: dict[str, JudgedSolution] = {}
-    for number, row in object_rows(str(path)):
+    for number, row in read_object_rows(str(path)):
         judged = row if isinstance(row, RejectReason) else _processbench_row(row)
         if isinstance(judged, JudgedSolution) and judged.id in rows:
             judged = RejectReason(
@@ -89,11 +89,11 @@ def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[J
     """
     rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
     solutions, is_empty = [], True
-    for number, row in object_rows(str(path)):
+    for number, row in read_object_rows(str(path)):
         if isinstance(row, RejectReason):
             rejects.add(row, number)
             continue
-        place = row_place(str(path), number)
+        place = describe_row_place(str(path), number)
         try:
             if row["is_quality_control_question"] or row["is_initial_screening_question"]:
                 continue
@@ -230,7 +230,7 @@ def to_judged_solutions(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]
         JudgedSolution(
             id=row.solution.id,
             problem=row.problem.text,
-            steps=tuple(row_steps(row)),
+            steps=tuple(step_texts(row)),
             first_error=row.first_error,
             answer_right=row.solution.outcome is Outcome.RIGHT,
         )
@@ -239,6 +239,6 @@ def to_judged_solutions(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]
     ]
 
 
-def row_steps(row: LabeledSolution) -> list[str]:
+def step_texts(row: LabeledSolution) -> list[str]:
     """Return the texts of a labelled solution's steps."""
     return [step.text for step in row.solution.steps]

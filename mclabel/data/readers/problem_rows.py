@@ -12,9 +12,9 @@ from mclabel.core.errors import RejectReason, bound_detail
 from mclabel.core.plain_files import MAX_ROW
 from mclabel.core.records import CHANCE, Problem
 from mclabel.core.seeds import content_id
-from mclabel.data.options import is_missing_option, listed_options
+from mclabel.data.options import find_option_letters, is_missing_option
 from mclabel.data.readers.code_rows import read_code_row
-from mclabel.data.readers.rows import LONE_SURROGATES, text_of
+from mclabel.data.readers.rows import LONE_SURROGATES, field_text
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution", "reward_model")
@@ -29,7 +29,7 @@ Columns = tuple[str | None, str | None]
 """Names of the problem's and the answer's column; None takes the usual names."""
 
 
-def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectReason:
+def read_problem(row: Any, columns: Columns = (None, None)) -> Problem | RejectReason:
     """Return the problem of a row, or the reason why there is none.
 
     Args:
@@ -47,7 +47,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
     text = code.text if code is not None and is_code_text else _problem(row, problem_column)
     if isinstance(text, RejectReason):
         return text
-    gold = _gold(row, answer_column) if code is None else gold_of_row(code.gold, "of its tests")
+    gold = _gold(row, answer_column) if code is None else read_row_gold(code.gold, "of its tests")
     if isinstance(gold, RejectReason):
         return gold
     answer = gold.answer
@@ -58,7 +58,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
             "remove the row",
         )
     if is_missing_option(answer, text):
-        options = listed_options(text)
+        options = find_option_letters(text)
         return RejectReason(
             "no_such_option",
             f"the answer is {answer}, but the problem lists only the options {options[0]} to "
@@ -74,7 +74,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
     if isinstance(row.get("meta"), Mapping):
         meta |= {str(k): str(v) for k, v in row["meta"].items()}
     meta.pop(CHANCE, None)  # only settings may set it
-    identity = given_id(row)
+    identity = read_row_id(row)
     try:
         "".join([text, answer, identity or "", *map(str, meta), *meta.values()]).encode()
     except UnicodeEncodeError:
@@ -94,7 +94,7 @@ def _metadata_text(value: Any) -> str:
     return str(value)
 
 
-def given_id(row: Any) -> str | None:
+def read_row_id(row: Any) -> str | None:
     """Return the id of a row's problem; None if the row has none."""
     for name in ID_COLUMNS if isinstance(row, Mapping) else ():
         identity = row.get(name)
@@ -104,7 +104,7 @@ def given_id(row: Any) -> str | None:
     return None
 
 
-def gold_of_row(value: Any, name: str) -> Gold | RejectReason:
+def read_row_gold(value: Any, name: str) -> Gold | RejectReason:
     """Parse the gold in a column, or return the reason why it is not a gold.
 
     Args:
@@ -125,7 +125,7 @@ def gold_of_row(value: Any, name: str) -> Gold | RejectReason:
 
 def _gold(row: Mapping[str, Any], column: str | None) -> Gold | RejectReason:
     name = _find_column(row, "answer", column, ANSWER_COLUMNS)
-    return name if isinstance(name, RejectReason) else gold_of_row(row[name], name)
+    return name if isinstance(name, RejectReason) else read_row_gold(row[name], name)
 
 
 def _problem(row: Mapping[str, Any], column: str | None) -> str | RejectReason:
@@ -147,7 +147,7 @@ def _problem_text(content: Any) -> str | RejectReason:
     """
     content = content.tolist() if hasattr(content, "tolist") else content
     if not isinstance(content, list | tuple):
-        return text_of(content)
+        return field_text(content)
     roles = [message.get("role") if isinstance(message, Mapping) else None for message in content]
     if "system" in roles:
         return RejectReason(
@@ -161,7 +161,7 @@ def _problem_text(content: Any) -> str | RejectReason:
             "wrong_type",
             f"must be a text, or one message with the role user; has the roles {shown_roles}",
         )
-    return text_of(content[0].get("content"))
+    return field_text(content[0].get("content"))
 
 
 def _find_column(

@@ -13,8 +13,8 @@ import numpy as np
 from mclabel.core.errors import DataError, RejectReason, bound_detail
 from mclabel.core.records import CHANCE, Problem
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
-from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
-from mclabel.data.readers.rows import row_place
+from mclabel.data.readers.problem_rows import Columns, read_problem, read_row_id
+from mclabel.data.readers.rows import describe_row_place
 from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
 
@@ -122,7 +122,8 @@ class ProblemStream:
                 raise DataError(f"{source}: holds no problems")
             raise DataError(
                 f"{source}: holds no problems, {self.num_rejected} of {self.num_rejected} rows "
-                f"cannot be used; {row_place(source, first.row or 0)}: {bound_detail(first.detail)}"
+                f"cannot be used; {describe_row_place(source, first.row or 0)}: "
+                f"{bound_detail(first.detail)}"
             )
 
     def __len__(self) -> int:
@@ -165,14 +166,14 @@ class ProblemStream:
         """Yield each row's number, its problem id or None, and its problem or reject reason."""
         for number, row in self._rows():
             problem = (
-                row if isinstance(row, RejectReason | Problem) else problem_in(row, self._columns)
+                row if isinstance(row, RejectReason | Problem) else read_problem(row, self._columns)
             )
             if isinstance(problem, Problem):
                 if self._meta:
                     problem = replace(problem, meta={**problem.meta, **self._meta})
                 identity: str | None = problem.id
             else:
-                identity = given_id(row)
+                identity = read_row_id(row)
                 self._raise_if_strict(number, problem)
             if isinstance(problem, Problem) and number in self._repeats:
                 problem = _repeat_reason(self._repeats[number], problem.id)
@@ -209,7 +210,9 @@ class ProblemStream:
 
     def _raise_if_strict(self, number: int, reason: RejectReason) -> None:
         if self._strict and not self._is_allowed_repeat(reason):
-            raise DataError(f"{row_place(self._source, number)}: {bound_detail(reason.detail)}")
+            raise DataError(
+                f"{describe_row_place(self._source, number)}: {bound_detail(reason.detail)}"
+            )
 
 
 class ChosenProblems:

@@ -51,7 +51,7 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
     Raises:
         DataError: the file is missing or unreadable.
     """
-    path = local_path(source)
+    path = download_if_url(source)
     match path.suffix:
         case ".jsonl":
             return _jsonl_rows(path)
@@ -76,12 +76,12 @@ def is_unicode(content: Any) -> bool:
     return True
 
 
-def row_place(source: str, number: int) -> str:
+def describe_row_place(source: str, number: int) -> str:
     """Return the file and number of a row from `scan_rows` as a text for messages."""
     return f"{source}, {'line' if source.endswith('.jsonl') else 'row'} {number}"
 
 
-def object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | RejectReason]]:
+def read_object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | RejectReason]]:
     """Yield each row of a file, with a reject reason if it is not an object with valid texts.
 
     Rows and numbers are those of `scan_rows`.
@@ -103,14 +103,14 @@ def object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | RejectRe
             yield number, row
 
 
-def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def read_file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each row of a file after its place, a text for messages.
 
     Raises:
         DataError: the file or one of its rows cannot be read.
     """
-    for number, row in object_rows(source):
-        place = row_place(source, number)
+    for number, row in read_object_rows(source):
+        place = describe_row_place(source, number)
         if isinstance(row, RejectReason):
             raise DataError(f"{place}: {row.detail}")
         yield place, row
@@ -118,14 +118,14 @@ def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
     with path.open("rb") as file:
-        for number, line in enumerate(bounded_lines(file), 1):
+        for number, line in enumerate(read_bounded_lines(file), 1):
             if line is None:
                 yield number, TOO_LARGE
             elif line.strip():
                 yield number, _parse_line(line)
 
 
-def bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
+def read_bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
     """Yield the lines of a file, and None for a line of more than `MAX_ROW` bytes.
 
     A line that is too long is never held in memory as a whole.
@@ -266,7 +266,7 @@ def _check_distinct(names: Sequence[str], source: str) -> None:
         )
 
 
-def local_path(source: str) -> Path:
+def download_if_url(source: str) -> Path:
     """Return the local path of a file, after downloading it if the source is a URL.
 
     Args:
@@ -301,7 +301,7 @@ def read_text(source: str) -> str:
     Raises:
         DataError: the file is missing, too large, or not UTF-8.
     """
-    path = local_path(source)
+    path = download_if_url(source)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_TEXT + 1)
@@ -341,7 +341,7 @@ def _download(url: str) -> Path:
     return path
 
 
-def text_of(content: Any) -> str | RejectReason:
+def field_text(content: Any) -> str | RejectReason:
     """Return a field of a row as text, or the reason why it is not a text.
 
     Python's JSON, Parquet and pandas store NaN for a missing value, which counts as empty even if

@@ -21,15 +21,21 @@ import pyarrow.parquet as pq
 from mclabel.core.errors import DataError, RejectReason, bound_detail
 from mclabel.core.records import GivenSolution, Problem, Selection
 from mclabel.core.seeds import content_id
-from mclabel.data.given import joined_steps
-from mclabel.data.readers.rows import LONE_SURROGATES, is_unicode, local_path, row_place, scan_rows
+from mclabel.data.given import join_steps
+from mclabel.data.readers.rows import (
+    LONE_SURROGATES,
+    describe_row_place,
+    download_if_url,
+    is_unicode,
+    scan_rows,
+)
 from mclabel.run.parquet import read_whole_table
 from mclabel.run.shards.digest import check_parquet, parquet_with_digest
 from mclabel.run.shards.rejects import Reject
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class GivenSolutions:
     """Solutions to be labelled, and the rows that could not be used."""
 
     by_problem: Mapping[str, tuple[GivenSolution, ...]]
@@ -42,16 +48,16 @@ def read_solutions(
     path: str,
     problems: Iterable[Problem],
     *,
-    selected: Selected | None = None,
+    selected: SelectionManifest | None = None,
     strict: bool = False,
-) -> Given:
+) -> GivenSolutions:
     """Read the solutions that a user provides, by problem id.
 
     Args:
         path: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one. A row has
             `problem_id`, or the problem's text as `problem` (both must mean the same problem). It
             also has `solution` (text, split at newlines), or `steps` (list of texts; see
-            `joined_steps`).
+            `join_steps`).
         problems: problems that the solutions answer.
         selected: selection of rows by their numbers; None for all rows. With a selection, problems
             without a solution are not reported as rejects.
@@ -110,8 +116,8 @@ def read_solutions(
     num_separated = sum(
         solution.is_separated for solutions in given.values() for solution in solutions
     )
-    warn_of_inserted_breaks(path, num_separated)
-    return Given(
+    warn_about_inserted_breaks(path, num_separated)
+    return GivenSolutions(
         by_problem={identity: tuple(solutions) for identity, solutions in given.items()},
         rejects=tuple(left_out.found),
     )
@@ -135,7 +141,7 @@ def _match_solution(
     problem_text = row.get("problem")
     if isinstance(problem_text, str) and not _is_same_text(problem_text, texts[identity]):
         return _other_problem(identity)
-    return solution_in(row)
+    return read_solution(row)
 
 
 _NO_OBJECT = RejectReason("not_an_object", "must be an object with a problem and a solution")
@@ -162,7 +168,7 @@ def _other_problem(identity: str) -> RejectReason:
     )
 
 
-def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
+def require_solution(row: Mapping[str, Any], place: str) -> GivenSolution:
     """Return the solution of a row with `solution` or `steps`.
 
     Args:
@@ -172,13 +178,13 @@ def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
     Raises:
         DataError: the row has neither field, or its field is empty.
     """
-    solution = solution_in(row)
+    solution = read_solution(row)
     if isinstance(solution, RejectReason):
         raise DataError(f"{place}: {solution.detail}")
     return solution
 
 
-def solution_in(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
+def read_solution(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
     """Return the solution of a row with `solution` or `steps`, or the reason for its rejection."""
     steps = row.get("steps")
     if steps is not None:
@@ -187,7 +193,7 @@ def solution_in(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
         separator = row.get("step_separator")
         if not isinstance(separator, str | None):
             return RejectReason("bad_solution", "step_separator must be a text")
-        joined = joined_steps(steps, separator=separator, whole=row.get("solution"))
+        joined = join_steps(steps, separator=separator, whole=row.get("solution"))
         return GivenSolution(
             text="".join(joined),
             step_ends=tuple(accumulate(map(len, joined))),
@@ -199,7 +205,7 @@ def solution_in(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
     return GivenSolution(text=text)
 
 
-def warn_of_inserted_breaks(source: str, count: int) -> None:
+def warn_about_inserted_breaks(source: str, count: int) -> None:
     """Warn that line breaks were inserted between the steps of some solutions.
 
     Args:
@@ -235,13 +241,13 @@ SCHEMA = pa.schema(
 _MAKE = "Make one with `mclabel select`"
 
 
-def text_id(problem: str, solution: str) -> str:
+def hash_solution_text(problem: str, solution: str) -> str:
     """Return a hash of the texts of a problem and a solution, which identifies the solution."""
     return content_id("text", problem, solution)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selected:
+class SelectionManifest:
     """Solutions that a manifest lists. `mclabel select` writes manifests."""
 
     place: str
@@ -249,7 +255,7 @@ class Selected:
     about: Mapping[str, Any]
     """Metadata of the selection, such as its pool and rule."""
     texts: Mapping[str, str]
-    """The `text_id` of each solution, by solution id."""
+    """The `hash_solution_text` of each solution, by solution id."""
     probabilities: Mapping[str, float]
     key: str = "solutions.select"
     """Setting that names the manifest, for messages."""
@@ -265,7 +271,7 @@ class Selected:
         Raises:
             DataError: the text of the solution or its problem has changed.
         """
-        if text_id(problem, solution) != self.texts[solution_id]:
+        if hash_solution_text(problem, solution) != self.texts[solution_id]:
             raise self._other_pool_error(f"solution {solution_id} has another text")
 
     def check_found(self, ids: Iterable[str], pool: str) -> None:
@@ -291,7 +297,7 @@ class Selected:
         )
 
 
-def manifest_bytes(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> bytes:
+def build_manifest(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> bytes:
     """Return the content of a manifest file.
 
     Args:
@@ -305,7 +311,7 @@ def manifest_bytes(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) 
     return parquet_with_digest(table, compression="zstd")
 
 
-def read_selected(place: str, key: str = "solutions.select") -> Selected:
+def read_selected(place: str, key: str = "solutions.select") -> SelectionManifest:
     """Read a manifest, which `mclabel select` has written.
 
     Args:
@@ -317,7 +323,7 @@ def read_selected(place: str, key: str = "solutions.select") -> Selected:
     """
     table, about = _open_manifest(place, f"{key.rstrip()}={place!r}")
     ids = table["solution_id"].to_pylist()
-    return Selected(
+    return SelectionManifest(
         place=place,
         about=about,
         texts=dict(zip(ids, table["text_id"].to_pylist(), strict=True)),
@@ -327,7 +333,7 @@ def read_selected(place: str, key: str = "solutions.select") -> Selected:
 
 
 def _open_manifest(place: str, key: str) -> tuple[pa.Table, dict[str, Any]]:
-    path = local_path(place)
+    path = download_if_url(place)
     try:
         content = path.read_bytes()
         table = read_whole_table(pq.ParquetFile(pa.BufferReader(content)))
@@ -371,7 +377,7 @@ class RowRejects:
             DataError: the collection is strict, so any row left out is an error.
         """
         if self._strict:
-            place = self.source if number is None else row_place(self.source, number)
+            place = self.source if number is None else describe_row_place(self.source, number)
             raise DataError(f"{place}: {bound_detail(why.detail)}")
         self.found.append(
             Reject(
@@ -390,5 +396,5 @@ class RowRejects:
         first = self.found[0]
         return (
             f"{self.source}: none of its {len(self.found)} rows can be used; "
-            f"{row_place(self.source, first.row or 0)}: {first.detail}"
+            f"{describe_row_place(self.source, first.row or 0)}: {first.detail}"
         )

@@ -33,7 +33,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mclabel.domains.arith.program import MAX_VALUE, Node, Operation, Program, answer_line, apply
+from mclabel.domains.arith.program import (
+    MAX_VALUE,
+    Node,
+    Operation,
+    Program,
+    apply_operation,
+    write_answer_line,
+)
 from mclabel.domains.arith.verify import ANSWER, CHECK, END_THINK, THINK, WAIT
 
 Kind = Literal["flip", "operand", "skip"]
@@ -88,7 +95,7 @@ OFTEN, SELDOM = 0.7, 0.04
 FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*"}
 
 
-def misread(
+def write_misread_solution(
     program: Program, problem_text: str, *, rng: random.Random, strength: float
 ) -> tuple[str, bool]:
     """Return a solution in which each event is misread at its own rate.
@@ -123,7 +130,7 @@ class Misreading:
     """Number that replaces an operand if `kind` is `operand`."""
 
 
-def misreading(node: Node, numbers: Sequence[int], rng: random.Random) -> Misreading:
+def choose_misreading(node: Node, numbers: Sequence[int], rng: random.Random) -> Misreading:
     """Return the misreading of a node's event. `numbers` are the numbers in the problem's text."""
     kind = MISCONCEPTIONS[node.event]
     return Misreading(kind=kind, number=rng.choice(numbers) if kind == "operand" else 0)
@@ -134,11 +141,11 @@ def draw_misreading(
 ) -> Misreading | None:
     """Draw whether a node's event is misread, and return its misreading, or None if it is not."""
     rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
-    return misreading(node, numbers, rng) if rng.random() < rate * strength else None
+    return choose_misreading(node, numbers, rng) if rng.random() < rate * strength else None
 
 
-def read_node(
-    program: Program, index: int, values: Mapping[int, int], wrongly: Misreading | None
+def compute_node(
+    program: Program, index: int, values: Mapping[int, int], misreading: Misreading | None
 ) -> tuple[int, str | None] | None:
     """Compute a node's value and the text of its step, under a misreading if one is given.
 
@@ -146,7 +153,7 @@ def read_node(
         program: program of the problem.
         index: 0-based index of the node.
         values: values computed so far, by node index.
-        wrongly: the misreading of the node's event; None reads it rightly.
+        misreading: the misreading of the node's event; None reads it rightly.
 
     Returns:
         The value of the node and the text of its step. The text is None if the step is left out.
@@ -157,20 +164,20 @@ def read_node(
     left_is_node = node.left in by_value
     left, right = by_value.get(node.left, node.left), by_value.get(node.right, node.right)
     op = node.op
-    if wrongly is not None:
-        if wrongly.kind == "skip":
+    if misreading is not None:
+        if misreading.kind == "skip":
             return left if left_is_node or not node.needs else right, None
-        if wrongly.kind == "flip":
+        if misreading.kind == "flip":
             op = FLIPPED[op]
         elif left_is_node:
-            right = wrongly.number
+            right = misreading.number
         else:
-            left = wrongly.number
-    value = apply(op, left, right, MAX_VALUE)
+            left = misreading.number
+    value = apply_operation(op, left, right, MAX_VALUE)
     return None if value is None else (value, node.text(f"{left} {op} {right} = {value}"))
 
 
-def numbers_in_text(problem_text: str) -> list[int]:
+def find_numbers_in_text(problem_text: str) -> list[int]:
     """Return the numbers in a problem's text, in the order in which they appear."""
     return [int(n) for n in re.findall(r"\d+", problem_text)]
 
@@ -178,21 +185,21 @@ def numbers_in_text(problem_text: str) -> list[int]:
 def _follow_program(
     program: Program, problem_text: str, rng: random.Random, strength: float
 ) -> tuple[str, bool] | None:
-    numbers = numbers_in_text(problem_text)
+    numbers = find_numbers_in_text(problem_text)
     values: dict[int, int] = {}
     lines: list[str] = []
     misread_any = False
-    for index in program.needed():
-        wrongly = draw_misreading(program.nodes[index], numbers, rng, strength)
-        misread_any |= wrongly is not None
-        value_and_text = read_node(program, index, values, wrongly)
+    for index in program.find_needed_nodes():
+        misreading = draw_misreading(program.nodes[index], numbers, rng, strength)
+        misread_any |= misreading is not None
+        value_and_text = compute_node(program, index, values, misreading)
         if value_and_text is None:
             return None
         values[index], text = value_and_text
         lines += [] if text is None else [text]
     if not lines:
         return None
-    return "\n".join([*lines, answer_line(values[program.target])]), misread_any
+    return "\n".join([*lines, write_answer_line(values[program.target])]), misread_any
 
 
 SILENT, MORE_ANSWERS = 0.12, 1.6
@@ -234,7 +241,7 @@ def write_trace(
         writer = _Writer(program, problem_text, rng, strength if attempt < 15 else 0.0)
         if writer.write(answer_rate):
             break
-    return "\n".join([THINK, *writer.lines, END_THINK, answer_line(writer.answer)])
+    return "\n".join([THINK, *writer.lines, END_THINK, write_answer_line(writer.answer)])
 
 
 class _Writer:
@@ -245,8 +252,8 @@ class _Writer:
     ) -> None:
         self.lines: list[str] = []
         self._program, self._rng, self._strength = program, rng, strength
-        self._numbers = numbers_in_text(problem_text)
-        self._needed = program.needed()
+        self._numbers = find_numbers_in_text(problem_text)
+        self._needed = program.find_needed_nodes()
         self._values: dict[int, int] = {}
         self._misread: dict[int, Misreading] = {}
         self._to_notice: set[int] = set()
@@ -278,13 +285,13 @@ class _Writer:
         rng = self._rng
         for index in self._needed:
             node = self._program.nodes[index]
-            wrongly = draw_misreading(node, self._numbers, rng, self._strength)
-            if wrongly is not None:
-                self._misread[index] = wrongly
+            misreading = draw_misreading(node, self._numbers, rng, self._strength)
+            if misreading is not None:
+                self._misread[index] = misreading
             if not self._write_step(index):
                 return False
             noticed = rng.random() < (NOTICED_SELDOM if node.event in SELDOM_NOTICED else NOTICED)
-            if wrongly is None:
+            if misreading is None:
                 fits = not self._draw_miscorrection(index) or self._write_step(index, WAIT)
             elif noticed and rng.random() < AT_ONCE:
                 del self._misread[index]
@@ -314,10 +321,10 @@ class _Writer:
     def _draw_miscorrection(self, index: int) -> bool:
         """Draw whether a sound step is now misread, and whether a check will correct it."""
         node = self._program.nodes[index]
-        wrongly = misreading(node, self._numbers, self._rng)
-        if wrongly.kind == "skip" or self._rng.random() >= MISCORRECTED * self._strength:
+        misreading = choose_misreading(node, self._numbers, self._rng)
+        if misreading.kind == "skip" or self._rng.random() >= MISCORRECTED * self._strength:
             return False
-        self._misread[index] = wrongly
+        self._misread[index] = misreading
         self._to_notice |= {index} if self._rng.random() < NOTICED else set()
         return True
 
@@ -326,7 +333,7 @@ class _Writer:
 
         A reading of kind `skip` writes no line.
         """
-        value_and_text = read_node(self._program, index, self._values, self._misread.get(index))
+        value_and_text = compute_node(self._program, index, self._values, self._misread.get(index))
         if value_and_text is None:
             return False
         self._values[index], text = value_and_text

@@ -43,7 +43,7 @@ SMALL_ANSWER_RATE = 0.1
 """Share of problems that end in a quotient from 1 to 5."""
 
 
-def generate(
+def generate_problems(
     count: int,
     *,
     seed: int,
@@ -68,20 +68,20 @@ def generate(
     Raises:
         ValueError: a family is unknown, or is kept out of training and the split is `train`.
     """
-    chosen = chosen_families(families, split)
+    chosen = validate_families(families, split)
     problems: list[Problem] = []
     seen: set[str] = set()
     rng = random.Random(f"arith:{seed}:{split}:{chosen}")
-    for problem in stream(rng, chosen, num_steps):
+    for problem in stream_problems(rng, chosen, num_steps):
         if len(problems) == count:
             break
-        if split_of(problem.text) == split and problem.text not in seen:
+        if assign_split(problem.text) == split and problem.text not in seen:
             seen.add(problem.text)
             problems.append(problem)
     return problems
 
 
-def chosen_families(families: Sequence[str] | None, split: Split) -> tuple[str, ...]:
+def validate_families(families: Sequence[str] | None, split: Split) -> tuple[str, ...]:
     """Check the families to draw from, and return them; None gives the families of training.
 
     Raises:
@@ -95,13 +95,13 @@ def chosen_families(families: Sequence[str] | None, split: Split) -> tuple[str, 
     return chosen
 
 
-def split_of(text: str) -> Split:
+def assign_split(text: str) -> Split:
     """Return the split of a problem's text: 80% train, 10% validation and 10% test."""
     bucket = hashlib.sha256(text.encode()).digest()[0] % 10
     return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
 
 
-def stream(
+def stream_problems(
     rng: random.Random, families: Sequence[str], bounds: tuple[int, int]
 ) -> Iterator[Problem]:
     """Yield an endless sequence of problems of all splits.
@@ -130,7 +130,7 @@ def _draw(rng: random.Random, family: str, num_steps: int, small: bool) -> Story
             ask_full_trays(story)
     except Infeasible:
         return None
-    return story if story.depth() == num_steps else None
+    return story if story.count_needed_nodes() == num_steps else None
 
 
 def _problem(story: Story, family: str, num_steps: int, small: bool) -> Problem:

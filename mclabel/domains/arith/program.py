@@ -54,9 +54,9 @@ class Program:
     def answer(self) -> int:
         return self.nodes[self.target].value
 
-    def needed(self) -> list[int]:
+    def find_needed_nodes(self) -> list[int]:
         """Return the indices of the target and of all nodes it needs, in story order."""
-        return sorted(ancestors(self.nodes, self.target))
+        return sorted(find_ancestors(self.nodes, self.target))
 
     def to_json(self) -> str:
         return json.dumps(
@@ -71,13 +71,13 @@ class Program:
         return cls(nodes=nodes, target=raw["target"])
 
 
-def reference_solution(program: Program) -> str:
+def write_reference_solution(program: Program) -> str:
     """Return the worked solution: one step a line, and the boxed answer on the last line."""
-    lines = [program.nodes[i].text() for i in program.needed()]
-    return "\n".join([*lines, answer_line(program.answer)])
+    lines = [program.nodes[i].text() for i in program.find_needed_nodes()]
+    return "\n".join([*lines, write_answer_line(program.answer)])
 
 
-def apply(op: Operation, left: int, right: int, most: int) -> int | None:
+def apply_operation(op: Operation, left: int, right: int, most: int) -> int | None:
     """Return `left op right`; None if the result is not a whole number from 1 to `most`."""
     if op in ("/", "//"):
         if right == 0 or (op == "/" and left % right):
@@ -88,12 +88,12 @@ def apply(op: Operation, left: int, right: int, most: int) -> int | None:
     return value if 1 <= value <= most else None
 
 
-def answer_line(value: int) -> str:
+def write_answer_line(value: int) -> str:
     """Return the last line of a solution, which boxes the answer."""
     return f"The answer is \\boxed{{{value}}}."
 
 
-def ancestors(nodes: Sequence[Node], target: int) -> set[int]:
+def find_ancestors(nodes: Sequence[Node], target: int) -> set[int]:
     """Return the index `target` and the indices of all nodes that it needs."""
     reached, queue = {target}, [target]
     while queue:
@@ -140,37 +140,39 @@ class Story:
         self.nodes: list[Node] = []
         self.people = rng.sample(PEOPLE, 14)
         self.thing, self.other_thing = rng.sample(THINGS, 2)
-        self.who = self.new_person()
+        self.who = self.draw_person()
         self.focus = Quantity(0)
         self.holding = "has {} " + self.thing
         self.holder = ""
         self.question = ""
         self.event = "start"
 
-    def new_person(self) -> str:
+    def draw_person(self) -> str:
         return self.people.pop()
 
-    def number(self, low: int, high: int) -> int:
+    def draw_number(self, low: int, high: int) -> int:
         if low > high:
             raise Infeasible
         return self.rng.randint(low, high)
 
-    def factor(self, value: int, *, high: int = 9) -> int:
+    def draw_factor(self, value: int, *, high: int = 9) -> int:
         """Draw a multiplier from 2 to `high` that keeps `value` in range."""
-        return self.number(2, min(high, MAX_VALUE // value))
+        return self.draw_number(2, min(high, MAX_VALUE // value))
 
-    def divisor(self, value: int, *, low: int = 2, high: int = 9) -> int:
+    def draw_divisor(self, value: int, *, low: int = 2, high: int = 9) -> int:
         choices = [d for d in range(low, high + 1) if value % d == 0 and value > d]
         if not choices:
             raise Infeasible
         return self.rng.choice(choices)
 
-    def say(self, *variants: str) -> None:
+    def add_sentence(self, *variants: str) -> None:
         self.sentences.append(self.rng.choice(variants))
 
-    def derive(self, left: Quantity, op: Operation, right: Quantity, claim: str) -> Quantity:
+    def derive_quantity(
+        self, left: Quantity, op: Operation, right: Quantity, claim: str
+    ) -> Quantity:
         a, b = left.value, right.value
-        value = apply(op, a, b, MAX_VALUE)
+        value = apply_operation(op, a, b, MAX_VALUE)
         if value is None:
             raise Infeasible
         needs = tuple(q.node for q in (left, right) if q.node is not None)
@@ -179,12 +181,14 @@ class Story:
         )
         return Quantity(value, len(self.nodes) - 1)
 
-    def hold(self, left: Quantity, op: Operation, right: Quantity) -> None:
+    def update_holding(self, left: Quantity, op: Operation, right: Quantity) -> None:
         """Derive the new amount of the holder, or of the current person, and put it in focus."""
-        self.focus = self.derive(left, op, right, f"{self.holder or self.who} {self.holding}.")
+        self.focus = self.derive_quantity(
+            left, op, right, f"{self.holder or self.who} {self.holding}."
+        )
 
-    def depth(self) -> int:
-        return 0 if self.focus.node is None else len(ancestors(self.nodes, self.focus.node))
+    def count_needed_nodes(self) -> int:
+        return 0 if self.focus.node is None else len(find_ancestors(self.nodes, self.focus.node))
 
     def program(self) -> Program:
         """Return the hidden program of the finished problem."""

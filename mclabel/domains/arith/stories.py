@@ -31,7 +31,7 @@ PARTS = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth"}
 
 def _add_events(story: Story, num_steps: int, events: Sequence[str]) -> None:
     """Add random events with these names until the quantity in focus needs `num_steps` nodes."""
-    while story.depth() < num_steps:
+    while story.count_needed_nodes() < num_steps:
         if story.rng.random() < 0.25:
             _add_distraction(story)
         story.event = story.rng.choice(events)
@@ -41,15 +41,20 @@ def _add_events(story: Story, num_steps: int, events: Sequence[str]) -> None:
 def _add_distraction(story: Story) -> None:
     """Add a true fact that the question does not need, often about the same kind of thing."""
     thing = story.thing if story.rng.random() < 0.6 else story.other_thing
-    who, n = story.new_person() if len(story.people) > 3 else story.people[0], story.number(2, 60)
-    story.say(f"{who} has {n} {thing}.", f"{who} buys {n} {thing}.")
+    who, n = (
+        story.draw_person() if len(story.people) > 3 else story.people[0],
+        story.draw_number(2, 60),
+    )
+    story.add_sentence(f"{who} has {n} {thing}.", f"{who} buys {n} {thing}.")
 
 
 # Events that several families share. Wordings and claims are formatted with who, thing and numbers.
 
 
 def _add_sentence(story: Story, wordings: Sequence[str], **values: object) -> None:
-    story.say(*(text.format(who=story.who, thing=story.thing, **values) for text in wordings))
+    story.add_sentence(
+        *(text.format(who=story.who, thing=story.thing, **values) for text in wordings)
+    )
 
 
 def _largest_change(story: Story, op: Operation) -> int:
@@ -61,10 +66,10 @@ def _number_event(op: Operation, limit: int, *wordings: str) -> Event:
     """Return an event in which the quantity in focus rises or falls by a number `n`."""
 
     def happen(story: Story) -> None:
-        n = story.number(2, min(limit, _largest_change(story, op)))
+        n = story.draw_number(2, min(limit, _largest_change(story, op)))
         other = story.rng.choice(story.people) if "{other}" in wordings[0] else ""
         _add_sentence(story, wordings, n=n, other=other)
-        story.hold(story.focus, op, Quantity(n))
+        story.update_holding(story.focus, op, Quantity(n))
 
     return happen
 
@@ -91,13 +96,13 @@ def _product_event(
 
     def happen(story: Story) -> None:
         item = story.rng.choice(items) if items else ""
-        k = story.number(2, 9)
-        n = story.number(2, min(limit, _largest_change(story, op) // k))
+        k = story.draw_number(2, 9)
+        n = story.draw_number(2, min(limit, _largest_change(story, op) // k))
         _add_sentence(story, [wording], n=n, k=k, item=item)
         left, right = (n, k) if is_rate else (k, n)
         stated = claim.format(who=story.who, thing=story.thing, item=item)
-        product = story.derive(Quantity(left), "*", Quantity(right), stated)
-        story.hold(story.focus, op, product)
+        product = story.derive_quantity(Quantity(left), "*", Quantity(right), stated)
+        story.update_holding(story.focus, op, product)
 
     return happen
 
@@ -107,7 +112,7 @@ def _halving(*wordings: str) -> Event:
 
     def happen(story: Story) -> None:
         _add_sentence(story, wordings)
-        story.hold(story.focus, "/", Quantity(2))
+        story.update_holding(story.focus, "/", Quantity(2))
 
     return happen
 
@@ -116,11 +121,11 @@ def _taking_part(wording: str, claim: str) -> Event:
     """Return an event that derives a part of the quantity in focus, and then subtracts it."""
 
     def happen(story: Story) -> None:
-        d = story.divisor(story.focus.value, low=3, high=5)
+        d = story.draw_divisor(story.focus.value, low=3, high=5)
         _add_sentence(story, [wording], part=PARTS[d])
         stated = claim.format(who=story.who, thing=story.thing)
-        part = story.derive(story.focus, "/", Quantity(d), stated)
-        story.hold(story.focus, "-", part)
+        part = story.derive_quantity(story.focus, "/", Quantity(d), stated)
+        story.update_holding(story.focus, "-", part)
 
     return happen
 
@@ -135,20 +140,24 @@ def _trading(story: Story, num_steps: int) -> None:
 
 
 def _start_holding(story: Story) -> None:
-    n = story.number(12, 120)
-    story.say(f"{story.who} has {n} {story.thing}.", f"{story.who} starts with {n} {story.thing}.")
+    n = story.draw_number(12, 120)
+    story.add_sentence(
+        f"{story.who} has {n} {story.thing}.", f"{story.who} starts with {n} {story.thing}."
+    )
     story.focus = Quantity(n)
 
 
 def _pass_on_half(story: Story) -> None:
     if len(story.people) < 4:
         raise Infeasible
-    taker, n = story.new_person(), story.number(2, 60)
-    story.say(f"{taker} has {n} {story.thing} and gets half of the {story.thing} of {story.who}.")
+    taker, n = story.draw_person(), story.draw_number(2, 60)
+    story.add_sentence(
+        f"{taker} has {n} {story.thing} and gets half of the {story.thing} of {story.who}."
+    )
     claim = f"{story.who} gives {{}} {story.thing}."
-    part = story.derive(story.focus, "/", Quantity(2), claim)
+    part = story.derive_quantity(story.focus, "/", Quantity(2), claim)
     story.who = taker
-    story.hold(Quantity(n), "+", part)
+    story.update_holding(Quantity(n), "+", part)
 
 
 _TRADING_EVENTS: dict[str, Event] = {
@@ -170,7 +179,7 @@ _TRADING_EVENTS: dict[str, Event] = {
 def _comparing(story: Story, num_steps: int) -> None:
     _start_holding(story)
     holdings = [(story.who, story.focus)]
-    while story.depth() < num_steps:
+    while story.count_needed_nodes() < num_steps:
         if story.rng.random() < 0.2:
             _add_distraction(story)
         _add_comparison(story, holdings)
@@ -188,41 +197,41 @@ def _add_comparison(story: Story, holdings: list[tuple[str, Quantity]] | None = 
         raise Infeasible
     holdings = holdings if holdings is not None else [(story.who, story.focus)]
     before, amount = holdings[-1]
-    who, thing, value = story.new_person(), story.thing, amount.value
+    who, thing, value = story.draw_person(), story.thing, amount.value
     story.who = who
     kinds = ["times", "more", "fewer", "part"]
     if len(holdings) > 1:
         kinds += ["together", "above"]
     kind = story.event = story.rng.choice(kinds)
     if kind == "times":
-        k = story.factor(value, high=6)
-        story.say(f"{who} has {k} times as many {thing} as {before}.")
-        story.hold(Quantity(k), "*", amount)
+        k = story.draw_factor(value, high=6)
+        story.add_sentence(f"{who} has {k} times as many {thing} as {before}.")
+        story.update_holding(Quantity(k), "*", amount)
     elif kind == "more":
-        n = story.number(2, min(90, MAX_VALUE - value))
-        story.say(f"{who} has {n} more {thing} than {before}.")
-        story.hold(amount, "+", Quantity(n))
+        n = story.draw_number(2, min(90, MAX_VALUE - value))
+        story.add_sentence(f"{who} has {n} more {thing} than {before}.")
+        story.update_holding(amount, "+", Quantity(n))
     elif kind == "fewer":
-        n = story.number(2, min(90, value - 2))
-        story.say(f"{who} has {n} fewer {thing} than {before}.")
-        story.hold(amount, "-", Quantity(n))
+        n = story.draw_number(2, min(90, value - 2))
+        story.add_sentence(f"{who} has {n} fewer {thing} than {before}.")
+        story.update_holding(amount, "-", Quantity(n))
     elif kind == "part":
-        d = story.divisor(value, high=5)
-        story.say(f"{who} has {PARTS[d]} as many {thing} as {before}.")
-        story.hold(amount, "/", Quantity(d))
+        d = story.draw_divisor(value, high=5)
+        story.add_sentence(f"{who} has {PARTS[d]} as many {thing} as {before}.")
+        story.update_holding(amount, "/", Quantity(d))
     else:
         other, theirs = story.rng.choice(holdings[:-1])
         if kind == "together":
-            story.say(f"{who} has as many {thing} as {before} and {other} together.")
-            story.hold(amount, "+", theirs)
+            story.add_sentence(f"{who} has as many {thing} as {before} and {other} together.")
+            story.update_holding(amount, "+", theirs)
         else:
             (big, more), (low, less) = (before, amount), (other, theirs)
             if less.value > more.value:
                 (big, more), (low, less) = (low, less), (big, more)
             if more.value - less.value < 2:
                 raise Infeasible
-            story.say(f"{who} has as many {thing} as {big} has more than {low}.")
-            story.hold(more, "-", less)
+            story.add_sentence(f"{who} has as many {thing} as {big} has more than {low}.")
+            story.update_holding(more, "-", less)
     holdings.append((who, story.focus))
 
 
@@ -231,18 +240,20 @@ def _add_comparison(story: Story, holdings: list[tuple[str, Quantity]] | None = 
 
 def _packing(story: Story, num_steps: int) -> None:
     containers = story.rng.choice(CONTAINERS)
-    k, n = story.number(2, 9), story.number(3, 40)
-    story.say(f"{story.who} fills {k} {containers} with {n} {story.thing} each.")
+    k, n = story.draw_number(2, 9), story.draw_number(3, 40)
+    story.add_sentence(f"{story.who} fills {k} {containers} with {n} {story.thing} each.")
     claim = f"The {containers} hold {{}} {story.thing}."
-    story.focus = story.derive(Quantity(k), "*", Quantity(n), claim)
+    story.focus = story.derive_quantity(Quantity(k), "*", Quantity(n), claim)
     _add_events(story, num_steps, tuple(_PACKING_EVENTS))
     story.question = f"How many {story.thing} does {story.who} have in the end?"
 
 
 def _keep_pile(story: Story) -> None:
-    d = story.divisor(story.focus.value)
-    story.say(f"{story.who} makes {d} equal piles of the {story.thing} and keeps one pile.")
-    story.hold(story.focus, "/", Quantity(d))
+    d = story.draw_divisor(story.focus.value)
+    story.add_sentence(
+        f"{story.who} makes {d} equal piles of the {story.thing} and keeps one pile."
+    )
+    story.update_holding(story.focus, "/", Quantity(d))
 
 
 _PACKING_EVENTS: dict[str, Event] = {
@@ -263,9 +274,9 @@ _PACKING_EVENTS: dict[str, Event] = {
 
 
 def _shopping(story: Story, num_steps: int) -> None:
-    n = story.number(40, 180)
+    n = story.draw_number(40, 180)
     story.holding = "has {} dollars"
-    story.say(f"{story.who} has {n} dollars.", f"{story.who} starts with {n} dollars.")
+    story.add_sentence(f"{story.who} has {n} dollars.", f"{story.who} starts with {n} dollars.")
     story.focus = Quantity(n)
     _add_events(story, num_steps, tuple(_SHOPPING_EVENTS))
     story.question = f"How many dollars does {story.who} have left?"
@@ -299,9 +310,11 @@ _SHOPPING_EVENTS: dict[str, Event] = {
 
 def _travelling(story: Story, num_steps: int) -> None:
     story.holding = "is {} km from home"
-    k, n = story.number(2, 9), story.number(3, 40)
-    story.say(f"{story.who} walks {n} km a day for {k} days.")
-    story.focus = story.derive(Quantity(n), "*", Quantity(k), f"{story.who} walks {{}} km.")
+    k, n = story.draw_number(2, 9), story.draw_number(3, 40)
+    story.add_sentence(f"{story.who} walks {n} km a day for {k} days.")
+    story.focus = story.derive_quantity(
+        Quantity(n), "*", Quantity(k), f"{story.who} walks {{}} km."
+    )
     _add_events(story, num_steps, tuple(_TRAVELLING_EVENTS))
     story.question = f"How many km from home is {story.who}?"
 
@@ -309,10 +322,10 @@ def _travelling(story: Story, num_steps: int) -> None:
 def _times_as_far(story: Story) -> None:
     if len(story.people) < 4:
         raise Infeasible
-    k, before = story.factor(story.focus.value, high=5), story.who
-    story.who = story.new_person()
-    story.say(f"{story.who} is {k} times as far from home as {before}.")
-    story.hold(Quantity(k), "*", story.focus)
+    k, before = story.draw_factor(story.focus.value, high=5), story.who
+    story.who = story.draw_person()
+    story.add_sentence(f"{story.who} is {k} times as far from home as {before}.")
+    story.update_holding(Quantity(k), "*", story.focus)
 
 
 _TRAVELLING_EVENTS: dict[str, Event] = {
@@ -332,19 +345,19 @@ _TRAVELLING_EVENTS: dict[str, Event] = {
 
 
 def _making(story: Story, num_steps: int) -> None:
-    k, n = story.number(2, 9), story.number(3, 40)
-    story.say(f"{story.who} makes {n} {story.thing} an hour for {k} hours.")
+    k, n = story.draw_number(2, 9), story.draw_number(3, 40)
+    story.add_sentence(f"{story.who} makes {n} {story.thing} an hour for {k} hours.")
     claim = f"{story.who} makes {{}} {story.thing}."
-    story.focus = story.derive(Quantity(n), "*", Quantity(k), claim)
+    story.focus = story.derive_quantity(Quantity(n), "*", Quantity(k), claim)
     story.holder = "The shop"
     _add_events(story, num_steps, tuple(_MAKING_EVENTS))
     story.question = f"How many {story.thing} are in the shop of {story.who}?"
 
 
 def _copy_stock(story: Story) -> None:
-    k = story.factor(story.focus.value, high=4)
-    story.say(f"Then the shop makes the number of {story.thing} {k} times as large.")
-    story.hold(Quantity(k), "*", story.focus)
+    k = story.draw_factor(story.focus.value, high=4)
+    story.add_sentence(f"Then the shop makes the number of {story.thing} {k} times as large.")
+    story.update_holding(Quantity(k), "*", story.focus)
 
 
 _MAKING_EVENTS: dict[str, Event] = {
@@ -373,12 +386,14 @@ def ask_full_trays(story: Story) -> None:
     """End a story with a quotient from 1 to 5, which a wrong amount often gives, too."""
     story.event = "fill_trays"
     trays = story.rng.choice(TRAYS)
-    quotient = story.number(1, MAX_SMALL_ANSWER)
+    quotient = story.draw_number(1, MAX_SMALL_ANSWER)
     value = story.focus.value
-    room = story.number(max(2, value // (quotient + 1) + 1), value // quotient)
+    room = story.draw_number(max(2, value // (quotient + 1) + 1), value // quotient)
     unit = story.holding.split("{} ")[1].split()[0]
-    story.say(f"It takes {room} {unit} to fill one of the {trays}.")
-    story.focus = story.derive(story.focus, "//", Quantity(room), f"This fills {{}} {trays}.")
+    story.add_sentence(f"It takes {room} {unit} to fill one of the {trays}.")
+    story.focus = story.derive_quantity(
+        story.focus, "//", Quantity(room), f"This fills {{}} {trays}."
+    )
     story.question = f"How many {trays} can be filled?"
 
 

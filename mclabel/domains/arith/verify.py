@@ -7,8 +7,8 @@ arithmetic is right. Steps may come in any order that satisfies these conditions
 be repeated, and steps that the question does not need are allowed. The answer line is right if the
 target node was stated and the line boxes its value. Nothing may follow the answer line.
 
-`trace_states` is for solutions that may correct themselves. Each line states a quantity of the
-program, and replaces any earlier statement of the same quantity. "So the answer is 12." and the
+`verify_trace_states` is for solutions that may correct themselves. Each line states a quantity of
+the program, and replaces any earlier statement of the same quantity. "So the answer is 12." and the
 boxed answer state the answer. "Wait.", "Let me check." and the thinking tags state nothing.
 
 A quantity *holds* under two conditions. Its last statement agrees with the program in words,
@@ -39,7 +39,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from mclabel.core.records import StepState
-from mclabel.domains.arith.program import Node, Program, ancestors
+from mclabel.domains.arith.program import Node, Program, find_ancestors
 
 _EQUATION = re.compile(r"(\d{1,6}) (\+|-|\*|//|/) (\d{1,6}) = (\d{1,6})(?!\d)")
 _ANSWER = re.compile(r"The answer is \\boxed\{(\d{1,6})\}\.")
@@ -87,7 +87,7 @@ class Statement:
     right: int
     value: int
 
-    def is_of(self, node: Node) -> bool:
+    def matches_node(self, node: Node) -> bool:
         """Return whether words, operation and operands match a node; the value may differ."""
         return (
             self.claim == node.claim
@@ -131,7 +131,7 @@ def _verify_step(program: Program, step: str, stated: set[int]) -> StepTruth:
     follows = [
         index
         for index, node in enumerate(program.nodes)
-        if statement.is_of(node) and stated.issuperset(node.needs)
+        if statement.matches_node(node) and stated.issuperset(node.needs)
     ]
     if not follows:
         return StepTruth.LOGIC
@@ -141,7 +141,7 @@ def _verify_step(program: Program, step: str, stated: set[int]) -> StepTruth:
     return StepTruth.RIGHT
 
 
-def carries_truth(meta: Mapping[str, str]) -> bool:
+def has_hidden_program(meta: Mapping[str, str]) -> bool:
     """Return whether a problem belongs to this domain.
 
     Other problems may have a `program` field, too, so its content is parsed.
@@ -166,7 +166,7 @@ SILENT_LINES = frozenset(("", WAIT, CHECK, THINK, END_THINK))
 _COMMITTED = re.compile(r"So the answer is (\d{1,6})\.")
 
 
-def trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
+def verify_trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
     """Return the state of every step of a solution that may correct itself.
 
     Args:
@@ -186,11 +186,11 @@ def trace_states(program: Program, steps: Sequence[str]) -> list[StepState]:
     return states
 
 
-def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
-    """Return the state of every step, for the `meta` of a problem that `carries_truth`."""
+def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
+    """Return the state of every step, for the `meta` of a problem that `has_hidden_program`."""
     program = _parse_program(meta["program"])
     assert program is not None
-    return trace_states(program, steps)
+    return verify_trace_states(program, steps)
 
 
 def read_commitment(line: str) -> int | None:
@@ -230,8 +230,8 @@ class _Reader:
         # The answer is an additional quantity, computed from the target.
         self._answer = len(nodes)
         self._needs = [*(node.needs for node in nodes), (target,)]
-        self._rests_on = [ancestors(nodes, i) - {i} for i in range(len(nodes))]
-        self._rests_on.append(ancestors(nodes, target))
+        self._rests_on = [find_ancestors(nodes, i) - {i} for i in range(len(nodes))]
+        self._rests_on.append(find_ancestors(nodes, target))
         self._needed = self._rests_on[self._answer] | {self._answer}
         self._stated = [_Quantity() for _ in self._needs]
         self._holds = [False for _ in self._needs]
@@ -259,7 +259,7 @@ class _Reader:
             self._loose = True
 
     def _record_statement(self, statement: Statement) -> None:
-        alike = [i for i, node in enumerate(self._nodes) if statement.is_of(node)]
+        alike = [i for i, node in enumerate(self._nodes) if statement.matches_node(node)]
         follow = [i for i in alike if all(self._holds[j] for j in self._needs[i])]
         for index in follow or [self._quantity_of(statement, alike)]:
             true = index in alike and statement.value == self._nodes[index].value

@@ -65,7 +65,7 @@ class _Loop:
     body: list[ast.Assign] = field(default_factory=list)
 
 
-class Machine:
+class LineInterpreter:
     """Machine that runs a text line by line, on several inputs at once."""
 
     def __init__(self, inputs: Sequence[Sequence[int]]) -> None:
@@ -85,7 +85,7 @@ class Machine:
         self._ended = False
         self._work = self._lines = 0
 
-    def feed(self, text: str) -> Iterator[Event]:
+    def run_lines(self, text: str) -> Iterator[Event]:
         """Run further lines, and yield the effect of each statement.
 
         Raises:
@@ -253,10 +253,10 @@ class Machine:
         raise MalformedError
 
 
-def run(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
+def run_solve(text: str, inputs: Sequence[Sequence[int]]) -> State | None:
     """Return the results of `solve` on all inputs; None if it is malformed or has no `return`."""
     try:
-        events = list(Machine(inputs).feed(text))
+        events = list(LineInterpreter(inputs).run_lines(text))
     except MalformedError:
         return None
     return events[-1].state if events and events[-1].kind == "return" else None

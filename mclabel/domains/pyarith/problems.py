@@ -24,11 +24,11 @@ from mclabel.domains.arith.problems import (
     MAX_STEPS,
     MIN_STEPS,
     Split,
-    chosen_families,
-    split_of,
-    stream,
+    assign_split,
+    stream_problems,
+    validate_families,
 )
-from mclabel.domains.arith.program import Operation, Program, apply
+from mclabel.domains.arith.program import Operation, Program, apply_operation
 
 NUM_TESTS, NUM_EXAMPLES, NUM_STATES = 6, 2, 4
 """Numbers of hidden tests, of tests given as examples, and of hidden inputs for states."""
@@ -37,7 +37,7 @@ MAX_DRAWS = 4000
 discarded."""
 
 
-def generate(
+def generate_problems(
     count: int,
     *,
     seed: int,
@@ -91,7 +91,7 @@ def generate(
     return problems
 
 
-def stories(
+def stream_stories(
     seed: int, split: Split, families: Sequence[str] | None = None
 ) -> Iterator[tuple[str, Function]]:
     """Yield an endless sequence of problem texts and functions, without tests, for training."""
@@ -104,14 +104,14 @@ def _draw_functions(
     families: Sequence[str] | None,
     num_steps: tuple[int, int] = (MIN_STEPS, MAX_STEPS),
 ) -> Iterator[tuple[str, Function, dict[str, str], random.Random]]:
-    chosen = chosen_families(families, split)
+    chosen = validate_families(families, split)
     rng = random.Random(f"pyarith:{seed}:{split}:{chosen}")
     seen: set[str] = set()
-    for problem in stream(rng, chosen, num_steps):
-        text_and_function = function_of(problem)
+    for problem in stream_problems(rng, chosen, num_steps):
+        text_and_function = convert_to_function(problem)
         if (
             text_and_function is None
-            or split_of(text_and_function[0]) != split
+            or assign_split(text_and_function[0]) != split
             or text_and_function[0] in seen
         ):
             continue
@@ -128,7 +128,7 @@ def _draw(function: Function, rng: random.Random) -> tuple[Inputs, ...] | None:
     drawn: list[Inputs] = []
     for _ in range(MAX_DRAWS):
         inputs = tuple(rng.randint(max(2, n // 2), 2 * n + 2) for n in function.story)
-        if inputs in drawn or function.values(inputs) is None:
+        if inputs in drawn or function.compute_values(inputs) is None:
             continue
         drawn.append(inputs)
         if len(drawn) == NUM_TESTS + NUM_STATES:
@@ -148,7 +148,7 @@ def _are_distinguishable(function: Function, inputs: Sequence[Inputs]) -> bool:
 
 
 def _values(function: Function, inputs: Sequence[int]) -> list[int]:
-    values = function.values(inputs)
+    values = function.compute_values(inputs)
     assert values is not None
     return values
 
@@ -207,7 +207,7 @@ class Function:
         """Names of the parameters, one letter each."""
         return PARAMETERS[: len(self.story)]
 
-    def needed(self) -> list[int]:
+    def find_needed_nodes(self) -> list[int]:
         """Return the indices of the target and of all nodes it needs, in story order."""
         indices = {self.target}
         for index in range(self.target, -1, -1):
@@ -215,7 +215,7 @@ class Function:
                 indices.update(self.nodes[index].needs)
         return sorted(indices)
 
-    def values(self, inputs: Sequence[int]) -> list[int] | None:
+    def compute_values(self, inputs: Sequence[int]) -> list[int] | None:
         """Return the value of every node for one call of `solve`.
 
         The result is None if a value is out of range or a `/` leaves a remainder.
@@ -231,7 +231,7 @@ class Function:
                 else int(o)
                 for o in (node.left, node.right)
             )
-            value = apply(node.op, left, right, MAX_QUANTITY)
+            value = apply_operation(node.op, left, right, MAX_QUANTITY)
             if value is None:
                 return None
             values.append(value)
@@ -253,7 +253,7 @@ class Function:
         )
 
 
-def function_of(problem: Problem) -> tuple[str, Function] | None:
+def convert_to_function(problem: Problem) -> tuple[str, Function] | None:
     """Turn an `arith` problem into a function.
 
     Returns:

@@ -36,9 +36,9 @@ from mclabel.domains.arith.misconceptions import (
     OFTEN,
     SELDOM,
 )
-from mclabel.domains.arith.program import Operation, apply
+from mclabel.domains.arith.program import Operation, apply_operation
 from mclabel.domains.arith.verify import StepTruth
-from mclabel.domains.pyarith.interpreter import Event, Machine, MalformedError, State
+from mclabel.domains.pyarith.interpreter import Event, LineInterpreter, MalformedError, State
 from mclabel.domains.pyarith.problems import MAX_QUANTITY, Function
 
 LOOP_RATE = 0.2
@@ -48,7 +48,7 @@ HELPER_RATE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class WrittenSolution:
     """A generated solution, and the nodes of the problem that it gets wrong on purpose."""
 
     text: str
@@ -60,14 +60,14 @@ class Written:
     wrong operation, or a skipped node, which has no line."""
 
 
-def reference(function: Function) -> str:
+def write_reference(function: Function) -> str:
     """Return the right solution in its plain form, with one statement for each node."""
-    return write(function, rng=random.Random(0)).text
+    return write_solution(function, rng=random.Random(0)).text
 
 
-def write(
+def write_solution(
     function: Function, *, rng: random.Random, forms: bool = False, strength: float = 0.0
-) -> Written:
+) -> WrittenSolution:
     """Write a solution in which some nodes of the function are misread, each at its event's rate.
 
     An attempt in which a quantity is out of range is discarded; the last attempt misreads nothing.
@@ -86,13 +86,13 @@ def write(
 
 def _follow_function(
     function: Function, rng: random.Random, forms: bool, strength: float
-) -> Written | None:
+) -> WrittenSolution | None:
     values = dict(zip(function.parameters, function.story, strict=True))
     names: dict[int, str] = {}
     lines: list[tuple[str, int | None]] = []
     misread: set[int] = set()
     helper = forms and rng.random() < HELPER_RATE
-    for index in function.needed():
+    for index in function.find_needed_nodes():
         node, op = function.nodes[index], function.nodes[index].op
         left, right = (names[int(o[1:])] if o[0] == "#" else o for o in (node.left, node.right))
         rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
@@ -114,7 +114,7 @@ def _follow_function(
         # Only the story must divide without remainder; solutions always write `//`.
         whole: Operation = "//" if op == "/" else op
         a, b = (values[o] if o in values else int(o) for o in (left, right))
-        value = apply(whole, a, b, MAX_QUANTITY)
+        value = apply_operation(whole, a, b, MAX_QUANTITY)
         if value is None:
             return None
         names[index], values[node.variable] = node.variable, value
@@ -128,7 +128,7 @@ def _follow_function(
         head = ["def share(n, k):", "    return n // k", *head]
     lines = [*((line, None) for line in head), *lines]
     lines.append((f"    return {names[function.target]}", None))
-    return Written(
+    return WrittenSolution(
         text="\n".join(line for line, _ in lines),
         nodes=tuple(index for _, index in lines),
         misread=frozenset(misread),
@@ -146,7 +146,7 @@ def _write_statements(
     return [f"    {name} = {left} {op} {right}"]
 
 
-class Judge:
+class SolutionVerifier:
     """Verifier of the solutions of one problem."""
 
     def __init__(self, function: Function) -> None:
@@ -155,7 +155,7 @@ class Judge:
         Args:
             function: the problem's hidden function, with its hidden inputs `states`.
         """
-        rows = [function.values(inputs) for inputs in function.states]
+        rows = [function.compute_values(inputs) for inputs in function.states]
         nodes: list[State] = [
             tuple(column) for column in zip(*(r or () for r in rows), strict=True)
         ]
@@ -180,12 +180,12 @@ class Judge:
         Args:
             steps: texts of the steps, each of whole lines, in order.
         """
-        machine = Machine(self._inputs)
+        machine = LineInterpreter(self._inputs)
         stated: set[State] = set()
         truths: list[StepTruth] = []
         for step in steps:
             try:
-                events = machine.feed(step.removesuffix("\n"))
+                events = machine.run_lines(step.removesuffix("\n"))
                 is_right = all(self._is_right(event, stated) for event in events)
                 truths.append(StepTruth.RIGHT if is_right else StepTruth.LOGIC)
             except MalformedError:
@@ -214,7 +214,7 @@ class Judge:
         return True
 
 
-def carries_truth(meta: Mapping[str, str]) -> bool:
+def has_hidden_function(meta: Mapping[str, str]) -> bool:
     """Return whether a problem belongs to this domain.
 
     Other problems may have a `function` field, too, so its content is parsed.
@@ -222,13 +222,13 @@ def carries_truth(meta: Mapping[str, str]) -> bool:
     return "function" in meta and _parse_judge(meta["function"]) is not None
 
 
-def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
+def find_true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState]:
     """Return the state of every step.
 
     All steps after the first error are `carried`: later lines cannot repair a function.
 
     Args:
-        meta: metadata of a problem that `carries_truth`.
+        meta: metadata of a problem that `has_hidden_function`.
         steps: texts of the steps, each of whole lines, in order.
     """
     judge = _parse_judge(meta["function"])
@@ -240,8 +240,8 @@ def true_states(meta: Mapping[str, str], steps: Sequence[str]) -> list[StepState
 
 
 @lru_cache(maxsize=64)
-def _parse_judge(text: str) -> Judge | None:
+def _parse_judge(text: str) -> SolutionVerifier | None:
     try:
-        return Judge(Function.from_json(text))
+        return SolutionVerifier(Function.from_json(text))
     except (ValueError, KeyError, TypeError, IndexError):
         return None

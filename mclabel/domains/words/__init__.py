@@ -60,15 +60,17 @@ class Story:
         )
         return value
 
-    def end(self, question: str, value: int) -> Worked:
+    def end(self, question: str, value: int) -> WorkedProblem:
         """Finish the problem with its question, and the solution with its answer."""
         closing = self.rng.choice((f"The answer is {value}.", f"So the answer is {value}."))
         text = " ".join([*self.sentences, question])
-        return Worked(problem=text, solution="\n".join([*self.steps, closing]), answer=str(value))
+        return WorkedProblem(
+            problem=text, solution="\n".join([*self.steps, closing]), answer=str(value)
+        )
 
 
 @dataclass(frozen=True)
-class Worked:
+class WorkedProblem:
     """A problem with its worked solution."""
 
     problem: str
@@ -77,7 +79,7 @@ class Worked:
     template: str = ""
 
 
-def bus(rng: Random) -> Worked:
+def bus(rng: Random) -> WorkedProblem:
     s, total = Story(rng), rng.randint(8, 25)
     s.add_sentence(f"A bus leaves with {total} people.", f"There are {total} people on a bus.")
     for stop in ("first", "second", "third")[: rng.randint(2, 3)]:
@@ -91,7 +93,7 @@ def bus(rng: Random) -> Worked:
     return s.end("How many people are on the bus now?", total)
 
 
-def shop(rng: Random) -> Worked:
+def shop(rng: Random) -> WorkedProblem:
     s, name = Story(rng), rng.choice(NAMES)
     things = rng.sample(("pens", "books", "cups", "toys", "caps", "bags"), 3)
     parts = [(rng.randint(2, 6), rng.randint(2, 6), thing) for thing in things]
@@ -105,7 +107,7 @@ def shop(rng: Random) -> Worked:
     return s.end(f"How many dollars does {name} pay?", total)
 
 
-def marbles(rng: Random) -> Worked:
+def marbles(rng: Random) -> WorkedProblem:
     s, (name, other) = Story(rng), rng.sample(NAMES, 2)
     total = rng.randint(12, 30)
     s.add_sentence(f"{name} has {total} marbles.", f"{name} owns {total} marbles.")
@@ -121,7 +123,7 @@ def marbles(rng: Random) -> Worked:
     return s.end(f"How many marbles does {name} have in the end?", total)
 
 
-def boxes(rng: Random) -> Worked:
+def boxes(rng: Random) -> WorkedProblem:
     s, a, b = Story(rng), rng.randint(2, 6), rng.randint(3, 6)
     c, d = rng.randint(2, 5), rng.randint(3, 6)
     broken, sold = rng.randint(2, 6), rng.randint(2, 6)
@@ -137,7 +139,7 @@ def boxes(rng: Random) -> Worked:
     return s.end("How many whole eggs are left?", total)
 
 
-def savings(rng: Random) -> Worked:
+def savings(rng: Random) -> WorkedProblem:
     s, name = Story(rng), rng.choice(NAMES)
     weeks, each = rng.randint(2, 6), rng.randint(3, 6)
     gift, spent = rng.randint(2, 12), rng.randint(2, 6)
@@ -152,7 +154,7 @@ def savings(rng: Random) -> Worked:
     return s.end(f"How many dollars does {name} have?", total)
 
 
-def pages(rng: Random) -> Worked:
+def pages(rng: Random) -> WorkedProblem:
     s, name = Story(rng), rng.choice(NAMES)
     days = rng.sample(range(3, 15), 4)
     s.add_sentence(f"{name} reads a book.")
@@ -169,7 +171,7 @@ def pages(rng: Random) -> Worked:
     return s.end(f"How many pages are left to read for {name}?", total)
 
 
-def legs(rng: Random) -> Worked:
+def legs(rng: Random) -> WorkedProblem:
     s = Story(rng)
     kinds = rng.sample([("spiders", 8), ("cats", 4), ("hens", 2), ("ants", 6), ("crabs", 10)], 3)
     parts = [(rng.randint(2, 6), legs, kind) for kind, legs in kinds]
@@ -182,7 +184,7 @@ def legs(rng: Random) -> Worked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plain:
+class PlainTemplate:
     """A template that draws its numbers first, states them, and then computes."""
 
     numbers: dict[str, tuple[int, int]]
@@ -197,7 +199,7 @@ class Plain:
     people: int = 0
     """Number of people in the story, up to 2."""
 
-    def __call__(self, rng: Random) -> Worked:
+    def __call__(self, rng: Random) -> WorkedProblem:
         """Draw a problem with its worked solution."""
         story = Story(rng)
         names = [rng.choice(NAMES)] if self.people == 1 else rng.sample(NAMES, self.people)
@@ -210,7 +212,7 @@ class Plain:
         return story.end(self.question, values[f"#{len(self.steps) - 1}"])
 
 
-def sum_of_terms(rng: Random) -> Worked:
+def sum_of_terms(rng: Random) -> WorkedProblem:
     s, total = Story(rng), rng.randint(5, 30)
     problem = f"{total}"
     for _ in range(rng.randint(3, 5)):
@@ -250,7 +252,7 @@ THINGS = (
 )
 
 
-def events(rng: Random) -> Worked:
+def events(rng: Random) -> WorkedProblem:
     s, (name, other), things = Story(rng), rng.sample(NAMES, 2), rng.choice(THINGS)
     if rng.random() < 0.5:
         a, b = rng.randint(2, 6), rng.randint(3, 6)
@@ -274,7 +276,7 @@ def events(rng: Random) -> Worked:
     )
 
 
-def older(rng: Random) -> Worked:
+def older(rng: Random) -> WorkedProblem:
     s, names = Story(rng), rng.sample(NAMES, 4)
     value = rng.randint(8, 25)
     s.add_sentence(f"{names[0]} collects {value} stones.", f"{names[0]} runs {value} rounds.")
@@ -292,12 +294,12 @@ def older(rng: Random) -> Worked:
     return s.end(f"How many {things} does {names[-1]} have?", value)
 
 
-TRAINED: dict[str, Callable[[Random], Worked]] = {
+TRAINED: dict[str, Callable[[Random], WorkedProblem]] = {
     t.__name__: t
     for t in (events, bus, shop, marbles, boxes, savings, pages, legs, older, sum_of_terms)
 }
-HELD_OUT: dict[str, Callable[[Random], Worked]] = {
-    "farm": Plain(
+HELD_OUT: dict[str, Callable[[Random], WorkedProblem]] = {
+    "farm": PlainTemplate(
         numbers={
             "rows": (2, 6),
             "trees": (3, 6),
@@ -318,7 +320,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
         ),
         question="How many trees are there now?",
     ),
-    "bakery": Plain(
+    "bakery": PlainTemplate(
         numbers={
             "trays": (3, 6),
             "each": (4, 6),
@@ -339,7 +341,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
         ),
         question="How many rolls does the baker have?",
     ),
-    "party": Plain(
+    "party": PlainTemplate(
         people=1,
         numbers={
             "tables": (3, 6),
@@ -361,7 +363,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
         ),
         question="How many guests can sit down?",
     ),
-    "zoo": Plain(
+    "zoo": PlainTemplate(
         numbers={
             "cages": (2, 6),
             "each": (3, 6),
@@ -383,7 +385,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
         ),
         question="How many birds does the zoo have now?",
     ),
-    "garage": Plain(
+    "garage": PlainTemplate(
         numbers={
             "floors": (3, 6),
             "cars": (3, 8),
@@ -404,7 +406,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
         ),
         question="How many cars are in the garage at the end?",
     ),
-    "school": Plain(
+    "school": PlainTemplate(
         numbers={
             "groups": (3, 6),
             "each": (3, 6),
@@ -425,7 +427,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
         ),
         question="How many people are there today?",
     ),
-    "tower": Plain(
+    "tower": PlainTemplate(
         people=2,
         numbers={
             "red": (3, 9),
@@ -449,7 +451,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
         ),
         question="How many blocks are in the tower?",
     ),
-    "meadow": Plain(
+    "meadow": PlainTemplate(
         numbers={
             "a": (2, 5),
             "b": (3, 6),
@@ -475,7 +477,7 @@ HELD_OUT: dict[str, Callable[[Random], Worked]] = {
 }
 
 
-def generate(count: int, *, seed: int, held_out: bool) -> list[Worked]:
+def generate_problems(count: int, *, seed: int, held_out: bool) -> list[WorkedProblem]:
     """Draw `count` distinct problems with worked solutions, taking the templates in turn.
 
     Args:
@@ -486,7 +488,7 @@ def generate(count: int, *, seed: int, held_out: bool) -> list[Worked]:
     """
     by_name = HELD_OUT if held_out else TRAINED
     templates = list(by_name)
-    rng, problems = Random(f"{seed}/{held_out}"), dict[str, Worked]()
+    rng, problems = Random(f"{seed}/{held_out}"), dict[str, WorkedProblem]()
     while len(problems) < count:
         name = templates[len(problems) % len(templates)]
         worked = replace(by_name[name](rng), template=name)

@@ -46,7 +46,7 @@ _CHAT_IDS = (
 """Token ids of `_CHAT` from the model's original tokenizer, to check the converted one."""
 
 
-def smollm2_folder(name: str = SMOLLM2) -> Path:
+def prepare_smollm2_folder(name: str = SMOLLM2) -> Path:
     """Return the folder of the model, and make it if it does not exist yet.
 
     Several processes may call this function at the same time.
@@ -66,7 +66,7 @@ def smollm2_folder(name: str = SMOLLM2) -> Path:
         return folder
     if name == SMOLLM2:
         return _make_folder(folder, partial(_convert, _gguf_file()))
-    return _make_folder(folder, partial(_adapt, smollm2_folder(), adapter))
+    return _make_folder(folder, partial(_adapt, prepare_smollm2_folder(), adapter))
 
 
 def _make_folder(folder: Path, make: Callable[[Path], None]) -> Path:

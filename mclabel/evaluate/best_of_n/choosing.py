@@ -21,7 +21,7 @@ NUM_SUBSETS = 100
 MAJORITY, RANDOM, PASS = "majority", "random", "pass"
 
 
-def scorer_of(method: str) -> str:
+def parse_scorer_name(method: str) -> str:
     """Return the name of the scorer that a method uses, such as `likelihood:NAME` or `NAME`."""
     if method.startswith("likelihood:"):
         return method.rpartition(":")[0]
@@ -46,25 +46,25 @@ class ProblemSamples:
     """Group of the problem by kind, such as level or family."""
 
 
-def method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
+def compute_method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
     """Return the probability of a right answer by method, when choosing among `size` samples."""
     num_right, num_samples = sum(problem.right), len(problem.right)
     result = {
         RANDOM: num_right / num_samples,
-        **vote_accuracy(problem, size, seed=seed),
-        PASS: pass_at(size, num_right, num_samples),
+        **compute_vote_accuracy(problem, size, seed=seed),
+        PASS: compute_pass_at(size, num_right, num_samples),
     }
     for name, scores in problem.scores.items():
-        result[name] = argmax_accuracy(scores, problem.right, size)
+        result[name] = compute_argmax_accuracy(scores, problem.right, size)
     return result
 
 
-def pass_at(size: int, num_right: int, num_samples: int) -> float:
+def compute_pass_at(size: int, num_right: int, num_samples: int) -> float:
     """Return the chance that at least one of `size` samples is right (arXiv 2107.03374, eq. 1)."""
     return 1 - comb(num_samples - num_right, size) / comb(num_samples, size)
 
 
-def argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size: int) -> float:
+def compute_argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size: int) -> float:
     """Return the chance that the sample with the highest score of a random subset is right.
 
     The sample of rank r (0 is best) is the best of a subset with probability
@@ -87,7 +87,7 @@ def _best_chances(num_samples: int, size: int) -> NDArray[np.float64]:
     return np.array([comb(num_samples - 1 - r, size - 1) / total for r in range(num_samples)])
 
 
-def vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
+def compute_vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
     """Return the chance that the answer with the most votes of a random subset is right.
 
     `majority` counts votes (self-consistency, arXiv 2203.11171), `vote:NAME` sums a scorer's
@@ -115,7 +115,7 @@ def vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str,
     return {name: _share_right(tally(weight), count, right) for name, weight in votes.items()}
 
 
-def pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
+def compute_pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
     """Return the share of pairs of a right and a wrong sample in which the right one scores higher.
 
     Ties count half; NaN if there is no such pair.

@@ -24,11 +24,11 @@ from mclabel.evaluate.best_of_n.choosing import (
     PASS,
     RANDOM,
     ProblemSamples,
-    method_accuracy,
-    pair_accuracy,
-    scorer_of,
+    compute_method_accuracy,
+    compute_pair_accuracy,
+    parse_scorer_name,
 )
-from mclabel.evaluate.grouping import groups_by_key
+from mclabel.evaluate.grouping import group_by_dividing_fields
 
 PASS_RATE = "pass rate"
 QUINTILES = ("hardest fifth", "second", "third", "fourth", "easiest fifth")
@@ -99,10 +99,10 @@ class BestOfN:
 
 def is_reference(method: str, references: Collection[str]) -> bool:
     """Return whether the scorer of a method is one of `references`."""
-    return scorer_of(method).removeprefix("likelihood:") in references
+    return parse_scorer_name(method).removeprefix("likelihood:") in references
 
 
-def best_of_n(
+def measure_best_of_n(
     problems: Sequence[ProblemSamples],
     *,
     seed: int = 0,
@@ -120,11 +120,11 @@ def best_of_n(
     """
     if not problems or len({len(p.keys) for p in problems}) != 1:
         raise ValueError("need at least one problem, and the same number of samples of each")
-    problems = with_pass_rate(problems)
+    problems = add_pass_rate_groups(problems)
     num_samples = len(problems[0].keys)
     sizes = [2**i for i in range(num_samples.bit_length()) if 2**i < num_samples] + [num_samples]
     by_problem = [
-        {size: method_accuracy(p, size, seed=seed + i) for size in sizes}
+        {size: compute_method_accuracy(p, size, seed=seed + i) for size in sizes}
         for i, p in enumerate(problems)
     ]
     table = {
@@ -139,25 +139,26 @@ def best_of_n(
         differences={size: _differences(table, size, weights) for size in sizes},
         pair_accuracy={
             name: mean_estimate(
-                np.array([pair_accuracy(p.scores[name], p.right) for p in problems]), weights
+                np.array([compute_pair_accuracy(p.scores[name], p.right) for p in problems]),
+                weights,
             )
             for name in problems[0].scores
         },
         over_optimisation={
-            name: over_optimisation_of(table[name], weights) for name in problems[0].scores
+            name: measure_over_optimisation(table[name], weights) for name in problems[0].scores
         },
         groups={
             kind: {
                 name: _group_accuracy(table, [p.groups.get(kind) == name for p in problems], seed)
                 for name in names
             }
-            for kind, names in kinds_of(problems).items()
+            for kind, names in find_dividing_groups(problems).items()
         },
         references=tuple(references),
     )
 
 
-def with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
+def add_pass_rate_groups(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
     """Return the problems with their fifth by pass rate as a group.
 
     Problems with equal pass rates are in the same fifth.
@@ -170,9 +171,9 @@ def with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
     ]
 
 
-def kinds_of(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
+def find_dividing_groups(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
     """Return the names of groups by kind, for the kinds that divide the problems."""
-    by_kind = groups_by_key(
+    by_kind = group_by_dividing_fields(
         problems,
         lambda problem: problem.groups,
         keys=dict.fromkeys(kind for problem in problems for kind in problem.groups),
@@ -215,7 +216,9 @@ def _differences(
     methods = [method for method in table if method not in (RANDOM, PASS)]
     return {
         method_name: {
-            other: paired_difference(table[method_name][size] - table[other][size], weights)
+            other: estimate_paired_difference(
+                table[method_name][size] - table[other][size], weights
+            )
             for other in methods
             if other != method_name
         }
@@ -223,7 +226,9 @@ def _differences(
     }
 
 
-def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Difference:
+def estimate_paired_difference(
+    values: NDArray[np.float64], weights: NDArray[np.float64]
+) -> Difference:
     """Return the mean of differences, with its interval.
 
     Args:
@@ -241,7 +246,7 @@ def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64])
     )
 
 
-def over_optimisation_of(
+def measure_over_optimisation(
     by_size: Mapping[int, NDArray[np.float64]], weights: NDArray[np.float64]
 ) -> OverOptimisation:
     """Return the accuracy at the best N, compared with that at the largest N.
@@ -256,5 +261,5 @@ def over_optimisation_of(
         best_size=best,
         best=float(by_size[best].mean()),
         last=float(by_size[last].mean()),
-        fall=paired_difference(by_size[last] - by_size[best], weights),
+        fall=estimate_paired_difference(by_size[last] - by_size[best], weights),
     )

@@ -20,9 +20,9 @@ from mclabel.engines.text import check_model
 from mclabel.evaluate.best_of_n.choosing import ProblemSamples
 from mclabel.evaluate.best_of_n.config import BestOfNConfig
 from mclabel.evaluate.best_of_n.figures import BestOfN
-from mclabel.evaluate.best_of_n.figures import best_of_n as measure
+from mclabel.evaluate.best_of_n.figures import measure_best_of_n as measure
 from mclabel.evaluate.best_of_n.scores import ScoreCache
-from mclabel.evaluate.best_of_n.show import curves_plot
+from mclabel.evaluate.best_of_n.show import plot_accuracy_curves
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.labeling.config import LabelConfig
 from mclabel.labeling.estimators.fixed import OutcomeEstimator
@@ -157,7 +157,7 @@ def best_of_n(
     (out / "best_of_n.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
     write_provenance(out / "provenance.json", config=config.semantic())
     title = f"Best of N, {result.num_problems:,} problems"
-    plot = curves_plot(title, result.accuracy, references=result.references)
+    plot = plot_accuracy_curves(title, result.accuracy, references=result.references)
     save_plot(plot, out / "best_of_n")
     return report
 
@@ -322,7 +322,7 @@ def _step_scores(
     Rows without scores are left out.
     """
     from mclabel.prm.scoring.aggregate import check_scores
-    from mclabel.prm.scoring.manifest import model_folder
+    from mclabel.prm.scoring.manifest import find_model_folder
     from mclabel.prm.scoring.score import PRM
 
     settings = config.scorer(name)
@@ -333,7 +333,9 @@ def _step_scores(
             settings.prm, threads=config.threads, trust_remote_code=settings.trust_remote_code
         )
         is_orm, encoded = prm.manifest.kind == "orm", _encode_rows(rows, prm.encoder)
-        scored = cache.scores(prm, model_folder(settings.prm), list(encoded.values()), on_progress)
+        scored = cache.scores(
+            prm, find_model_folder(settings.prm), list(encoded.values()), on_progress
+        )
     else:
         with name_option_in_code_errors(f"trust_remote_code=[{name}]"):
             scorer = load_scorer(settings, threads=config.threads)

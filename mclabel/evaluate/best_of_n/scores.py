@@ -52,17 +52,19 @@ class ScoreCache:
             on_progress: function that is called with the number of scored and of all distinct
                 solutions.
         """
-        from mclabel.prm.scoring.manifest import scorer_fingerprint
-        from mclabel.prm.scoring.reading import read_body, score_readings
+        from mclabel.prm.scoring.manifest import compute_scorer_fingerprint
+        from mclabel.prm.scoring.reading import find_readable_body, score_readings
 
-        body = read_body(prm.model)
+        body = find_readable_body(prm.model)
         if body is not None:
             return score_readings(prm.model, self.readings(body, encoded, on_progress))
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[list[float]]:
             return prm.score_encoded(distinct, on_progress=on_progress)
 
-        return self._cached_results(f"scores {scorer_fingerprint(folder)}", encoded, compute)
+        return self._cached_results(
+            f"scores {compute_scorer_fingerprint(folder)}", encoded, compute
+        )
 
     def scores_of_format(
         self,
@@ -80,7 +82,7 @@ class ScoreCache:
             on_progress: function that is called with the number of scored and of all distinct
                 solutions.
         """
-        from mclabel.judge.generative import GenerativePRM, prm_identity
+        from mclabel.judge.generative import GenerativePRM, find_prm_identity
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[list[float] | str]:
             if isinstance(scorer, GenerativePRM):
@@ -92,7 +94,7 @@ class ScoreCache:
                 for step_scores in results
             ]
 
-        identity = {**settings.identity(), **prm_identity(settings)}
+        identity = {**settings.identity(), **find_prm_identity(settings)}
         kept = self._cached_results(f"scores {content_id(identity)}", encoded, compute)
         return [
             UnscoredError(step_scores) if isinstance(step_scores, str) else step_scores
@@ -106,12 +108,14 @@ class ScoreCache:
         on_progress: Callable[[int, int], None],
     ) -> list[Reading]:
         """Return a language model's likelihoods of solutions."""
-        from mclabel.prm.scoring.reading import Reading, body_fingerprint, read_solutions
+        from mclabel.prm.scoring.reading import Reading, compute_body_fingerprint, read_solutions
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[Reading]:
             return read_solutions(network, distinct, threads=self._threads, on_progress=on_progress)
 
-        kept = self._cached_results(f"readings {body_fingerprint(network)}", encoded, compute)
+        kept = self._cached_results(
+            f"readings {compute_body_fingerprint(network)}", encoded, compute
+        )
         return [Reading(*values) for values in kept]
 
     def _cached_results(

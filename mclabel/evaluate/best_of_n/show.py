@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from mclabel.core.stats.bootstrap import Estimate
-from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, scorer_of
+from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM, parse_scorer_name
 from mclabel.evaluate.best_of_n.figures import Accuracy, BestOfN, Difference, is_reference
 from mclabel.evaluate.grouping import FEW
 from mclabel.show.figures import WIDTH, Grid, Plot, Series
@@ -66,7 +66,7 @@ def best_of_n_grid(
     trained = [m for m in trained if not m.startswith("likelihood:")]
     mine = next((m for m in trained if m.startswith("prm")), next(iter(trained), None))
     conclusions = [
-        difference_words(shown_as[mine], NAMED.get(m, shown_as[m]), margin, result.num_problems)
+        describe_difference(shown_as[mine], NAMED.get(m, shown_as[m]), margin, result.num_problems)
         for m in against
         if mine is not None and (margin := result.less(mine, m, sizes[-1])) is not None
     ]
@@ -84,7 +84,7 @@ def best_of_n_grid(
     )
 
 
-def difference_words(name: str, other: str, difference: Difference, num_problems: int) -> str:
+def describe_difference(name: str, other: str, difference: Difference, num_problems: int) -> str:
     """Return a sentence on whether one choice is better than another.
 
     A difference is stated only if its interval excludes 0.
@@ -171,16 +171,16 @@ def _difference(estimate: Difference) -> str:
 _DASHES = {PASS: ":", MAJORITY: "-", RANDOM: "--"}
 
 
-def main_methods(accuracy: Accuracy) -> list[str]:
+def select_main_methods(accuracy: Accuracy) -> list[str]:
     """Return the first method of each scorer that is not a vote."""
     first: dict[str, str] = {}
     for method in accuracy:
         if not method.startswith("vote:"):
-            first.setdefault(scorer_of(method), method)
+            first.setdefault(parse_scorer_name(method), method)
     return list(first.values())
 
 
-def curves_plot(
+def plot_accuracy_curves(
     title: str,
     accuracy: Accuracy,
     *,
@@ -199,9 +199,9 @@ def curves_plot(
         size: width and height without the legend.
     """
     sizes = list(accuracy[MAJORITY])
-    main = main_methods(accuracy)
+    main = select_main_methods(accuracy)
     banded = [MAJORITY, *[method for method in main if method not in _DASHES][:1]]
-    scorers = list(dict.fromkeys(scorer_of(m) for m in accuracy if m not in _DASHES))
+    scorers = list(dict.fromkeys(parse_scorer_name(m) for m in accuracy if m not in _DASHES))
 
     def at_last(method: str) -> float:
         return accuracy[method][sizes[-1]].value or 0.0
@@ -219,7 +219,7 @@ def curves_plot(
                 low=[estimate.low for estimate in estimates] if has_band else (),
                 high=[estimate.high for estimate in estimates] if has_band else (),
                 is_band=has_band,
-                hue=None if method in _DASHES else scorers.index(scorer_of(method)),
+                hue=None if method in _DASHES else scorers.index(parse_scorer_name(method)),
                 dash=_line_style(method, references),
                 is_thin=not is_main,
             )

@@ -5,12 +5,12 @@ event, or the rollouts of a reference). Each prediction counts once. Intervals a
 problems.
 
 Intervals of step values are checked with reference rollouts on which the labels do not rest
-(`independent_counts`). The reference's share of right rollouts is itself noisy, so the share of
-intervals that contain it is lower than the true coverage. A posterior of the value given the
-reference alone would also give a low figure, since an interval depends on its own counts. Coverage
-is therefore the mean posterior probability that the value is in its interval, given the rollouts of
-both runs and Jeffreys' prior. A posterior is not affected by stopping rules. With a reference much
-larger than the labels' own counts, both figures approach the true coverage.
+(`count_independent_rollouts`). The reference's share of right rollouts is itself noisy, so the
+share of intervals that contain it is lower than the true coverage. A posterior of the value given
+the reference alone would also give a low figure, since an interval depends on its own counts.
+Coverage is therefore the mean posterior probability that the value is in its interval, given the
+rollouts of both runs and Jeffreys' prior. A posterior is not affected by stopping rules. With a
+reference much larger than the labels' own counts, both figures approach the true coverage.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Calibration:
     """Brier score of a constant prediction, the overall observed share."""
 
 
-def calibration(
+def measure_calibration(
     predictions: Sequence[Prediction], *, num_bins: int = NUM_BINS, seed: int = 0
 ) -> Calibration | None:
     """Measure the calibration of predictions; None if there are no predictions.
@@ -215,7 +215,9 @@ def check_intervals(
     }
 
 
-def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> dict[str, Counts]:
+def count_independent_rollouts(
+    own: Iterable[Rollout], reference: Iterable[Rollout]
+) -> dict[str, Counts]:
     """Return counts of the reference's rollouts by prefix, without rollouts that both runs share.
 
     Runs with the same seed sample the same rollouts. A rollout of the reference is therefore left

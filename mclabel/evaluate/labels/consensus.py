@@ -21,7 +21,7 @@ from mclabel.core.stats.bootstrap import (
     resample_weights,
     sums_by_problem,
 )
-from mclabel.evaluate.labels.quality import LabelQuality, label_quality
+from mclabel.evaluate.labels.quality import LabelQuality, measure_label_quality
 from mclabel.judge.consensus.rules import SAME_LOCATION, same_location
 
 SUREST = 0.6
@@ -113,7 +113,7 @@ class ConsensusReport:
     posteriors."""
 
 
-def consensus_report(
+def measure_consensus(
     rows: Sequence[LabeledSolution],
     truth: TrueError | None,
     learned: Mapping[str, Mapping[str, float]],
@@ -166,7 +166,7 @@ class _Comparison:
         there = [[row.solution.id in ids, True] for row in self.graded]
         quality = None
         if self.truth is not None:
-            quality = label_quality(labelled, self.truth, seed=self.seed)
+            quality = measure_label_quality(labelled, self.truth, seed=self.seed)
         return KeptQuality(
             kept=_estimate_shares(self.graded, there, 1, self.seed)[0], quality=quality
         )

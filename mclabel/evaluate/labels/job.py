@@ -21,12 +21,17 @@ from mclabel.data.readers.judged import (
     to_judged_solutions,
 )
 from mclabel.data.readers.solutions import RowRejects
-from mclabel.evaluate.labels.calibration import independent_counts
+from mclabel.evaluate.labels.calibration import count_independent_rollouts
 from mclabel.evaluate.labels.quality import has_exact_truth
-from mclabel.evaluate.labels.report import ALL, LabelReport, label_report
+from mclabel.evaluate.labels.report import ALL, LabelReport, measure_labels
 from mclabel.evaluate.labels.show import calibration_plot, position_plot
 from mclabel.evaluate.labels.tables import label_grids
-from mclabel.evaluate.labels.truth import Truth, check_same_problems, exact_truth, judged_truth
+from mclabel.evaluate.labels.truth import (
+    Truth,
+    check_same_problems,
+    find_exact_truth,
+    match_judged_truth,
+)
 from mclabel.run.outputs import FIGURES, check_output, make_output_folder
 from mclabel.run.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.run.shards.store import Store
@@ -69,7 +74,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
     reference = None
     if kind == "run":
         reference = _read_reference(Store(shards), Store(source), rows[0].values_of)
-    report = label_report(
+    report = measure_labels(
         rows,
         loaded_truth,
         reference,
@@ -77,7 +82,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         seed=seed,
     )
     if out is not None:
-        _write_report(report, out_folder(out))
+        _write_report(report, make_out_folder(out))
     return report
 
 
@@ -119,7 +124,7 @@ def explain_narrowing(report: LabelReport, width: float) -> str:
     )
 
 
-def out_folder(out: str) -> Path:
+def make_out_folder(out: str) -> Path:
     """Return the folder for results, made if it is missing."""
     check_out_folder(out)
     return make_output_folder(out, "--out ")
@@ -141,7 +146,7 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
     if kind == "":
         return None
     if kind == "exact" and not source:
-        return exact_truth(rows)
+        return find_exact_truth(rows)
     if not source and kind.endswith((".jsonl", ".json", ".parquet", ".csv")):
         kind, source = "processbench", kind
     if not source and is_annotation_folder(kind):
@@ -149,13 +154,13 @@ def _read_truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Trut
     if kind == "people" and is_annotation_folder(source):
         return _read_people(rows, source)
     if kind == "processbench" and source:
-        return judged_truth("processbench", rows, _read_usable(read_processbench, source))
+        return match_judged_truth("processbench", rows, _read_usable(read_processbench, source))
     if kind == "prm800k" and source:
-        return judged_truth("prm800k", rows, _read_usable(read_prm800k, source))
+        return match_judged_truth("prm800k", rows, _read_usable(read_prm800k, source))
     if kind == "run" and source:
         others = list(read_labels(Store(source)))
         check_same_problems(rows, others, source)
-        return judged_truth("run", rows, to_judged_solutions(others))
+        return match_judged_truth("run", rows, to_judged_solutions(others))
     raise ConfigError(
         f"--truth {kind}{':' if source else ''}{source}: must be exact, processbench:FILE, "
         "prm800k:FILE, run:FOLDER or people:FOLDER (of `mclabel annotate`)"
@@ -188,7 +193,7 @@ def _read_people(rows: Sequence[LabeledSolution], folder: str) -> Truth:
             people.num_unsure,
             people.num_open,
         )
-    truth = judged_truth("people", rows, people.judged)
+    truth = match_judged_truth("people", rows, people.judged)
     own = {judgement.id for judgement in people.judged} & truth.first_errors.keys()
     if not own:
         return truth
@@ -231,7 +236,7 @@ def _read_reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts
     ]
     if all(table_metadata["rollouts"] for run in metadata for table_metadata in run):
         theirs = (rollout for rollout in read_rollouts(other) if rollout.completer == whose)
-        return independent_counts(read_rollouts(own), theirs)
+        return count_independent_rollouts(read_rollouts(own), theirs)
     seeds = [
         {table_metadata.get("config", {}).get("seed") for table_metadata in run} for run in metadata
     ]

@@ -28,7 +28,7 @@ from mclabel.core.stats.bootstrap import (
     sums_by_problem,
     sums_estimate,
 )
-from mclabel.domains.registry import carries_truth, true_first_error
+from mclabel.domains.registry import find_true_first_error, has_known_truth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,25 +90,25 @@ class CostEstimate:
     rollouts_per_solution: Estimate
 
 
-def exact_first_error(row: LabeledSolution) -> int | None:
+def find_exact_first_error(row: LabeledSolution) -> int | None:
     """Return the true first error of a solution of a built-in domain.
 
     Raises:
         KeyError: the problem is not of a built-in domain.
     """
-    return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
+    return find_true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
 def has_exact_truth(rows: Sequence[LabeledSolution]) -> bool:
     """Return whether the truth of these solutions can be computed."""
-    return bool(rows) and all(carries_truth(row.problem.meta) for row in rows)
+    return bool(rows) and all(has_known_truth(row.problem.meta) for row in rows)
 
 
 Described = Literal["pool", "selection"]
 
 
-def described_population(rows: Iterable[LabeledSolution]) -> Described | None:
-    """Return the population to which `label_quality` of selected solutions refers.
+def find_described_population(rows: Iterable[LabeledSolution]) -> Described | None:
+    """Return the population to which `measure_label_quality` of selected solutions refers.
 
     The population is the whole `pool` if some solutions were drawn at random, since they represent
     all solutions that no rule chose. It is only the `selection` if a rule chose all solutions. None
@@ -121,9 +121,9 @@ def described_population(rows: Iterable[LabeledSolution]) -> Described | None:
     return "pool" if some_drawn else "selection"
 
 
-def label_quality(
+def measure_label_quality(
     rows: Iterable[LabeledSolution],
-    truth: Callable[[LabeledSolution], int | None] = exact_first_error,
+    truth: Callable[[LabeledSolution], int | None] = find_exact_first_error,
     *,
     weight: Callable[[LabeledSolution], float] = lambda row: row.pool_weight,
     seed: int = 0,
@@ -173,7 +173,7 @@ def label_quality(
     )
 
 
-def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
+def compute_label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
     """Return the tokens of rollouts per labelled solution, with and without sharing prefixes."""
     spent = _costs_by_problem(rows).sum(0)
     count = max(1, spent[0])
@@ -183,7 +183,7 @@ def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
     )
 
 
-def cost_estimate(rows: Iterable[LabeledSolution], *, seed: int = 0) -> CostEstimate:
+def estimate_label_cost(rows: Iterable[LabeledSolution], *, seed: int = 0) -> CostEstimate:
     """Return the tokens and rollouts per labelled solution, with intervals."""
     spent = _costs_by_problem(rows)
     weights = resample_weights(len(spent), seed)
@@ -317,7 +317,7 @@ class Monotonicity:
     """Share of pairs of neighbouring labelled steps that are labelled wrong, then sound."""
 
 
-def soft_value(label: StepLabel) -> float | None:
+def get_soft_value(label: StepLabel) -> float | None:
     """Return the value of a step, or a Bayesian estimator's mean.
 
     None for a last step, whose label is the outcome.
@@ -325,7 +325,7 @@ def soft_value(label: StepLabel) -> float | None:
     return None if label.is_from_outcome else label.estimate
 
 
-def values_by_position(
+def estimate_values_by_position(
     rows: Iterable[LabeledSolution],
     kinds: dict[str, Callable[[LabeledSolution, int], bool]],
     *,
@@ -345,7 +345,7 @@ def values_by_position(
         (row, index, value)
         for row in rows
         for index, label in enumerate(row.steps)
-        if (value := soft_value(label)) is not None
+        if (value := get_soft_value(label)) is not None
     ]
     curves = {}
     for name, is_kind in kinds.items():
@@ -355,7 +355,7 @@ def values_by_position(
     return curves
 
 
-def monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Monotonicity:
+def measure_monotonicity(rows: Iterable[LabeledSolution], *, seed: int = 0) -> Monotonicity:
     """Return how often hard labels rise along a solution.
 
     Args:

@@ -24,27 +24,27 @@ from mclabel.core.stats.bootstrap import (
 )
 from mclabel.core.stats.values import value
 from mclabel.domains.arith.stories import HELD_OUT_FAMILIES
-from mclabel.domains.registry import true_states
-from mclabel.evaluate.grouping import groups_by_key, solution_meta
+from mclabel.domains.registry import find_true_states
+from mclabel.evaluate.grouping import get_solution_meta, group_by_dividing_fields
 from mclabel.evaluate.labels.calibration import (
     Calibration,
     IntervalCheck,
     Prediction,
-    calibration,
     check_intervals,
+    measure_calibration,
 )
-from mclabel.evaluate.labels.consensus import ConsensusReport, consensus_report
+from mclabel.evaluate.labels.consensus import ConsensusReport, measure_consensus
 from mclabel.evaluate.labels.quality import (
     CostEstimate,
     Described,
     LabelQuality,
     Monotonicity,
     Position,
-    cost_estimate,
-    described_population,
-    label_quality,
-    monotonicity,
-    values_by_position,
+    estimate_label_cost,
+    estimate_values_by_position,
+    find_described_population,
+    measure_label_quality,
+    measure_monotonicity,
 )
 from mclabel.evaluate.labels.truth import Truth, TruthKind
 
@@ -77,18 +77,18 @@ class StateQuality:
     """Share of truly sound or recovered steps that are labelled error or carried."""
 
 
-def exact_states(row: LabeledSolution) -> list[StepState]:
+def find_exact_states(row: LabeledSolution) -> list[StepState]:
     """Return the true states of a solution of a built-in domain.
 
     Raises:
         KeyError: the problem is not of a built-in domain.
     """
-    return true_states(row.problem.meta, [step.text for step in row.solution.steps])
+    return find_true_states(row.problem.meta, [step.text for step in row.solution.steps])
 
 
-def state_quality(
+def measure_state_quality(
     rows: Iterable[LabeledSolution],
-    truth: Callable[[LabeledSolution], Sequence[StepState]] = exact_states,
+    truth: Callable[[LabeledSolution], Sequence[StepState]] = find_exact_states,
     *,
     weight: Callable[[LabeledSolution], float] = lambda row: row.pool_weight,
     seed: int = 0,
@@ -99,7 +99,7 @@ def state_quality(
         rows: labelled solutions.
         truth: function that returns the true states of a solution's steps.
         weight: function that returns the number of solutions that a solution represents; see
-            `label_quality`.
+            `measure_label_quality`.
         seed: seed of the bootstrap.
     """
     graded = [
@@ -127,7 +127,7 @@ def state_quality(
 
 
 def _tally_states(row: LabeledSolution, truth: Sequence[StepState]) -> NDArray[np.float64]:
-    """Return counts of a solution for `state_quality`: 1, correct first errors, and steps.
+    """Return counts of a solution for `measure_state_quality`: 1, correct first errors, and steps.
 
     The counts of steps are: all; labelled with the true state; truly recovered; labelled recovered;
     both of these; truly sound or recovered; and those of the latter that are labelled wrong.
@@ -198,7 +198,7 @@ class LabelReport:
     """Quality of the labels by rollouts and judges, alone and combined; None without opinions."""
 
 
-def label_report(
+def measure_labels(
     rows: Sequence[LabeledSolution],
     truth: Truth | None,
     reference: Mapping[str, Counts] | None = None,
@@ -221,18 +221,18 @@ def label_report(
     return LabelReport(
         truth=None if truth is None else truth.kind,
         groups={
-            name: group_report(members, truth, reference or {}, seed=seed)
+            name: measure_group(members, truth, reference or {}, seed=seed)
             for name, members in group_rows(rows).items()
         },
-        describes=described_population(rows),
-        sources=consensus_report(judged_rows, true_error, judge_rates or {}, seed=seed),
+        describes=find_described_population(rows),
+        sources=measure_consensus(judged_rows, true_error, judge_rates or {}, seed=seed),
     )
 
 
 def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolution]]:
     """Return the solutions by name of the group; the first group contains all solutions."""
     groups = {ALL: list(rows)}
-    for key, by_value in groups_by_key(rows, solution_meta).items():
+    for key, by_value in group_by_dividing_fields(rows, get_solution_meta).items():
         groups |= {_group_name(key, meant, members): members for meant, members in by_value.items()}
     held = [row for row in rows if _is_of_held_out_family(row)]
     if held and len(held) < len(rows):
@@ -249,14 +249,14 @@ def _group_name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str
     return f"{key}: {meant}" + (" (held out)" if held else "")
 
 
-def group_report(
+def measure_group(
     rows: list[LabeledSolution],
     truth: Truth | None,
     reference: Mapping[str, Counts],
     *,
     seed: int = 0,
 ) -> GroupReport:
-    """Measure the labels of a group of solutions; see `label_report`."""
+    """Measure the labels of a group of solutions; see `measure_labels`."""
     judged_rows = [] if truth is None else truth.known_rows(rows)
     graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
     kinds = {
@@ -273,7 +273,9 @@ def group_report(
         "posterior, sound": [] if truth is None else _posteriors_against_truth(judged_rows, truth),
         **_against_reference(rows, reference),
     }
-    measured = {name: calibration(predicted, seed=seed) for name, predicted in predictions.items()}
+    measured = {
+        name: measure_calibration(predicted, seed=seed) for name, predicted in predictions.items()
+    }
 
     def weight(row: LabeledSolution) -> float:
         return row.pool_weight * (1.0 if truth is None else truth.weight(row))
@@ -285,17 +287,17 @@ def group_report(
         num_unknown=0 if truth is None else len(rows) - len(judged_rows),
         quality=None
         if truth is None
-        else label_quality(judged_rows, truth.first_error, weight=weight, seed=seed),
+        else measure_label_quality(judged_rows, truth.first_error, weight=weight, seed=seed),
         states=None
         if truth is None or truth.kind != "exact"
-        else state_quality(judged_rows, weight=weight, seed=seed),
+        else measure_state_quality(judged_rows, weight=weight, seed=seed),
         calibration={
             name: calibrated for name, calibrated in measured.items() if calibrated is not None
         },
         intervals=check_intervals(rows, reference, seed=seed),
-        positions=values_by_position(graded, kinds, seed=seed),
-        monotonicity=monotonicity(rows, seed=seed),
-        cost=cost_estimate(rows, seed=seed),
+        positions=estimate_values_by_position(graded, kinds, seed=seed),
+        monotonicity=measure_monotonicity(rows, seed=seed),
+        cost=estimate_label_cost(rows, seed=seed),
     )
 
 

@@ -33,7 +33,9 @@ _WORDS = {"value, outcome": "solution ends right", "value, sound": "step sound i
 """Displayed names of the calibration tables, the same as on the report's page."""
 
 
-def share_points(values: NDArray[np.float64], flags: NDArray[np.float64]) -> list[SharePoint]:
+def compute_share_points(
+    values: NDArray[np.float64], flags: NDArray[np.float64]
+) -> list[SharePoint]:
     """Return one point for each part of [0, 1] with predictions, with Clopper-Pearson intervals.
 
     Args:
@@ -189,7 +191,7 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     for outcome, count in outcomes.items():
         if count or outcome in (Outcome.RIGHT, Outcome.WRONG):
             table.add_row(f"  {outcome}", f"{count:,}")
-    if (kept := num_kept(rows)) is not None:
+    if (kept := count_kept(rows)) is not None:
         table.add_row("  kept by the consensus", f"{kept:,}")
     table.add_row("steps", f"{len(labels):,}")
     table.add_row("  labelled sound", f"{sum(x is True for x in labels):,}")
@@ -200,7 +202,7 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     return table
 
 
-def num_kept(rows: Sequence[LabeledSolution]) -> int | None:
+def count_kept(rows: Sequence[LabeledSolution]) -> int | None:
     """Return the number of solutions that a consensus keeps; None if the run is not combined."""
     flags = [row.consensus.kept for row in rows if row.consensus is not None]
     return sum(flags) if flags else None

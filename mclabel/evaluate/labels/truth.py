@@ -16,9 +16,9 @@ from typing import Literal
 
 from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution
-from mclabel.data.leaks import leak_key
-from mclabel.data.readers.judged import JudgedSolution, row_steps
-from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
+from mclabel.data.leaks import normalize_for_leaks
+from mclabel.data.readers.judged import JudgedSolution, step_texts
+from mclabel.evaluate.labels.quality import find_exact_first_error, has_exact_truth
 
 TruthKind = Literal["exact", "processbench", "prm800k", "run", "people"]
 
@@ -48,7 +48,7 @@ class Truth:
         return self.weights.get(row.solution.id, 1.0)
 
 
-def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
+def find_exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
     """Return the truth of solutions of the built-in domains.
 
     Raises:
@@ -60,11 +60,11 @@ def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
             "program, so it does not belong to a built-in domain. Give --truth processbench:FILE, "
             "prm800k:FILE or run:FOLDER"
         )
-    first_errors = {row.solution.id: exact_first_error(row) for row in rows}
+    first_errors = {row.solution.id: find_exact_first_error(row) for row in rows}
     return Truth(kind="exact", first_errors=first_errors)
 
 
-def judged_truth(
+def match_judged_truth(
     kind: TruthKind, rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]
 ) -> Truth:
     """Return the truth of solutions that people or another run have judged.
@@ -87,7 +87,7 @@ def judged_truth(
     for judgement in judged:
         by_key[solution_key(judgement.problem, judgement.steps)].append(judgement)
     by_id = {judgement.id: judgement for judgement in judged}
-    alone = sole_given_solutions(rows)
+    alone = find_sole_given_solutions(rows)
     first_errors: dict[str, int | None] = {}
     weights: dict[str, float] = {}
     others: list[LabeledSolution] = []
@@ -97,13 +97,13 @@ def judged_truth(
         named = by_id.get(row.problem.id) if row.problem.id in alone else None
         if same := by_key.get(row_key(row)):
             judgement = next((s for s in same if s.id == row.solution.id), same[0])
-            mine = row_steps(row)
+            mine = step_texts(row)
             weights[row.solution.id] = judgement.weight
-            also = {to_labelled(error, judgement.steps, mine) for error in judgement.also}
+            also = {to_labelled_index(error, judgement.steps, mine) for error in judgement.also}
             first_errors[row.solution.id] = _accepted_error(
-                row, to_labelled(judgement.first_error, judgement.steps, mine), also
+                row, to_labelled_index(judgement.first_error, judgement.steps, mine), also
             )
-        elif named is not None and not same_words(row, named.problem, named.steps):
+        elif named is not None and not has_same_words(row, named.problem, named.steps):
             others.append(row)
         elif named is not None and len(named.steps) == len(row.steps):
             first_errors[row.solution.id] = _accepted_error(row, named.first_error, named.also)
@@ -146,32 +146,35 @@ def check_same_problems(
         )
 
 
-def compact(text: str) -> str:
+def strip_whitespace(text: str) -> str:
     """Return `text` without whitespace."""
     return "".join(text.split())
 
 
 def solution_key(problem: str, steps: Sequence[str]) -> tuple[str, str]:
     """Return a key of a solution that does not depend on its division into steps."""
-    return compact(problem), compact("".join(steps))
+    return strip_whitespace(problem), strip_whitespace("".join(steps))
 
 
 def row_key(row: LabeledSolution) -> tuple[str, str]:
     """Return the key of a labelled solution."""
-    return compact(row.problem.text), compact(row.solution.text)
+    return strip_whitespace(row.problem.text), strip_whitespace(row.solution.text)
 
 
-def same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> bool:
+def has_same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> bool:
     """Return whether a labelled solution has the same words as a given problem and solution.
 
     Texts are normalised before they are compared, since some tokenizers change characters, such as
     marks and wide letters.
     """
     pairs = ((row.problem.text, problem), (row.solution.text, " ".join(steps)))
-    return all(compact(leak_key(text)) == compact(leak_key(other)) for text, other in pairs)
+    return all(
+        strip_whitespace(normalize_for_leaks(text)) == strip_whitespace(normalize_for_leaks(other))
+        for text, other in pairs
+    )
 
 
-def sole_given_solutions(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
+def find_sole_given_solutions(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
     """Return the given solutions that are the only solutions of their problems, by problem id.
 
     For other problems the problem id does not identify a solution, since sampled solutions share
@@ -185,7 +188,9 @@ def sole_given_solutions(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSo
     }
 
 
-def to_labelled(index: int | None, given: Sequence[str], labelled: Sequence[str]) -> int | None:
+def to_labelled_index(
+    index: int | None, given: Sequence[str], labelled: Sequence[str]
+) -> int | None:
     """Convert the index of a given step to the index of the labelled step with the same text.
 
     Args:
@@ -198,8 +203,8 @@ def to_labelled(index: int | None, given: Sequence[str], labelled: Sequence[str]
     return min(bisect_right(ends, max(same[index] - 1, 0)), len(ends) - 1)
 
 
-def to_given(index: int | None, labelled: Sequence[str], given: Sequence[str]) -> int | None:
-    """Convert the index of a labelled step to the index of the given step; see `to_labelled`."""
+def to_given_index(index: int | None, labelled: Sequence[str], given: Sequence[str]) -> int | None:
+    """Convert the index of a labelled step to that of the given step; see `to_labelled_index`."""
     if index is None or (own := _step_ends(labelled)) == (ends := _step_ends(given)):
         return index
     return min(bisect_right(ends, own[index - 1] if index else 0), len(ends) - 1)
@@ -207,4 +212,4 @@ def to_given(index: int | None, labelled: Sequence[str], given: Sequence[str]) -
 
 def _step_ends(steps: Sequence[str]) -> list[int]:
     """Return the number of characters up to the end of each step, without whitespace."""
-    return list(accumulate(len(compact(step)) for step in steps))
+    return list(accumulate(len(strip_whitespace(step)) for step in steps))

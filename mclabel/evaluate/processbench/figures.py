@@ -34,8 +34,8 @@ from mclabel.core.stats.bootstrap import (
     sums_estimate,
 )
 from mclabel.data.readers.judged import JudgedSolution
-from mclabel.evaluate.labels.calibration import Prediction, calibration
-from mclabel.evaluate.labels.truth import compact
+from mclabel.evaluate.labels.calibration import Prediction, measure_calibration
+from mclabel.evaluate.labels.truth import strip_whitespace
 from mclabel.show.figures import Grid, estimate_text
 
 THRESHOLD_SPLIT = "gsm8k"
@@ -115,7 +115,7 @@ class ProcessBenchResult:
     """Number of unusable rows of the files, by split. No other figure includes these rows."""
 
 
-def processbench(
+def measure_processbench(
     splits: Mapping[str, Sequence[JudgedSolution]],
     predictions: Mapping[str, Mapping[str, int | None]],
     *,
@@ -166,7 +166,7 @@ def processbench(
     for name, ids in unknown.items():
         results[name] = replace(results[name], num_unknown=len(ids))
     for i, (name, of_split) in enumerate((scores or {}).items()):
-        measured = calibration(_step_predictions(splits[name], of_split), seed=seed + i)
+        measured = measure_calibration(_step_predictions(splits[name], of_split), seed=seed + i)
         results[name] = replace(results[name], ece=None if measured is None else measured.ece)
     return ProcessBenchResult(
         splits=results, mean_f1=_mean_f1(tables, weights), threshold=threshold, panel=panel
@@ -179,7 +179,7 @@ def _step_predictions(
     """Return the scores of the steps up to the first error, against whether the step is sound."""
     return [
         Prediction(
-            problem_id=compact(row.problem),
+            problem_id=strip_whitespace(row.problem),
             predicted=min(1.0, max(0.0, score)),
             observed=float(index != row.first_error),
         )
@@ -212,7 +212,7 @@ def _table(
         for row in rows
     ]
     return sums_by_problem(
-        [compact(row.problem) for row in rows],
+        [strip_whitespace(row.problem) for row in rows],
         np.array(columns, dtype=np.float64).reshape(-1, 4),
     )
 
@@ -232,7 +232,7 @@ def _split(
         num_right=int(table[:, 2].sum()),
         wrong_accuracy=ratio_estimate(table[:, 1], table[:, 0], weights),
         right_accuracy=ratio_estimate(table[:, 3], table[:, 2], weights),
-        f1=sums_estimate(table, weights, split_f1),
+        f1=sums_estimate(table, weights, compute_split_f1),
         missing=missing,
         reasons=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         num_unknown=0,
@@ -245,22 +245,24 @@ def _predicted_share(
 ) -> Estimate:
     """Return the share of the solutions that have a prediction."""
     columns = np.array([[row.id in predictions, True] for row in rows], dtype=np.float64)
-    table = sums_by_problem([compact(row.problem) for row in rows], columns)
+    table = sums_by_problem([strip_whitespace(row.problem) for row in rows], columns)
     return ratio_estimate(table[:, 0], table[:, 1], resample_weights(len(table), seed))
 
 
 def _mean_f1(
     tables: Mapping[str, NDArray[np.float64]], weights: Mapping[str, NDArray[np.float64]]
 ) -> Estimate:
-    values = [float(split_f1(table.sum(0))) for table in tables.values()]
+    values = [float(compute_split_f1(table.sum(0))) for table in tables.values()]
     if not values or np.isnan(values).any():
         return NOTHING
-    drawn = np.mean([split_f1(weights[name] @ table) for name, table in tables.items()], axis=0)
+    drawn = np.mean(
+        [compute_split_f1(weights[name] @ table) for name, table in tables.items()], axis=0
+    )
     low, high = bootstrap_interval(drawn, sum(map(len, tables.values())))
     return Estimate(value=float(np.mean(values)), low=low, high=high)
 
 
-def split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the F1 of first errors, [...]; NaN if either kind of solutions is missing.
 
     Args:

@@ -18,27 +18,32 @@ from mclabel.answers import answer_key, extract_answer
 from mclabel.core.errors import ConfigError, DataError, bound_detail
 from mclabel.core.plain_files import write_atomically
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.data.readers.judged import JudgedSolution, read_processbench, row_steps
+from mclabel.data.readers.judged import JudgedSolution, read_processbench, step_texts
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.readers.solutions import RowRejects, solution_of
-from mclabel.evaluate.labels.job import check_out_folder, out_folder
+from mclabel.data.readers.solutions import RowRejects, require_solution
+from mclabel.evaluate.labels.job import check_out_folder, make_out_folder
 from mclabel.evaluate.labels.truth import (
-    compact,
+    find_sole_given_solutions,
+    has_same_words,
     row_key,
-    same_words,
-    sole_given_solutions,
     solution_key,
-    to_given,
+    strip_whitespace,
+    to_given_index,
 )
 from mclabel.evaluate.processbench.figures import (
     THRESHOLD_SPLIT,
     LeftOut,
     ProcessBenchResult,
     Reasons,
-    processbench,
+    measure_processbench,
     processbench_grid,
 )
-from mclabel.prm.scoring.manifest import best_threshold, first_below, weights_of, write_provenance
+from mclabel.prm.scoring.manifest import (
+    find_best_threshold,
+    find_first_below,
+    hash_weights,
+    write_provenance,
+)
 from mclabel.run.outputs import prepare_output_file
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.rejects import Reject
@@ -117,24 +122,24 @@ def processbench_of_prm(
     for (name, identity, _), steps_scores in zip(readable, scored, strict=True):
         scores[name][identity] = steps_scores
     if threshold is None:
-        threshold = best_threshold(splits[THRESHOLD_SPLIT], scores[THRESHOLD_SPLIT])
+        threshold = find_best_threshold(splits[THRESHOLD_SPLIT], scores[THRESHOLD_SPLIT])
     predictions = {
         name: {
-            identity: first_below(step_scores, threshold)
+            identity: find_first_below(step_scores, threshold)
             for identity, step_scores in by_solution.items()
         }
         for name, by_solution in scores.items()
     }
-    result = processbench(
+    result = measure_processbench(
         splits, predictions, reasons=refused, scores=scores, threshold=threshold, seed=seed
     )
     result = replace(result, num_rejected=read.num_rejected)
-    write_figures(result, splits, predictions, refused, read.rejects, out)
+    write_results(result, splits, predictions, refused, read.rejects, out)
     if out is not None:
         write_provenance(
             Path(out) / "provenance.json",
             prm=model,
-            weights=weights_of(model),
+            weights=hash_weights(model),
             trust_remote_code=trust_remote_code,
         )
     return result
@@ -147,7 +152,7 @@ def _check_threshold_split(splits: Mapping[str, Sequence[JudgedSolution]]) -> No
             f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
             f"{', '.join(splits)}. Give the file of this split, too, or --threshold"
         )
-    if (missing := missing_kind(splits[THRESHOLD_SPLIT])) is not None:
+    if (missing := find_missing_kind(splits[THRESHOLD_SPLIT])) is not None:
         raise DataError(
             f"the split {THRESHOLD_SPLIT} holds no solution {missing}: the threshold is chosen by "
             "F1, which needs both. Give a file with both, or --threshold"
@@ -169,7 +174,7 @@ def _encode_solutions(
     refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     for name, rows in splits.items():
         for row in rows:
-            given = solution_of({"steps": list(row.steps)}, row.id)
+            given = require_solution({"steps": list(row.steps)}, row.id)
             steps = [given.text[a:b] for a, b in pairwise((0, *(given.step_ends or ())))]
             try:
                 readable.append((name, row.id, prm.encoder.text(row.problem, steps, row.id)))
@@ -210,14 +215,14 @@ def processbench_of_labels(
     for row in read_labels(Store(labels)):
         (rows if row.is_decided else undecided).append(row)
     by_key = {row_key(row): row for row in reversed(rows)}
-    alone = sole_given_solutions(rows)
+    alone = find_sole_given_solutions(rows)
     left_out = _Unlocated(undecided, alone)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
     reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     for name, judged in splits.items():
         for solution in judged:
             if (labelled := by_key.get(solution_key(solution.problem, solution.steps))) is not None:
-                error = to_given(labelled.first_error, row_steps(labelled), solution.steps)
+                error = to_given_index(labelled.first_error, step_texts(labelled), solution.steps)
                 predictions[name][solution.id] = error
             elif (labelled := alone.get(solution.id)) is not None and _is_same_solution(
                 labelled, solution
@@ -232,15 +237,15 @@ def processbench_of_labels(
             f"whose first solution is {first!r}. Label these files with "
             "configs/label/processbench.yaml"
         )
-    result = processbench(splits, predictions, reasons=reasons, seed=seed)
+    result = measure_processbench(splits, predictions, reasons=reasons, seed=seed)
     result = replace(result, num_rejected=read.num_rejected)
-    write_figures(result, splits, predictions, reasons, read.rejects, out)
+    write_results(result, splits, predictions, reasons, read.rejects, out)
     return result
 
 
 def _is_same_solution(row: LabeledSolution, solution: JudgedSolution) -> bool:
     """Return whether a labelled solution with the id of a judged solution is the same solution."""
-    return len(row.steps) == len(solution.steps) and same_words(
+    return len(row.steps) == len(solution.steps) and has_same_words(
         row, solution.problem, solution.steps
     )
 
@@ -258,7 +263,7 @@ class _Unlocated:
             alone: decided solutions that are the only solutions of their problems, by problem id.
         """
         self._by_key = {row_key(row): row for row in reversed(rows)}
-        self._by_id, self._alone = sole_given_solutions(rows), alone
+        self._by_id, self._alone = find_sole_given_solutions(rows), alone
 
     def explain(self, solution: JudgedSolution) -> LeftOut:
         """Return the reason why a judged solution has no prediction."""
@@ -268,7 +273,7 @@ class _Unlocated:
             if len(named.steps) != len(solution.steps):
                 steps = f"{len(named.steps)} steps in the run, {len(solution.steps)} in the file"
                 return LeftOut(reason="other_steps", detail=steps)
-            if not same_words(named, solution.problem, solution.steps):
+            if not has_same_words(named, solution.problem, solution.steps):
                 detail = "the run has this id for another problem or solution"
                 return LeftOut(reason="other_text", detail=detail)
             row = named
@@ -330,7 +335,7 @@ def read_splits(files: Sequence[str], *, strict: bool = False) -> ReadSplits:
 def warn_missing_kinds(splits: Splits) -> None:
     """Log a warning for each split without F1, in which all or no solutions have an error."""
     for name, rows in splits.items():
-        if (missing := missing_kind(rows)) is not None:
+        if (missing := find_missing_kind(rows)) is not None:
             logger.warning(
                 "the split %s holds no solution %s, so it has no F1, and there is no mean F1",
                 name,
@@ -338,7 +343,7 @@ def warn_missing_kinds(splits: Splits) -> None:
             )
 
 
-def missing_kind(rows: Sequence[JudgedSolution]) -> str | None:
+def find_missing_kind(rows: Sequence[JudgedSolution]) -> str | None:
     """Return the kind of solutions that is missing; None if both kinds are present."""
     wrong = sum(row.first_error is not None for row in rows)
     if 0 < wrong < len(rows):
@@ -346,7 +351,7 @@ def missing_kind(rows: Sequence[JudgedSolution]) -> str | None:
     return "without an error" if wrong else "with an error"
 
 
-def write_figures(
+def write_results(
     result: ProcessBenchResult,
     splits: Splits,
     predictions: Predictions,
@@ -366,7 +371,7 @@ def write_figures(
     """
     if out is None:
         return
-    folder = out_folder(out)
+    folder = make_out_folder(out)
     (folder / "processbench.json").write_text(json_text(result), encoding="utf-8")
     (folder / "processbench.md").write_text(
         render_markdown([processbench_grid(result)]), encoding="utf-8"
@@ -430,20 +435,22 @@ def join_golds(
         DataError: a file cannot be used, or no gold answer is known.
     """
     prepare_output_file(out, "-o ")
-    gold_by_text = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
+    gold_by_text = {
+        strip_whitespace(p.text): p.answer for source in golds for p in read_problems(source)
+    }
     read = read_splits(files, strict=strict)
     judged = [solution for rows in read.solutions.values() for solution in rows]
     boxed: dict[str, dict[str, str]] = defaultdict(dict)
     for solution in judged:
         marked = bool(solution.answer_right) and r"\boxed" in solution.steps[-1]
         if marked and (answer := extract_answer(solution.steps[-1])):
-            boxed[compact(solution.problem)].setdefault(answer_key(answer), answer)
+            boxed[strip_whitespace(solution.problem)].setdefault(answer_key(answer), answer)
     agreed = {
         text: next(iter(answers.values())) for text, answers in boxed.items() if len(answers) == 1
     }
     lines, without, num_from_files = [], [], 0
     for solution in judged:
-        text = compact(solution.problem)
+        text = strip_whitespace(solution.problem)
         answer = gold_by_text.get(text, agreed.get(text))
         if answer is None:
             without.append(solution.id)

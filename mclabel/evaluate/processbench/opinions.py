@@ -17,12 +17,12 @@ from mclabel.evaluate.processbench.figures import (
     MeasuredJudge,
     Panel,
     ProcessBenchResult,
-    processbench,
+    measure_processbench,
 )
-from mclabel.evaluate.processbench.job import Splits, read_splits, warn_missing_kinds, write_figures
+from mclabel.evaluate.processbench.job import Splits, read_splits, warn_missing_kinds, write_results
 from mclabel.judge.base import Opinion
 from mclabel.judge.consensus.rules import same_location
-from mclabel.judge.opinions import OpinionRun, judged_rows
+from mclabel.judge.opinions import OpinionRun, read_judged_rows
 from mclabel.prm.scoring.manifest import write_provenance
 from mclabel.run.shards.manifest import run_id
 from mclabel.run.shards.store import Store
@@ -83,11 +83,11 @@ def processbench_of_opinions(
     panel = Panel(
         {name: tuple(judge.named for judge in of_split) for name, of_split in judges.items()}
     )
-    result = processbench(
+    result = measure_processbench(
         splits, predictions, reasons=reasons, unknown=unknown, panel=panel, seed=seed
     )
     result = replace(result, num_rejected=read.num_rejected)
-    write_figures(result, splits, predictions, reasons, read.rejects, out)
+    write_results(result, splits, predictions, reasons, read.rejects, out)
     if out is not None:
         runs = {
             name: [judge.provenance() for judge in of_split] for name, of_split in judges.items()
@@ -190,7 +190,7 @@ def _by_split(
 def _read_judge(location: str) -> _SplitJudge:
     run = OpinionRun.read(location)
     solutions, keys = {}, {}
-    for name, row in judged_rows(location):
+    for name, row in read_judged_rows(location):
         if (identity := row.get("id")) is not None:
             steps = row.get("steps")
             texts = steps if isinstance(steps, list) else [row.get("solution")]

@@ -34,7 +34,7 @@ STRENGTH = 4.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Steps:
+class StepCategories:
     """Categories of the steps of all solutions, one per step."""
 
     values: Ints
@@ -52,10 +52,10 @@ class SourceOpinions:
     PASSED: ClassVar[int] = 2
     UNKNOWN: ClassVar[int] = 3
 
-    seen: Steps
+    seen: StepCategories
     """Opinion on each step that the source has read: 1 for a fault and 0 for none, or the level of
     a scorer. It is -1 for other steps."""
-    contexts: Steps
+    contexts: StepCategories
     """Category of each step, on which the models of other sources condition; never -1.
 
     For a source that names a step, the category is `NOT_YET` before that step, `HERE` at it,
@@ -69,7 +69,7 @@ class SourceOpinions:
 
     @classmethod
     def from_first_errors(cls, named: Ints, num_steps: Ints) -> SourceOpinions:
-        """Return the opinions of a source that names the first error, as in `Locations`."""
+        """Return the opinions of a source that names first errors, as in `FirstErrorJudgeModel`."""
         step, there = np.arange(int(num_steps.max())), num_steps[:, None]
         at, is_known = named[:, None], named[:, None] >= 0
         is_here = is_known & (step == at) & (at < there)
@@ -78,8 +78,8 @@ class SourceOpinions:
         contexts = np.where(step < at, cls.NOT_YET, np.where(step == at, cls.HERE, cls.PASSED))
         contexts = np.where(is_known, contexts, cls.UNKNOWN)
         return cls(
-            seen=Steps(values=seen, count=2),
-            contexts=Steps(values=contexts, count=4),
+            seen=StepCategories(values=seen, count=2),
+            contexts=StepCategories(values=contexts, count=4),
             names=True,
             is_known=named >= 0,
         )
@@ -101,7 +101,7 @@ class JudgeModel(Protocol):
         ...
 
     @abstractmethod
-    def fitted(self, chances: Floats) -> Self:
+    def fit(self, chances: Floats) -> Self:
         """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
         ...
 
@@ -116,7 +116,7 @@ class JudgeModel(Protocol):
         ...
 
 
-def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
+def step_log_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
     """Return the log-likelihood of a judge's opinions on steps, given each possible first error.
 
     Args:
@@ -139,7 +139,7 @@ def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
     return np.asarray(before + np.concatenate([first + after[:, 1:], zero], axis=1))
 
 
-def fitted_table(
+def fit_table(
     chances: Floats, contexts: Ints, seen: Ints, shape: tuple[int, int], usual: Floats
 ) -> Floats:
     """Estimate the probability of each opinion on a step, by kind of step and context.
@@ -171,7 +171,7 @@ def fitted_table(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Locations:
+class FirstErrorJudgeModel:
     """Model of a judge that names the first error."""
 
     num_steps: Ints
@@ -203,7 +203,7 @@ class Locations:
             likely += np.log(self.sure)[self._relation_to_error(), self.sureness[:, None]]
         return np.asarray(np.where(self._known, likely, 0.0))
 
-    def fitted(self, chances: Floats) -> Self:
+    def fit(self, chances: Floats) -> Self:
         """See `JudgeModel`."""
         weights = np.where(self._known, chances, 0.0)
         detected, passed = (
@@ -278,7 +278,7 @@ class Locations:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scores:
+class ScorerModel:
     """Model of a scorer, which gives a number in [0, 1] to each step."""
 
     num_steps: Ints
@@ -292,7 +292,7 @@ class Scores:
     stands for the beginning of a solution. None means equal probabilities."""
 
     @classmethod
-    def of(cls, scores: Sequence[Sequence[float] | None], num_steps: Ints) -> Scores:
+    def of(cls, scores: Sequence[Sequence[float] | None], num_steps: Ints) -> ScorerModel:
         """Return a model in which scores are reduced to levels that contain equally many steps.
 
         Args:
@@ -311,14 +311,14 @@ class Scores:
 
     def log_likelihood(self) -> Floats:
         """See `JudgeModel`."""
-        return step_likelihood(self.moves, self._levels_before, self.levels)
+        return step_log_likelihood(self.moves, self._levels_before, self.levels)
 
-    def fitted(self, chances: Floats) -> Self:
+    def fit(self, chances: Floats) -> Self:
         """See `JudgeModel`."""
         levels = np.bincount(self.levels[self.levels >= 0], minlength=LEVELS) + 1.0
         usual = STRENGTH * levels / levels.sum()
         shape = (LEVELS + 1, LEVELS)
-        moves = fitted_table(chances, self._levels_before, self.levels, shape, usual)
+        moves = fit_table(chances, self._levels_before, self.levels, shape, usual)
         return type(self)(num_steps=self.num_steps, levels=self.levels, moves=moves)
 
     def rates(self) -> Mapping[str, float]:
@@ -329,8 +329,8 @@ class Scores:
         """See `JudgeModel`."""
         contexts = np.where(self.levels < 0, LEVELS, self.levels)
         return SourceOpinions(
-            seen=Steps(values=self.levels, count=LEVELS),
-            contexts=Steps(values=contexts, count=LEVELS + 1),
+            seen=StepCategories(values=self.levels, count=LEVELS),
+            contexts=StepCategories(values=contexts, count=LEVELS + 1),
             names=False,
             is_known=np.asarray((self.levels >= 0).any(1)),
         )

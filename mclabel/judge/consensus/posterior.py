@@ -49,9 +49,9 @@ from numpy.typing import NDArray
 from mclabel.judge.consensus.models import (
     JudgeModel,
     SourceOpinions,
-    Steps,
-    fitted_table,
-    step_likelihood,
+    StepCategories,
+    fit_table,
+    step_log_likelihood,
 )
 from mclabel.labeling.estimators.posterior.arithmetic import exp, log
 
@@ -65,7 +65,7 @@ _ROLLOUT_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fused:
+class FusedPosterior:
     """The posterior of a run's solutions."""
 
     chances: Floats
@@ -78,13 +78,13 @@ class Fused:
     """Names of the sources that repeat each other's errors, each group of two or more."""
 
 
-def fuse(
+def fuse_judges_with_rollouts(
     rollouts: Floats,
     num_steps: Ints,
     models: Mapping[str, JudgeModel],
     *,
     labels: Ints | None = None,
-) -> Fused:
+) -> FusedPosterior:
     """Learn the rates of judges, and combine their opinions with the evidence of rollouts.
 
     Args:
@@ -99,7 +99,7 @@ def fuse(
     shown = RolloutEvidence(chances=rollouts, num_steps=num_steps)
     apart = find_repeating_sources(shown, models, labels)
     learned = multiply_opinions(shown, apart.models)
-    return Fused(chances=learned.chances, models=learned.models, groups=apart.groups)
+    return FusedPosterior(chances=learned.chances, models=learned.models, groups=apart.groups)
 
 
 def multiply_opinions(shown: RolloutEvidence, models: Mapping[str, JudgeModel]) -> LearnedRates:
@@ -111,11 +111,15 @@ def multiply_opinions(shown: RolloutEvidence, models: Mapping[str, JudgeModel]) 
     """
     # Learn rates from rollouts that are weakened towards the mean of the run. Rollouts that are
     # weakened towards equal probabilities would show errors everywhere.
-    learned = learn(shown.weighted(_ROLLOUT_WEIGHT), shown.num_steps, models, rounds=_ROUNDS)
+    learned = fit_rates_and_posterior(
+        shown.weighted(_ROLLOUT_WEIGHT), shown.num_steps, models, rounds=_ROUNDS
+    )
     # The final posterior weakens rollouts towards equal probabilities. So the likeliest first error
     # of a solution on which judges have no opinion is still the one by rollouts.
     weakened = exp(_ROLLOUT_WEIGHT * log(np.where(shown.is_possible, shown.floored, 1.0)))
-    own = mix_with_expected(np.where(shown.is_possible, weakened, 0.0), shown.by_length())
+    own = mix_with_expected_probabilities(
+        np.where(shown.is_possible, weakened, 0.0), shown.by_length()
+    )
     fitted = list(learned.models.values())
     chances, _ = multiply_likelihoods(own, learned.chances, shown.num_steps, fitted)
     return replace(learned, chances=chances)
@@ -163,7 +167,7 @@ class RolloutEvidence:
         return mean_by_length(self.floored / self.floored.sum(1, keepdims=True), self.num_steps)
 
     def weighted(self, power: float) -> Floats:
-        """Return the probabilities with weakened evidence; see also `mix_with_expected`.
+        """Return the probabilities with weakened evidence; see `mix_with_expected_probabilities`.
 
         The ratio to the mean of solutions of the same length is raised to a power.
 
@@ -174,12 +178,12 @@ class RolloutEvidence:
         ratio = log(np.where(self.is_possible, self.floored, 1.0)) - log(
             np.where(self.is_possible, expected, 1.0)
         )
-        return mix_with_expected(
+        return mix_with_expected_probabilities(
             np.where(self.is_possible, expected * exp(power * ratio), 0.0), expected
         )
 
 
-def learn(
+def fit_rates_and_posterior(
     begun: Floats, num_steps: Ints, models: Mapping[str, JudgeModel], *, rounds: int
 ) -> LearnedRates:
     """Fit rates to probabilities of first errors, and these to the rates, in alternation.
@@ -192,7 +196,7 @@ def learn(
     """
     chances, current, likelihood = begun, dict(models), 0.0
     for _ in range(rounds):
-        current = {name: model.fitted(chances) for name, model in current.items()}
+        current = {name: model.fit(chances) for name, model in current.items()}
         chances, likelihood = multiply_likelihoods(
             begun, chances, num_steps, list(current.values())
         )
@@ -226,7 +230,7 @@ def multiply_likelihoods(
     return np.asarray(product / whole), likelihood + float(log(whole).sum())
 
 
-def mix_with_expected(likely: Floats, expected: Floats) -> Floats:
+def mix_with_expected_probabilities(likely: Floats, expected: Floats) -> Floats:
     """Return a mixture of normalised likelihoods and of expected probabilities.
 
     Args:
@@ -278,12 +282,12 @@ class SourceModels:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Repeating:
+class RepeatingJudgeModel:
     """Model of a judge whose errors may repeat errors of other sources; implements `JudgeModel`."""
 
     alone: JudgeModel
     """Model of the judge alone, which holds its error rates."""
-    others: Steps
+    others: StepCategories
     """Combined opinions of the other sources at each step."""
     table: Floats | None = None
     """Probabilities of the judge's opinion at a step, given the opinions of the others, [kind,
@@ -292,16 +296,14 @@ class Repeating:
 
     def log_likelihood(self) -> Floats:
         """See `JudgeModel`."""
-        return step_likelihood(self.table, self.others.values, self._own_steps.values)
+        return step_log_likelihood(self.table, self.others.values, self._own_steps.values)
 
-    def fitted(self, chances: Floats) -> Self:
+    def fit(self, chances: Floats) -> Self:
         """See `JudgeModel`."""
         own = self._own_steps
         shape = (self.others.count, own.count)
-        table = fitted_table(
-            chances, self.others.values, own.values, shape, self._prior_counts(own)
-        )
-        return replace(self, alone=self.alone.fitted(chances), table=table)
+        table = fit_table(chances, self.others.values, own.values, shape, self._prior_counts(own))
+        return replace(self, alone=self.alone.fit(chances), table=table)
 
     def rates(self) -> Mapping[str, float]:
         """See `JudgeModel`."""
@@ -312,10 +314,10 @@ class Repeating:
         return self.alone.step_opinions()
 
     @property
-    def _own_steps(self) -> Steps:
+    def _own_steps(self) -> StepCategories:
         return self.alone.step_opinions().seen
 
-    def _prior_counts(self, steps: Steps) -> Floats:
+    def _prior_counts(self, steps: StepCategories) -> Floats:
         """Return the prior counts of the judge's opinions, which sum to half an observation."""
         counts = np.bincount(steps.values[steps.values >= 0], minlength=steps.count) + 1.0
         return np.asarray(0.5 * counts / counts.sum())
@@ -329,7 +331,7 @@ def find_repeating_sources(
     Args:
         shown: evidence of rollouts.
         models: models of the judges, by name.
-        labels: first errors by the run's own labels; see `fuse`.
+        labels: first errors by the run's own labels; see `fuse_judges_with_rollouts`.
     """
     if not models:
         return SourceModels(models=models, groups=())
@@ -354,7 +356,7 @@ def find_repeating_sources(
                 groups.append(group)
             for place, member in enumerate(group[1:], 1):
                 others = _combined_steps([opinions[earlier] for earlier in group[:place]])
-                repeating[member] = Repeating(alone=models[member], others=others)
+                repeating[member] = RepeatingJudgeModel(alone=models[member], others=others)
     return SourceModels(models=repeating, groups=groups)
 
 
@@ -387,7 +389,7 @@ class _Pairs:
         """
         model, other = self.models[first], self.models[second]
         free = self._likelihood({first: model, second: other})
-        given = Repeating(alone=other, others=model.step_opinions().contexts)
+        given = RepeatingJudgeModel(alone=other, others=model.step_opinions().contexts)
         return self._gain_per_shared_solution(
             self._likelihood({first: model, second: given}) - free, model.step_opinions(), other
         )
@@ -395,7 +397,7 @@ class _Pairs:
     def gain_of(self, source: SourceOpinions, name: str) -> float:
         """Return the gain, per solution, if a judge repeats the run's own opinions (`source`)."""
         model = self.models[name]
-        given = Repeating(alone=model, others=source.contexts)
+        given = RepeatingJudgeModel(alone=model, others=source.contexts)
         gain = self._likelihood({name: given}) - self.alone[name]
         return self._gain_per_shared_solution(gain, source, model)
 
@@ -406,7 +408,9 @@ class _Pairs:
         return (gain - CHANCE) / both if both else 0.0
 
     def _likelihood(self, models: Mapping[str, JudgeModel]) -> float:
-        return learn(self.begun, self.shown.num_steps, models, rounds=_PAIR_ROUNDS).log_likelihood
+        return fit_rates_and_posterior(
+            self.begun, self.shown.num_steps, models, rounds=_PAIR_ROUNDS
+        ).log_likelihood
 
 
 def _repeated_run_opinions(
@@ -439,7 +443,7 @@ def _linked_sources(name: str, links: Sequence[tuple[float, str, str]]) -> list[
         group.append(max(near)[1])
 
 
-def _combined_steps(sources: Sequence[SourceOpinions]) -> Steps:
+def _combined_steps(sources: Sequence[SourceOpinions]) -> StepCategories:
     """Return a summary of the opinions of several sources at each step, as one category.
 
     For sources that name a step, the category contains how many name this step, and whether none,
@@ -462,4 +466,4 @@ def _combined_steps(sources: Sequence[SourceOpinions]) -> Steps:
     if scoring:
         last = scoring[-1]
         values, count = values * last.count + last.values, count * last.count
-    return Steps(values=values, count=count)
+    return StepCategories(values=values, count=count)

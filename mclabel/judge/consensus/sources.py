@@ -23,7 +23,7 @@ from mclabel.annotate.items import OVERSEER
 from mclabel.core.errors import ConfigError, DataError
 from mclabel.core.records import AUTHOR, LabeledSolution, Rollout, SourceOpinion
 from mclabel.judge.base import Opinion
-from mclabel.judge.consensus.models import SURENESS, JudgeModel, Locations, Scores
+from mclabel.judge.consensus.models import SURENESS, FirstErrorJudgeModel, JudgeModel, ScorerModel
 from mclabel.judge.consensus.posterior import ROLLOUTS
 from mclabel.judge.opinions import OpinionRun, text_digest
 from mclabel.labeling.estimators import ProblemPaths, answer_class
@@ -49,7 +49,7 @@ class Source:
     run: OpinionRun
 
 
-def named_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[Source]:
+def read_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[Source]:
     """Read runs of judges, and return them as sources with unique names.
 
     Args:
@@ -119,7 +119,7 @@ def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[So
             )
 
 
-def opinions_on(row: LabeledSolution, sources: Sequence[Source]) -> tuple[SourceOpinion, ...]:
+def collect_opinions(row: LabeledSolution, sources: Sequence[Source]) -> tuple[SourceOpinion, ...]:
     """Return the opinion of the run's labels on a solution, then those of all sources."""
     own = SourceOpinion(
         source=ROLLOUTS, claim="where", is_known=row.is_decided, first_error=row.first_error
@@ -141,7 +141,7 @@ def _source_opinion(source: Source, opinion: Opinion | None) -> SourceOpinion:
     )
 
 
-def judge_model(
+def make_judge_model(
     source: Source, solutions: Sequence[str], num_steps: NDArray[np.int64]
 ) -> JudgeModel:
     """Return a model of a judge's opinions on solutions, whose error rates are not fitted yet.
@@ -158,7 +158,7 @@ def judge_model(
     if source.run.claim == "scores" and any(
         opinion is not None and opinion.scores for opinion in known_opinions
     ):
-        return Scores.of(
+        return ScorerModel.of(
             [opinion.scores if opinion and opinion.scores else None for opinion in known_opinions],
             num_steps,
         )
@@ -174,7 +174,7 @@ def judge_model(
         [0.0 if opinion is None else opinion.sureness or 0.0 for opinion in known_opinions]
     )
     cuts = np.unique(np.quantile(sure, np.arange(1, SURENESS) / SURENESS))
-    return Locations(
+    return FirstErrorJudgeModel(
         num_steps=num_steps,
         named=np.array(named, dtype=np.int64),
         sureness=np.searchsorted(cuts, sure, side="right").astype(np.int64),
@@ -185,7 +185,7 @@ PERSON = "person:"
 """Prefix of a person's name as a source."""
 
 
-def people_sources(folder: str) -> list[Source]:
+def read_people_sources(folder: str) -> list[Source]:
     """Return each person who has submitted solutions, as a source `person:NAME`.
 
     Ratings after the first bad step are ignored. A person's opinion is unknown if the person was

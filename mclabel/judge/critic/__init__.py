@@ -7,12 +7,12 @@ request. `judge` declares the settings and samples the answers.
 from __future__ import annotations
 
 from mclabel.judge.critic.judge import CriticSettings
-from mclabel.judge.critic.parse import FIRST_INDEX, Result, Vote, Votes, parse_output
+from mclabel.judge.critic.parse import FIRST_INDEX, Vote, VoteCounter, VoteResult, parse_output
 from mclabel.judge.critic.prompts import (
     TEMPLATES,
     Template,
-    critic_prompt,
-    own_template,
+    fill_critic_prompt,
+    make_user_template,
     template_hash,
 )
 
@@ -20,12 +20,12 @@ __all__ = [
     "FIRST_INDEX",
     "TEMPLATES",
     "CriticSettings",
-    "Result",
     "Template",
     "Vote",
-    "Votes",
-    "critic_prompt",
-    "own_template",
+    "VoteCounter",
+    "VoteResult",
+    "fill_critic_prompt",
+    "make_user_template",
     "parse_output",
     "template_hash",
 ]

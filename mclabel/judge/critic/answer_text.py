@@ -57,7 +57,7 @@ class Box:
     end: int
     """Index after the closing brace."""
     content: str
-    """Content of the box, normalised by `plain`."""
+    """Content of the box, normalised by `normalize_box_content`."""
     is_negated: bool
     r"""True if there is a minus sign right before the box, as in $-\boxed{1}$."""
 
@@ -87,7 +87,7 @@ def split_thoughts(text: str) -> tuple[str, str, bool]:
     return "\n".join(outside), "\n".join(inside), is_thinking
 
 
-def boxes(text: str) -> list[Box]:
+def find_boxes(text: str) -> list[Box]:
     """Return the closed, non-empty boxes of a text, in order. Of nested boxes the outer counts."""
     closed: list[Box] = []
     openings: list[tuple[int, int] | None] = []
@@ -99,7 +99,7 @@ def boxes(text: str) -> list[Box]:
                 continue
             while closed and closed[-1].start > opening[0]:
                 closed.pop()
-            content = plain(text[opening[1] : match.start()])
+            content = normalize_box_content(text[opening[1] : match.start()])
         elif match[1]:
             opening, content = (match.start(), match.start(1)), match[1]
         else:
@@ -117,7 +117,7 @@ def _is_negated(text: str, start: int) -> bool:
     return before.endswith("-") and not before[:-1].endswith("-") and not before[-2:-1].isalnum()
 
 
-def plain(content: str) -> str:
+def normalize_box_content(content: str) -> str:
     """Return the normalised content of a box: lower case, ASCII digits, no LaTeX or quotes."""
     text = unicodedata.normalize("NFKC", content[:MAX_CONTENT]).translate(_MINUS)
     text = _SPACING.sub(" ", _WRAPPERS.sub("", text))
@@ -130,7 +130,7 @@ def says_correct(content: str) -> bool | None:
     """Return True for content that means correct, False for incorrect, None for other content.
 
     Args:
-        content: content that `plain` has normalised.
+        content: content that `normalize_box_content` has normalised.
     """
     if content in _CORRECT:
         return True

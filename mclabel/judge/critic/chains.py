@@ -11,12 +11,12 @@ import re
 
 from mclabel.judge.critic.answer_text import split_thoughts
 from mclabel.judge.critic.parse import FIRST_INDEX, MAX_CHARACTERS, check_parser, parse_output
-from mclabel.judge.critic.verdicts import Fault, StepVerdicts, read_verdicts
+from mclabel.judge.critic.verdicts import StepVerdicts, VerdictFault, read_verdicts
 
 _ANALYSIS = re.compile(r"<\s{0,3}analysis[_\s]{0,3}(\d{1,9})\s{0,3}>", re.IGNORECASE)
 
 
-def step_verdicts(
+def read_step_verdicts(
     text: str, num_steps: int, parser: str = "step_verdicts", *, truncated: bool = False
 ) -> StepVerdicts:
     """Return the verdicts of a chain on the steps of a solution.
@@ -36,17 +36,17 @@ def step_verdicts(
     nothing = (None,) * num_steps
     if len(text) > MAX_CHARACTERS:
         reason = f"longer than {MAX_CHARACTERS:,} characters"
-        return StepVerdicts(nothing, Fault.TOO_LONG, reason)
+        return StepVerdicts(nothing, VerdictFault.TOO_LONG, reason)
     outside, inside, is_open = split_thoughts(text)
     if is_open:
-        fault = Fault.TRUNCATED if truncated else Fault.OPEN_THOUGHT
+        fault = VerdictFault.TRUNCATED if truncated else VerdictFault.OPEN_THOUGHT
         return StepVerdicts(nothing, fault, "unclosed think block")
     if parser == "step_verdicts":
         verdicts = _verdicts_on_steps(outside, inside, num_steps)
     else:
         verdicts = _verdicts_from_first_error(text, outside, num_steps, parser)
     if truncated:
-        return StepVerdicts(verdicts.verdicts, Fault.TRUNCATED, "truncated")
+        return StepVerdicts(verdicts.verdicts, VerdictFault.TRUNCATED, "truncated")
     return verdicts
 
 
@@ -57,7 +57,7 @@ def _verdicts_on_steps(outside: str, inside: str, num_steps: int) -> StepVerdict
         whole = read_verdicts(f"{inside}\n{outside}", num_steps)
         if whole is not None and (verdicts is None or whole.fault is None):
             return whole
-    return verdicts or StepVerdicts((None,) * num_steps, Fault.NO_VERDICTS, "no verdicts")
+    return verdicts or StepVerdicts((None,) * num_steps, VerdictFault.NO_VERDICTS, "no verdicts")
 
 
 def _verdicts_from_first_error(
@@ -66,7 +66,7 @@ def _verdicts_from_first_error(
     """Return the verdicts on all steps that follow from the first error that an answer names."""
     vote = parse_output(text, parser, num_steps, truncated=False)
     if not vote.is_known:
-        return StepVerdicts((None,) * num_steps, Fault.NO_VERDICTS, vote.reason)
+        return StepVerdicts((None,) * num_steps, VerdictFault.NO_VERDICTS, vote.reason)
     error = num_steps if vote.first_error is None else vote.first_error
     verdicts: list[bool | None] = [True] * error
     verdicts += [False] * (error < num_steps)
@@ -77,5 +77,5 @@ def _verdicts_from_first_error(
     padded = (*verdicts, *[None] * (num_steps - len(verdicts)))
     if None in verdicts:
         reason = f"no analysis of step {verdicts.index(None) + 1}"
-        return StepVerdicts(padded, Fault.MISSING, reason)
+        return StepVerdicts(padded, VerdictFault.MISSING, reason)
     return StepVerdicts(padded)

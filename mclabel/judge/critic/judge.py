@@ -19,20 +19,27 @@ from mclabel.engines.settings import PolicySettings, name_section_in_errors, ren
 from mclabel.judge.base import (
     UNKNOWN_VOTE,
     Answer,
-    Asks,
+    AnswerSampler,
     Judge,
     JudgedItem,
     JudgeSettings,
     Opinion,
     prompt_hash,
 )
-from mclabel.judge.critic.parse import FIRST_INDEX, RETRY_BUDGET, Result, Vote, Votes, parse_output
+from mclabel.judge.critic.parse import (
+    FIRST_INDEX,
+    RETRY_BUDGET,
+    Vote,
+    VoteCounter,
+    VoteResult,
+    parse_output,
+)
 from mclabel.judge.critic.prompts import (
     TEMPLATES,
     Template,
-    critic_prompt,
-    missing_placeholders,
-    own_template,
+    describe_missing_placeholders,
+    fill_critic_prompt,
+    make_user_template,
     template_hash,
 )
 from mclabel.run.task import RunnerState
@@ -76,11 +83,11 @@ class CriticSettings(Settings):
         if self.prompt in TEMPLATES:
             return TEMPLATES[self.prompt]
         assert self.parser is not None, "checked by a rule"
-        return own_template(self.prompt, self.parser)
+        return make_user_template(self.prompt, self.parser)
 
     @rule
     def _a_prompt_is_a_name_or_a_template(self) -> str | None:
-        if self.prompt in TEMPLATES or not (fault := missing_placeholders(self.prompt)):
+        if self.prompt in TEMPLATES or not (fault := describe_missing_placeholders(self.prompt)):
             return None
         if "\n" in self.prompt or "{" in self.prompt:
             return f"prompt: {fault}"
@@ -98,7 +105,7 @@ class CriticSettings(Settings):
                 if self.parser is not None
                 else None
             )
-        if self.parser is None and not missing_placeholders(self.prompt):
+        if self.parser is None and not describe_missing_placeholders(self.prompt):
             return (
                 "parser=null: a template of your own needs a parser for its answers. Set parser "
                 f"to one of {', '.join(FIRST_INDEX)}"
@@ -155,7 +162,7 @@ class CriticJudge(Judge):
             self._engine: Engine = make_engine(settings.policy, seed=seed, continues=False)
 
     @classmethod
-    def settled(cls, settings: Settings, recorded: Mapping[str, Any]) -> Settings:
+    def resolve_settings(cls, settings: Settings, recorded: Mapping[str, Any]) -> Settings:
         """Return the settings unchanged, after checking that they name a model; see `Judge`.
 
         Raises:
@@ -170,7 +177,7 @@ class CriticJudge(Judge):
             )
         return settings
 
-    def known(self) -> dict[str, Any]:
+    def identity_inputs(self) -> dict[str, Any]:
         """Return the hash of the model's content, and that of the template; see `Judge`."""
         with name_section_in_errors(POLICY):
             model = self._engine.model_identity()
@@ -179,14 +186,14 @@ class CriticJudge(Judge):
             "prompt": template_hash(self.settings.template),
         }
 
-    def asked(self) -> dict[str, Any]:
+    def prompt_inputs(self) -> dict[str, Any]:
         """Return the template, and whether prompts contain references; see `Judge`."""
         return {
             "template": asdict(self.settings.template),
             "use_reference": self.settings.use_reference,
         }
 
-    def check(self) -> None:
+    def check_ready(self) -> None:
         """Check that the model can be loaded."""
         with name_section_in_errors(POLICY):
             self._engine.check_environment()
@@ -201,7 +208,7 @@ class CriticJudge(Judge):
         with name_section_in_errors(POLICY):
             await self._engine.start()
 
-    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
+    async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion:
         """Sample votes in rounds until they have decided."""
         settings = self.settings
         reference = item.reference if settings.use_reference else None
@@ -209,8 +216,8 @@ class CriticJudge(Judge):
             return Opinion(
                 is_known=False, reason="the problem has no reference (use_reference=true)"
             )
-        prompt = critic_prompt(settings.template, item.problem, item.steps, reference)
-        votes = Votes(settings.least_votes, settings.most_votes)
+        prompt = fill_critic_prompt(settings.template, item.problem, item.steps, reference)
+        votes = VoteCounter(settings.least_votes, settings.most_votes)
         answers: list[Answer] = []
         seen: list[Vote] = []
         unanswered: list[int] = []
@@ -303,7 +310,9 @@ def _failed(prompt: str, number: int, max_tokens: int, why: str) -> Answer:
     )
 
 
-def _opinion(result: Result, seen: list[Vote], answers: list[Answer], num_steps: int) -> Opinion:
+def _opinion(
+    result: VoteResult, seen: list[Vote], answers: list[Answer], num_steps: int
+) -> Opinion:
     """Return the opinion that results from all votes."""
     lead = result.counts.get(result.first_error, 0) if result.is_decided else 0
     reasons = [vote.reason for vote in seen if not vote.is_known]

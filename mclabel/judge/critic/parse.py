@@ -12,14 +12,14 @@ A truncated answer counts only if its verdict, outside of thoughts, is already c
 box without further words after it; a conclusion Incorrect, or Correct after an analysis of the last
 step; an incorrect step after verdicts on all earlier steps, or verdicts on all steps.
 
-`Votes` requests few votes if they agree and more if they disagree. It is a pure state machine.
-Votes are requested in rounds, and a decision is made only after all votes of a round have arrived.
-So the order within a round has no effect. A round requests the fewest votes after which a decision
-is possible. Unknown votes are requested once more, with twice the token budget, in a round of their
-own before any new votes.
+`VoteCounter` requests few votes if they agree and more if they disagree. It is a pure state
+machine. Votes are requested in rounds, and a decision is made only after all votes of a round have
+arrived. So the order within a round has no effect. A round requests the fewest votes after which a
+decision is possible. Unknown votes are requested once more, with twice the token budget, in a round
+of their own before any new votes.
 
-ProcessBench (arXiv 2412.06559) always takes the majority of eight votes. `Votes` stops earlier, if
-the majority is certain, or likely because the first votes agree.
+ProcessBench (arXiv 2412.06559) always takes the majority of eight votes. `VoteCounter` stops
+earlier, if the majority is certain, or likely because the first votes agree.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from dataclasses import dataclass
 from mclabel.core.errors import ConfigError
 from mclabel.judge.critic.answer_text import (
     MAX_CONTENT,
-    boxes,
+    find_boxes,
     is_refusal,
-    plain,
+    normalize_box_content,
     says_correct,
     split_thoughts,
 )
-from mclabel.judge.critic.verdicts import Fault, read_verdicts
+from mclabel.judge.critic.verdicts import VerdictFault, read_verdicts
 
 MAX_CHARACTERS = 1_000_000
 """Maximum number of characters in an answer; the vote of a longer answer is unknown."""
@@ -143,7 +143,7 @@ def _parse_index(text: str, num_steps: int, truncated: bool) -> Vote | None:
 
     Earlier boxes may quote the solution, so they are ignored.
     """
-    answer_boxes = boxes(text)
+    answer_boxes = find_boxes(text)
     if not answer_boxes:
         return None
     last = answer_boxes[-1]
@@ -215,7 +215,7 @@ def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, st
     closing = _NEXT_TAG.search(window)
     if closing is None and truncated:
         return None, "truncated"
-    content = plain(window[: closing.start()] if closing else window)
+    content = normalize_box_content(window[: closing.start()] if closing else window)
     if not content:
         return None, ""
     says = says_correct(content)
@@ -230,7 +230,7 @@ def _parse_verdicts(text: str, num_steps: int, truncated: bool) -> Vote | None:
     chain = read_verdicts(text, num_steps)
     if chain is None:
         return None
-    if chain.fault is Fault.MISSING and truncated:
+    if chain.fault is VerdictFault.MISSING and truncated:
         return _unknown_vote("truncated")
     if chain.fault is not None:
         return _unknown_vote(chain.reason)
@@ -251,7 +251,7 @@ RETRY_BUDGET = 2
 
 
 @dataclass(frozen=True)
-class Result:
+class VoteResult:
     """Result of the votes on a solution."""
 
     counts: Mapping[int | None, int]
@@ -264,7 +264,7 @@ class Result:
     """Index of the step that most votes name. None means no error if the votes are decided."""
 
 
-class Votes:
+class VoteCounter:
     """The votes on one solution.
 
     With at least `least` known votes, the solution is decided as soon as all known votes agree, or
@@ -321,11 +321,11 @@ class Votes:
         if self._due == 0:
             self._begin_round()
 
-    def result(self) -> Result:
+    def result(self) -> VoteResult:
         """Return the result of the votes of all rounds so far."""
         leader, lead = self._leader()
         is_decided = self._due == 0 and lead > 0 and self._num_known >= self._least
-        return Result(
+        return VoteResult(
             counts=dict(sorted(self._counts.items(), key=_no_error_first)),
             num_unknown=self._num_unknown,
             is_decided=is_decided,

@@ -47,13 +47,13 @@ class Template:
     reference replaces {reference}, and that a reference must be given."""
 
 
-def critic_prompt(
+def fill_critic_prompt(
     template: Template, problem: str, steps: Sequence[str], reference: str | None = None
 ) -> str:
     """Return the text of the user message that asks a critic about a solution.
 
     Args:
-        template: built-in template, or a template made by `own_template`.
+        template: built-in template, or a template made by `make_user_template`.
         problem: statement of the problem.
         steps: texts of the solution's steps, in order.
         reference: right solution or answer that is shown to the critic; None shows none.
@@ -88,7 +88,7 @@ def critic_prompt(
     )
 
 
-def own_template(text: str, parser: str) -> Template:
+def make_user_template(text: str, parser: str) -> Template:
     """Return a template with the user's own text.
 
     Args:
@@ -100,12 +100,12 @@ def own_template(text: str, parser: str) -> Template:
         ConfigError: a placeholder is missing, or there is no such parser.
     """
     check_parser(parser)
-    if fault := missing_placeholders(text):
+    if fault := describe_missing_placeholders(text):
         raise ConfigError(fault)
     return Template(text.strip(), parser)
 
 
-def missing_placeholders(text: str) -> str | None:
+def describe_missing_placeholders(text: str) -> str | None:
     """Return a message about placeholders that a template lacks; None if it lacks none."""
     missing = [placeholder for placeholder in ("{problem}", "{steps}") if placeholder not in text]
     if not missing:

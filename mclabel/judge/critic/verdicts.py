@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mclabel.judge.critic.answer_text import boxes, says_correct
+from mclabel.judge.critic.answer_text import find_boxes, says_correct
 
 FIRST_STEP = 1
 """Number of the first step in critics' texts."""
 
 
-class Fault(StrEnum):
+class VerdictFault(StrEnum):
     """Reasons why the verdicts of a text cannot be used."""
 
     TRUNCATED = "truncated"
@@ -45,7 +45,7 @@ class StepVerdicts:
     verdicts: tuple[bool | None, ...]
     """Verdict on each step: True for correct, False for incorrect, None for no verdict or
     contradictory verdicts."""
-    fault: Fault | None = None
+    fault: VerdictFault | None = None
     """Reason why the text is not a complete verification; None if it is complete. A complete text
     has a verdict on every step, or on every step up to the first incorrect step."""
     reason: str = ""
@@ -79,7 +79,7 @@ def read_verdicts(text: str, num_steps: int) -> StepVerdicts | None:
     return StepVerdicts(verdicts, *_verdicts_fault(verdicts, by_number, whole))
 
 
-def judges_whole(text: str) -> bool:
+def judges_whole_solution(text: str) -> bool:
     """Return whether a text answers "Is the solution correct?"."""
     return _WHOLE.search(text) is not None
 
@@ -90,7 +90,7 @@ def _only_verdict(verdicts: set[bool]) -> bool | None:
 
 def _verdicts_fault(
     verdicts: tuple[bool | None, ...], by_number: dict[int, set[bool]], whole: list[bool]
-) -> tuple[Fault | None, str]:
+) -> tuple[VerdictFault | None, str]:
     """Return the fault of verdicts and its description with the step's number.
 
     Args:
@@ -99,22 +99,22 @@ def _verdicts_fault(
         whole: verdicts on the whole solution, in order.
     """
     if _NOWHERE in by_number:
-        return Fault.BEFORE_FIRST, "verdict before the first step"
+        return VerdictFault.BEFORE_FIRST, "verdict before the first step"
     for number, says in by_number.items():
         if len(says) > 1:
-            return Fault.CONTRADICTION, f"contradictory verdicts on step {number}"
+            return VerdictFault.CONTRADICTION, f"contradictory verdicts on step {number}"
     num_steps = len(verdicts)
     for number in (min(by_number), max(by_number)):
         if not FIRST_STEP <= number < FIRST_STEP + num_steps:
-            return Fault.MORE_STEPS, f"index {number} of {num_steps} steps"
+            return VerdictFault.MORE_STEPS, f"index {number} of {num_steps} steps"
     until = verdicts.index(False) if False in verdicts else num_steps
     if None in verdicts[:until]:
         number = verdicts.index(None) + FIRST_STEP
         is_short = len(by_number) < num_steps and max(by_number) < number
         words = f"verdicts on {len(by_number)} of {num_steps} steps"
-        return Fault.MISSING, words if is_short else f"no verdict on step {number}"
+        return VerdictFault.MISSING, words if is_short else f"no verdict on step {number}"
     if whole and whole[-1] != (False not in verdicts):
-        return Fault.CONTRADICTION, "verdict on the whole contradicts the steps"
+        return VerdictFault.CONTRADICTION, "verdict on the whole contradicts the steps"
     return None, ""
 
 
@@ -271,7 +271,7 @@ def _marks(text: str) -> list[_Mark]:
         _Mark(match.start(), match[1].lower() in _YES, None, is_on_whole=True)
         for match in _WHOLE.finditer(text)
     ]
-    spoken = [(box, _boxed_verdict(box.content)) for box in boxes(text)]
+    spoken = [(box, _boxed_verdict(box.content)) for box in find_boxes(text)]
     verdict_boxes = [(box, says) for box, says in spoken if says is not None]
     ends = [box.end for box, _ in verdict_boxes]
     starts = [box.start for box, _ in verdict_boxes]

@@ -14,17 +14,17 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import TypeVar
 
-from mclabel.judge.symbolic.deciding import decide
+from mclabel.judge.symbolic.deciding import decide_equality
 from mclabel.judge.symbolic.lexing import Kind, Side, Token, tokenize
 from mclabel.judge.symbolic.solving import (
     MAX_EQUATIONS,
     Equation,
     are_branches,
-    equations_of,
+    are_consecutive_equations,
     find_contradiction,
-    left_side,
-    right_side,
-    stand_together,
+    find_equations,
+    read_left_side,
+    read_right_side,
 )
 from mclabel.judge.symbolic.vocabulary import (
     DENIED,
@@ -48,7 +48,7 @@ _CALCULATES = re.compile(r"[-+*/]")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class NamedResult:
     """A quantity that a step names in words, such as "total cost", and its value in that step."""
 
     name: tuple[str, ...]
@@ -65,7 +65,7 @@ class Result:
     """True if another relation follows the value."""
 
 
-def results_of(tokens: Sequence[Token], relations: Sequence[int]) -> Iterator[Result]:
+def find_named_results(tokens: Sequence[Token], relations: Sequence[int]) -> Iterator[NamedResult]:
     """Yield the results that have a name in words, among the relations of a step, in order.
 
     Args:
@@ -81,16 +81,18 @@ def results_of(tokens: Sequence[Token], relations: Sequence[int]) -> Iterator[Re
             continue
         if not any(token.kind is Kind.WORD for token in name):
             continue
-        side = right_side(tokens, at)
+        side = read_right_side(tokens, at)
         if side is None:
             continue
         last = at + 1 + side.signs_used
         continued = last < len(tokens) and tokens[last].kind is Kind.RELATION
         words = tuple(token.text.lower() for token in name)
-        yield Result(words, side, tokens[at].text == "≈", first, last, is_continued=continued)
+        yield NamedResult(words, side, tokens[at].text == "≈", first, last, is_continued=continued)
 
 
-def is_restated(first: Result, second: Result, between: Sequence[Token]) -> bool:
+def restates_formula_value(
+    first: NamedResult, second: NamedResult, between: Sequence[Token]
+) -> bool:
     """Return whether the second result states the value of the first result's formula.
 
     Args:
@@ -104,7 +106,7 @@ def is_restated(first: Result, second: Result, between: Sequence[Token]) -> bool
         and _CALCULATES.search(first.side.text) is not None
         and not first.side.text.startswith(second.side.text)
         and not are_branches(first.side.text, second.side.text)
-        and stand_together(between, "")
+        and are_consecutive_equations(between, "")
     )
 
 
@@ -135,7 +137,7 @@ _JOINING = frozenset(("and", "or"))
 _SENTENCE_END = re.compile(r"[.!?][\s\\$)]|\bthen\b|\bso\b")
 
 
-_Found = TypeVar("_Found", "Result", "_Claims")
+_Found = TypeVar("_Found", "NamedResult", "_Claims")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class _Step:
     tokens: Sequence[Token]
     relations: Sequence[int]
     """Indices of the relations among the tokens."""
-    results: Sequence[Result]
+    results: Sequence[NamedResult]
     equations: Sequence[Equation]
     behind: str
     """First characters of the next step's text."""
@@ -209,9 +211,9 @@ def _read_step(number: int, text: str, steps: Sequence[str]) -> _Step:
         :MAX_EQUALITIES
     ]
     behind = steps[number + 1][:_DENIED_BEHIND] if number + 1 < len(steps) else ""
-    results = list(results_of(tokens, relations))
+    results = list(find_named_results(tokens, relations))
     return _Step(
-        number, text, tokens, relations, results, list(equations_of(tokens, relations)), behind
+        number, text, tokens, relations, results, list(find_equations(tokens, relations)), behind
     )
 
 
@@ -248,13 +250,13 @@ def _alternative_before(text: str, start: int) -> int | None:
 def _false_equalities(step: _Step) -> Iterator[Flag]:
     """Yield the false numeric equalities of one step."""
     for at in step.relations:
-        left = left_side(step.tokens, at)
+        left = read_left_side(step.tokens, at)
         if left is None or not left.operations:
             continue
-        right = right_side(step.tokens, at)
+        right = read_right_side(step.tokens, at)
         if right is None:
             continue
-        reason = divided_with_remainder(left, right, step.text[right.end :])
+        reason = explain_false_remainder_division(left, right, step.text[right.end :])
         if reason is None:
             reason = _why_false(step, left, right, about=step.tokens[at].text == "≈")
         if reason and not _is_denied(step, left.start, right.end):
@@ -264,7 +266,7 @@ def _false_equalities(step: _Step) -> Iterator[Flag]:
 def _changed_results(step: _Step, before: _Step | None) -> Iterator[Flag]:
     """Yield results of a step that differ from the value that the name had just before."""
     for earlier, later, between in _consecutive_pairs(step, before, lambda side: side.results):
-        if is_restated(earlier, later, between):
+        if restates_formula_value(earlier, later, between):
             reason = _why_false(step, earlier.side, later.side, about=earlier.about or later.about)
             if reason and not _is_denied(step, later.side.start, later.side.end):
                 start = step.tokens[later.first].start
@@ -278,7 +280,7 @@ def _unfounded_equations(step: _Step, before: _Step | None) -> Iterator[Flag]:
         earlier, later = claims.equations[-1], others.equations[0]
         if earlier.degree == 1 and _has_cases(tokens):
             continue
-        if stand_together(between, later.letter):
+        if are_consecutive_equations(between, later.letter):
             pairs = product(claims.equations, others.equations)
             reasons = [find_contradiction(equation, other) for equation, other in pairs]
             reason = reasons[0] if all(reasons) else None
@@ -349,7 +351,7 @@ def _consecutive_pairs(
 def _why_false(step: _Step, left: Side, right: Side, *, about: bool) -> str | None:
     """Return the reason why an equality is certainly false; None if it holds or may hold."""
     rounds = bool(right.units) or ROUNDED.search(step.text) is not None
-    outcome = decide(left, right, about=about, rounds=rounds)
+    outcome = decide_equality(left, right, about=about, rounds=rounds)
     if outcome is None or outcome.holds or OTHER_BASES.search(step.text):
         return None
     return None if _may_be_congruent(step, outcome.difference) else outcome.reason
@@ -399,7 +401,7 @@ _REMAINDER = re.compile(
 _MAX_LENGTH = 80
 
 
-def divided_with_remainder(left: Side, right: Side, behind: str) -> str | None:
+def explain_false_remainder_division(left: Side, right: Side, behind: str) -> str | None:
     """Check an equality that is a division with a remainder.
 
     Args:

@@ -12,12 +12,12 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 
-from mclabel.answers.effort import TooMuchWork, allow
+from mclabel.answers.effort import TooMuchWork, set_work_limit
 from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.monomials import NotClosed
-from mclabel.answers.values.sampling import real
+from mclabel.answers.values.sampling import real_value
 from mclabel.judge.symbolic.lexing import Side
 from mclabel.judge.symbolic.vocabulary import CONVERSIONS
 
@@ -41,7 +41,7 @@ _PI_ROUNDED = Fraction(1, 400)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EqualityOutcome:
     """Result of deciding an equality."""
 
     holds: bool
@@ -51,7 +51,9 @@ class Outcome:
     """Explanation in plain English why the equality is false; empty if it holds."""
 
 
-def decide(left: Side, right: Side, *, about: bool, rounds: bool) -> Outcome | None:
+def decide_equality(
+    left: Side, right: Side, *, about: bool, rounds: bool
+) -> EqualityOutcome | None:
     """Return whether the sides are equal; None if that is not certain.
 
     Args:
@@ -63,14 +65,14 @@ def decide(left: Side, right: Side, *, about: bool, rounds: bool) -> Outcome | N
     """
     if not left.operations or left.letters or right.letters:
         return None
-    a, b = value_of(left.text), value_of(right.text)
+    a, b = evaluate_formula(left.text), evaluate_formula(right.text)
     if a is None or b is None:
         return None
     if a.rational is None or b.rational is None:
         return _decide_irrational(left, right, a, b, about=about)
     x, y = a.rational, b.rational
     if x == y:
-        return Outcome(True)
+        return EqualityOutcome(True)
     distance = abs(x - y)
     if distance <= _rounding(left, right, x, y, about=about, rounds=rounds):
         return None
@@ -79,25 +81,25 @@ def decide(left: Side, right: Side, *, about: bool, rounds: bool) -> Outcome | N
     if (left.mixed or right.mixed) and _holds_with_other_mixed_numbers(left, right):
         return None
     reason = f"{_side_text(left)} is {_value_text(x)}, not {_side_text(right)}"
-    return Outcome(False, distance, reason)
+    return EqualityOutcome(False, distance, reason)
 
 
 @lru_cache(maxsize=8192)
-def value_of(text: str) -> Value | None:
+def evaluate_formula(text: str) -> Value | None:
     """Return the exact value of a formula; None if it has none or needs too much work."""
-    allow(_MAX_UNITS_OF_WORK)
+    set_work_limit(_MAX_UNITS_OF_WORK)
     try:
         return read_expression(text)
     except (NotClosed, TooMuchWork, RecursionError):
         return None
     finally:
-        allow(None)
+        set_work_limit(None)
 
 
 def _holds_with_other_mixed_numbers(left: Side, right: Side) -> bool:
     """Return whether the sides are about equal if mixed numbers are read in another way."""
     for a, b in product((left.text, left.mixed), (right.text, right.mixed)):
-        x, y = (value_of(text) if text else None for text in (a, b))
+        x, y = (evaluate_formula(text) if text else None for text in (a, b))
         if x is None or y is None:
             continue
         if x.rational is None or y.rational is None:
@@ -109,22 +111,22 @@ def _holds_with_other_mixed_numbers(left: Side, right: Side) -> bool:
 
 def _decide_irrational(
     left: Side, right: Side, a: Value, b: Value, *, about: bool
-) -> Outcome | None:
+) -> EqualityOutcome | None:
     """Decide an equality with roots, logarithms or pi.
 
     It is false only if the real values differ clearly.
     """
-    allow(_MAX_UNITS_OF_WORK)
+    set_work_limit(_MAX_UNITS_OF_WORK)
     try:
         if algebra.same_form(a, b):
-            return Outcome(True)
-        if algebra.symbols(a) or algebra.symbols(b):
+            return EqualityOutcome(True)
+        if algebra.free_symbols(a) or algebra.free_symbols(b):
             return None
-        x, y = real(a), real(b)
+        x, y = real_value(a), real_value(b)
     except (NotClosed, TooMuchWork):
         return None
     finally:
-        allow(None)
+        set_work_limit(None)
     if x is None or y is None or left.vague or right.vague or left.mixed or right.mixed:
         return None
     exact_x, exact_y = Fraction(x), Fraction(y)
@@ -134,7 +136,9 @@ def _decide_irrational(
         allowed += size * _PI_ROUNDED
     if abs(exact_x - exact_y) <= allowed or _has_other_explanation(left, right, exact_x, exact_y):
         return None
-    return Outcome(False, None, f"{_side_text(left)} is about {x:.6g}, not {_side_text(right)}")
+    return EqualityOutcome(
+        False, None, f"{_side_text(left)} is about {x:.6g}, not {_side_text(right)}"
+    )
 
 
 def _rounding(

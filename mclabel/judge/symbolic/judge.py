@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mclabel.core.records import Claim, Flag
-from mclabel.judge.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
+from mclabel.judge.base import AnswerSampler, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.judge.symbolic.checking import check_steps
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.task import RunnerState
@@ -26,7 +26,7 @@ class SymbolicJudge(Judge):
         self._executor = CpuExecutor()
         self._num_chars = 0
 
-    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
+    async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion:
         """Check the steps of a solution, in a thread."""
         flagged = await self._executor.run(lambda: check_steps(item.problem, item.steps))
         self._num_chars += item.num_chars

@@ -15,8 +15,8 @@ from mclabel.judge.symbolic.vocabulary import (
     CHANGE_BEFORE_NUMBER,
     UnreadableFormula,
     is_number_near,
+    read_single_number,
     read_unit,
-    single_number,
     skip_power,
 )
 
@@ -32,7 +32,7 @@ _AFTER_POINT = (Kind.NUMBER, Kind.OPEN, Kind.UNKNOWN)
 _OF_FORMULAS = (Kind.NUMBER, Kind.LETTER, Kind.UNKNOWN, Kind.OPERATOR, Kind.COMMAND)
 
 
-class Machine:
+class SideParser:
     """State machine that reads one side of an equality, from a given token on."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Machine:
         if self.fraction is not None:
             side.mixed = "".join((self.fraction, *self.parts[1:]))
         side.signs_used = self.at - self.start
-        side.literal = single_number(self.parts)
+        side.literal = read_single_number(self.parts)
         return side
 
     def _append_part(self, text: str, *, behind: bool) -> bool:

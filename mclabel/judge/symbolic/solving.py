@@ -4,9 +4,9 @@ Only linear and quadratic equations in one letter with rational coefficients are
 the two equations there may be only words of solving (`subtract 3 from both sides`). Values are
 substituted exactly, but a rounded solution does not count as false.
 
-`left_side` and `right_side` find the sides of an equality and check that they are complete. A left
-side ends at its relation, so its beginning is searched. It is the first token from which a formula
-reaches the relation, provided that no token before it belongs to the formula.
+`read_left_side` and `read_right_side` find the sides of an equality and check that they are
+complete. A left side ends at its relation, so its beginning is searched. It is the first token from
+which a formula reaches the relation, provided that no token before it belongs to the formula.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fractions import Fraction
 
 from mclabel.answers.values import algebra
 from mclabel.answers.values.monomials import NO_ATOMS, UNIT, NotClosed
-from mclabel.judge.symbolic.deciding import value_of
+from mclabel.judge.symbolic.deciding import evaluate_formula
 from mclabel.judge.symbolic.lexing import Kind, Side, Token
-from mclabel.judge.symbolic.machine import MAX_SIGNS, Machine
+from mclabel.judge.symbolic.machine import MAX_SIGNS, SideParser
 from mclabel.judge.symbolic.vocabulary import CHANGE_BEFORE, SOLVING, UnreadableFormula
 
 MAX_EQUATIONS = 60
@@ -70,7 +70,7 @@ class Equation:
         return self.left.text == self.letter
 
 
-def equations_of(tokens: Sequence[Token], relations: Sequence[int]) -> Iterator[Equation]:
+def find_equations(tokens: Sequence[Token], relations: Sequence[int]) -> Iterator[Equation]:
     """Yield the equations in one letter among the relations of a step, in order.
 
     Args:
@@ -82,10 +82,10 @@ def equations_of(tokens: Sequence[Token], relations: Sequence[int]) -> Iterator[
     for at in relations[:MAX_EQUATIONS]:
         if tokens[at].text != "=":
             continue
-        left = left_side(tokens, at, letters=True)
+        left = read_left_side(tokens, at, letters=True)
         if left is None:
             continue
-        right = right_side(tokens, at, letters=True)
+        right = read_right_side(tokens, at, letters=True)
         if right is None or left.vague or right.vague:
             continue
         letters = left.letters | right.letters
@@ -122,7 +122,7 @@ def find_contradiction(first: Equation, second: Equation) -> str | None:
     return f"{_equation_text(first)} and {_equation_text(second)} have no common solution"
 
 
-def stand_together(between: Sequence[Token], letter: str) -> bool:
+def are_consecutive_equations(between: Sequence[Token], letter: str) -> bool:
     """Return whether only words of solving occur between two equations.
 
     Args:
@@ -176,7 +176,7 @@ def are_branches(first: str, second: str) -> bool:
 
 
 def _coefficients(left: Side, right: Side, letter: str) -> Quadratic | None:
-    a, b = value_of(left.text), value_of(right.text)
+    a, b = evaluate_formula(left.text), evaluate_formula(right.text)
     if a is None or b is None:
         return None
     try:
@@ -246,7 +246,7 @@ _MAX_STARTS = 10
 """Maximum number of tokens that are tried as the start of a left side."""
 
 
-def right_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
+def read_right_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
     """Return the side after the relation at index `at`; None if it cannot be read.
 
     Args:
@@ -258,7 +258,7 @@ def right_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Si
     if start >= len(tokens):
         return None
     try:
-        side = Machine(tokens, start, letters).run()
+        side = SideParser(tokens, start, letters).run()
     except UnreadableFormula:
         return None
     return None if _is_broken(tokens, start + side.signs_used) else side
@@ -272,7 +272,7 @@ def _is_broken(tokens: Sequence[Token], at: int) -> bool:
     return following.kind is Kind.OPERATOR or following.text in ("cdot", "times")
 
 
-def left_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
+def read_left_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
     """Return the side before the relation at index `at`; None if it cannot be read.
 
     Args:
@@ -288,7 +288,7 @@ def left_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Sid
     starts = [i for i in range(first, at) if _may_start(tokens, i, first)]
     for start in starts[-_MAX_STARTS:]:
         try:
-            side = Machine(tokens, start, letters, goal=at).run()
+            side = SideParser(tokens, start, letters, goal=at).run()
         except UnreadableFormula:
             continue
         if start + side.signs_used == at:

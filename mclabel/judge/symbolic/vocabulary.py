@@ -173,7 +173,7 @@ def skip_power(tokens: Sequence[Token], at: int) -> tuple[int, Token | None]:
     return at, tokens[at] if at < len(tokens) else None
 
 
-def single_number(parts: Sequence[str]) -> str | None:
+def read_single_number(parts: Sequence[str]) -> str | None:
     """Return the digits of a side that is a single number; None for other sides.
 
     Brackets, a minus and a percent sign around the number are allowed.

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mclabel.answers.reading.normalize import normalize, squeeze
+from mclabel.answers.reading.normalize import normalize, remove_spaces
 from mclabel.answers.values.literals import read_literal
 from mclabel.core.records import AUTHOR, Counts, Outcome, Problem
-from mclabel.data.options import listed_options
+from mclabel.data.options import find_option_letters
 
 ROOT = 0
 """Index of the bare problem among the prefixes."""
@@ -170,7 +170,7 @@ def answer_class(problem: Problem) -> str:
     kind = _answer_kind(problem.answer)
     chance = problem.chance
     if chance is None:
-        num_options = len(listed_options(problem.text)) or USUAL_OPTIONS
+        num_options = len(find_option_letters(problem.text)) or USUAL_OPTIONS
         chance = {"boolean": 1 / 2, "choice": 1 / num_options}.get(kind, 0.0)
     return f"{kind} {chance:.3g}" if chance else kind
 
@@ -191,7 +191,7 @@ def _answer_kind(answer: str) -> str:
         return "boolean"
     if _CHOICE.fullmatch(plain):
         return "choice"
-    literal = read_literal(squeeze(plain))
+    literal = read_literal(remove_spaces(plain))
     if literal is None:
         return "text"
     number = literal.value

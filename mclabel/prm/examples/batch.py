@@ -78,7 +78,7 @@ def make_tree(solutions: Sequence[EncodedSolution]) -> TokenTree:
     )
 
 
-def tree_groups(
+def split_into_tree_groups(
     solutions: Sequence[EncodedSolution],
 ) -> Iterator[tuple[list[EncodedSolution], bool]]:
     """Yield groups of solutions, and whether a token tree saves enough for the group.
@@ -207,8 +207,8 @@ def map_solutions(
         with torch.no_grad():  # sharded models do not support inference mode
             return compute(batch.to(network.device), group[0])
 
-    groups = _batches(distinct, trees=takes_masks(network))
-    with side_by_side(network, threads) as each:
+    groups = _batches(distinct, trees=accepts_attention_masks(network))
+    with run_in_parallel(network, threads) as each:
         for (group, _), results in zip(groups, each(run, groups), strict=True):
             by_solution.update(zip(group, results, strict=True))
             on_progress(len(by_solution), len(distinct))
@@ -216,7 +216,7 @@ def map_solutions(
 
 
 @contextmanager
-def side_by_side(network: PreTrainedModel, threads: int | None) -> Iterator[Callable[..., Any]]:
+def run_in_parallel(network: PreTrainedModel, threads: int | None) -> Iterator[Callable[..., Any]]:
     """Yield a function like `map` that runs a network on several batches in parallel.
 
     Results are in the order of the batches. On a CPU, each batch runs in a thread with one core.
@@ -238,7 +238,7 @@ def num_workers(network: PreTrainedModel, threads: int | None) -> int:
     return 1 if network.device.type != "cpu" else threads or os.cpu_count() or 1
 
 
-def takes_masks(network: PreTrainedModel) -> bool:
+def accepts_attention_masks(network: PreTrainedModel) -> bool:
     """Return whether all attention layers of a network accept an arbitrary attention mask."""
     config = network.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -256,7 +256,7 @@ def _batches(
     distinct: Sequence[EncodedSolution], *, trees: bool
 ) -> list[tuple[list[EncodedSolution], bool]]:
     """Return batches of bounded size, and for each whether it is computed as a token tree."""
-    groups = list(tree_groups(distinct)) if trees else [(list(distinct), False)]
+    groups = list(split_into_tree_groups(distinct)) if trees else [(list(distinct), False)]
     rest = [solution for group, is_tree in groups if not is_tree for solution in group]
     rest.sort(key=lambda solution: len(solution.ids))
     plain: list[list[EncodedSolution]] = []

@@ -12,11 +12,11 @@ from pydantic import Field
 from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution, Outcome
 from mclabel.core.settings import MAX_TOTAL, OPERATIONAL, Named, Settings
-from mclabel.data.leaks import leak_key, leak_keys
+from mclabel.data.leaks import normalize_for_leaks, read_leak_keys
 from mclabel.prm.examples.encode import Example, PackedExamples, StepEncoder, TooLongError
 from mclabel.prm.examples.targets import (
-    step_targets,
-    step_weights,
+    compute_step_targets,
+    compute_step_weights,
 )
 
 _RIGHT = {
@@ -101,17 +101,17 @@ def make_examples(
             raise DataError(f"evaluation: {why}")
         examples.num_unread += 1
 
-    leaks = leak_keys(settings.evaluation, count_unread)
+    leaks = read_leak_keys(settings.evaluation, count_unread)
     for row in rows:
         if settings.limit is not None and len(examples.train) == settings.limit:
             break
-        if leaks and leak_key(row.problem.text) in leaks:
+        if leaks and normalize_for_leaks(row.problem.text) in leaks:
             examples.num_leaked += 1
             continue
         if not row.is_kept:
             examples.num_not_kept += 1
             continue
-        targets = step_targets(row, settings.target)
+        targets = compute_step_targets(row, settings.target)
         if all(t is None for t in targets):
             examples.num_unlabeled += 1
             continue
@@ -135,7 +135,7 @@ def make_examples(
                 problem_id=row.problem.id,
                 encoded=encoded,
                 targets=targets[:num_kept],
-                weights=step_weights(row, settings.weights)[:num_kept],
+                weights=compute_step_weights(row, settings.weights)[:num_kept],
                 right=_RIGHT[row.solution.outcome],
             )
         )

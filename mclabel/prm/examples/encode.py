@@ -20,7 +20,7 @@ from pydantic import Field
 from mclabel.core.errors import DataError
 from mclabel.core.records import LabeledSolution, Step
 from mclabel.core.settings import MAX_TOKENS, Settings, rule
-from mclabel.data.boundaries import newline_ends
+from mclabel.data.boundaries import find_newline_ends
 from mclabel.data.lengths import split_steps
 from mclabel.engines.text import PolicyText
 
@@ -42,10 +42,10 @@ class TextSettings(Settings):
 
     @rule
     def _a_template_holds_the_problem(self) -> str | None:
-        return template_fault(self.template)
+        return find_template_fault(self.template)
 
 
-def template_fault(template: str | None) -> str | None:
+def find_template_fault(template: str | None) -> str | None:
     """Return what is wrong with the template of a prompt; None if nothing is."""
     if template is None or "{problem}" in template:
         return None
@@ -137,7 +137,7 @@ class StepEncoder:
                 "without changing it"
             )
         if isinstance(solution, str):
-            ends = newline_ends(text)
+            ends = find_newline_ends(text)
         else:
             ends = [sum(map(len, solution[: i + 1])) for i in range(len(solution))]
         steps = split_steps(ids, text, ends, self._text.decode)

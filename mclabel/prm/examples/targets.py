@@ -15,7 +15,7 @@ from mclabel.core.components import find_component
 from mclabel.core.errors import DataError
 from mclabel.core.records import Chance, LabeledSolution, Outcome, StepLabel, TupleOf
 from mclabel.core.stats.values import advantages
-from mclabel.domains.registry import carries_truth, true_first_error
+from mclabel.domains.registry import find_true_first_error, has_known_truth
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_SOUND = 0.5
@@ -41,7 +41,7 @@ class Target:
     """True if the target is the change of the value by a step; 0.5 stands for no change."""
 
 
-def target_of(name: str) -> Target:
+def find_target(name: str) -> Target:
     """Return the target of a given name.
 
     Args:
@@ -52,19 +52,19 @@ def target_of(name: str) -> Target:
     return component if isinstance(component, Target) else Target(derive=component)
 
 
-def step_targets(row: LabeledSolution, target: str) -> Targets:
+def compute_step_targets(row: LabeledSolution, target: str) -> Targets:
     """Return the target of every step of a solution, in [0, 1].
 
     Raises:
         ComponentError: a user's own target function fails, or returns invalid targets.
     """
-    chosen, boundary = target_of(target), Boundary("targets", target)
+    chosen, boundary = find_target(target), Boundary("targets", target)
     return boundary.call(
         "derive", chosen.derive, row, result_type=TupleOf[Chance | None], rule=_step_count_fault
     )
 
 
-def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
+def compute_step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
     """Return the weight of every step of a solution in the loss, in [0, 1].
 
     Args:
@@ -107,13 +107,13 @@ def _advantages(row: LabeledSolution) -> Targets:
 
 
 def _exact_truth(row: LabeledSolution) -> Targets:
-    if not carries_truth(row.problem.meta):
+    if not has_known_truth(row.problem.meta):
         raise DataError(
             f"problem {row.problem.id}: target=exact works only for arith and pyarith, whose true "
             "labels are known. Choose another target"
         )
     steps = [step.text for step in row.solution.steps]
-    error = true_first_error(row.problem.meta, steps)
+    error = find_true_first_error(row.problem.meta, steps)
     sound = len(steps) if error is None else error
     return (*[1.0] * sound, *[0.0] * (len(steps) - sound))
 
@@ -185,12 +185,12 @@ TARGETS: Mapping[str, str] = {
 """Built-in targets: the name in a configuration, and the `module:object` path."""
 
 
-def equal_weights(row: LabeledSolution) -> tuple[float, ...]:
+def weight_equally(row: LabeledSolution) -> tuple[float, ...]:
     """Return the same weight for every step."""
     return (1.0,) * len(row.steps)
 
 
-def weights_by_num_rollouts(row: LabeledSolution) -> tuple[float, ...]:
+def weight_by_num_rollouts(row: LabeledSolution) -> tuple[float, ...]:
     """Return each step's number of rollouts, divided by the largest number in the solution.
 
     With several completers, only rollouts of the completer that gives the step's value count. A
@@ -205,10 +205,10 @@ def weights_by_num_rollouts(row: LabeledSolution) -> tuple[float, ...]:
     )
 
 
-def weights_by_interval_width(row: LabeledSolution) -> tuple[float, ...]:
+def weight_by_interval_width(row: LabeledSolution) -> tuple[float, ...]:
     """Return 1 minus the width of each label's confidence interval.
 
-    A label without rollouts of its own has weight 1, as in `weights_by_num_rollouts`.
+    A label without rollouts of its own has weight 1, as in `weight_by_num_rollouts`.
     """
     return tuple(
         1 - (step.high - step.low)
@@ -225,8 +225,8 @@ def _rests_on_rollouts(step: StepLabel) -> bool:
 
 
 WEIGHTS: Mapping[str, str] = {
-    "equal": "mclabel.prm.examples.targets:equal_weights",
-    "rollouts": "mclabel.prm.examples.targets:weights_by_num_rollouts",
-    "interval": "mclabel.prm.examples.targets:weights_by_interval_width",
+    "equal": "mclabel.prm.examples.targets:weight_equally",
+    "rollouts": "mclabel.prm.examples.targets:weight_by_num_rollouts",
+    "interval": "mclabel.prm.examples.targets:weight_by_interval_width",
 }
 """Built-in weights: the name in a configuration, and the `module:function` path."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-from mclabel.prm.examples.batch import BATCH_TOKENS, takes_masks
+from mclabel.prm.examples.batch import BATCH_TOKENS, accepts_attention_masks
 
 ROW_TOKENS = 64
 """Maximum number of new tokens in a row, because the cost of attention grows quadratically. A
@@ -72,7 +72,7 @@ class CachedBody:
         as the text grows. The states of a few tokens must be the same with and without a cache.
         """
         rope = getattr(network.config.get_text_config(), "rope_parameters", None) or {}
-        if not takes_masks(network) or rope.get("rope_type") in MOVING_ROPES:
+        if not accepts_attention_masks(network) or rope.get("rope_type") in MOVING_ROPES:
             return None
         try:
             return cls._probe(network)

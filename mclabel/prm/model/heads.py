@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, 
 from mclabel.core.errors import EngineError
 from mclabel.engines.pretrained import load_tensors
 from mclabel.prm.examples.batch import PADDING, StepBatch
-from mclabel.prm.model.network import StepModel, at_steps, load_network
+from mclabel.prm.model.network import StepModel, load_network, select_step_states
 from mclabel.prm.model.settings import HEAD_FILE, ModelSettings
 
 
@@ -101,9 +101,9 @@ class LikelihoodHead(StepModel):
         """
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         language_head = cast(nn.Module, self.network.get_output_embeddings())
-        logprobs = token_logprobs(states, language_head, batch)
-        features = likelihood_features(logprobs, batch)
-        return self.join_head_inputs(at_steps(states, batch), features)
+        logprobs = compute_token_logprobs(states, language_head, batch)
+        features = compute_likelihood_features(logprobs, batch)
+        return self.join_head_inputs(select_step_states(states, batch), features)
 
     def join_head_inputs(self, ends: Tensor, features: Tensor) -> Tensor:
         """Return the result of `observe`, from hidden states at the steps and their features.
@@ -159,7 +159,7 @@ class LikelihoodHead(StepModel):
 # single wrong token. The sum ranks solutions by their probability.
 
 NUM_FEATURES = 4
-"""Number of likelihood features of a step; see `likelihood_features`."""
+"""Number of likelihood features of a step; see `compute_likelihood_features`."""
 MIN_LOGPROB = -10.0
 """Lower bound of a token's log-probability in nats. Lower values are clamped, so that a single
 unusual token does not dominate the features.
@@ -169,7 +169,7 @@ MIN_SUM = -40.0
 ROWS = 4096  # maximum number of positions whose logits are in memory at once
 
 
-def token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) -> Tensor:
+def compute_token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) -> Tensor:
     """Return the log-probability of every token of the solutions at temperature 1, in nats.
 
     Args:
@@ -185,11 +185,11 @@ def token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) -> Tensor:
     before = torch.roll(wanted, -1, dims=1)
     before[:, -1] = False
     result = hidden.new_zeros(batch.ids.shape, dtype=torch.float32)
-    result[wanted] = chosen_logprobs(hidden[before], batch.ids[wanted], head)
+    result[wanted] = compute_chosen_logprobs(hidden[before], batch.ids[wanted], head)
     return result
 
 
-def chosen_logprobs(states: Tensor, targets: Tensor, head: nn.Module) -> Tensor:
+def compute_chosen_logprobs(states: Tensor, targets: Tensor, head: nn.Module) -> Tensor:
     """Return the log-probability of each token in nats [tokens], from the state before it.
 
     Args:
@@ -205,7 +205,7 @@ def chosen_logprobs(states: Tensor, targets: Tensor, head: nn.Module) -> Tensor:
     return torch.cat(parts)
 
 
-def likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
+def compute_likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
     """Return four features of each step, from the log-probabilities of its tokens.
 
     They are the minimum and the sum over the step, then the minimum and the sum over the solution
@@ -218,11 +218,11 @@ def likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
     Returns:
         [batch, steps, 4], zero at the padding of solutions with fewer steps.
     """
-    return features_at(logprobs, batch.positions)
+    return compute_features_at(logprobs, batch.positions)
 
 
-def features_at(logprobs: Tensor, positions: Tensor) -> Tensor:
-    """Return `likelihood_features` of steps that end at `positions` [batch, steps]."""
+def compute_features_at(logprobs: Tensor, positions: Tensor) -> Tensor:
+    """Return `compute_likelihood_features` of steps that end at `positions` [batch, steps]."""
     logprobs = logprobs.clamp(min=MIN_LOGPROB)
     there = positions != PADDING
     ends = torch.where(there, positions, logprobs.shape[1] - 1)
@@ -317,7 +317,7 @@ class TokenHead(StepModel):
     def observe(self, batch: StepBatch) -> Tensor:
         """Return the hidden state at each step's position, in float32."""
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
-        return at_steps(states, batch).float()
+        return select_step_states(states, batch).float()
 
     def apply_head(self, observed: Tensor) -> Tensor:
         """Return the log-odds of two classes, or the logits of three."""

@@ -66,7 +66,7 @@ class StepModel(nn.Module, ABC):
         Args:
             logits: result of `forward`.
         """
-        return logits if logits.dim() == 2 else three_class_log_odds(logits)
+        return logits if logits.dim() == 2 else compute_three_class_log_odds(logits)
 
     @property
     @abstractmethod
@@ -116,7 +116,7 @@ class StepModel(nn.Module, ABC):
         """Save the model for `load_step_model`. Its adapters must have been merged before."""
 
 
-def three_class_log_odds(logits: Tensor) -> Tensor:
+def compute_three_class_log_odds(logits: Tensor) -> Tensor:
     """Return the log-odds [...] that a step is not wrong, from the logits of three classes.
 
     Neutral steps count as sound, as in Let's Verify Step by Step (arXiv 2305.20050, appendix F).
@@ -127,7 +127,7 @@ def three_class_log_odds(logits: Tensor) -> Tensor:
     return torch.logsumexp(logits[..., 1:], dim=-1) - logits[..., 0]
 
 
-def at_steps(states: Tensor, batch: StepBatch) -> Tensor:
+def select_step_states(states: Tensor, batch: StepBatch) -> Tensor:
     """Return the states [batch, steps, width] at the positions at which steps are scored.
 
     Args:

@@ -36,13 +36,13 @@ from mclabel.engines.loading import silence_transformers
 from mclabel.engines.pretrained import load_model, load_tokenizer
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
-from mclabel.prm.model.network import at_steps
+from mclabel.prm.model.network import select_step_states
 from mclabel.prm.scoring.layout import (
     LayoutSettings,
     Split,
     complete_layout,
     number_steps,
-    split_text,
+    split_into_steps,
 )
 
 logger = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class AdaptedPRM(ABC):
 
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             logits = batch.run(self.network, lambda out: out.logits)
-            scores = self.read(at_steps(logits, batch).float()).tolist()
+            scores = self.read(select_step_states(logits, batch).float()).tolist()
             return [
                 row[: len(solution.positions)] for row, solution in zip(scores, group, strict=True)
             ]
@@ -194,7 +194,7 @@ class AdaptedPRM(ABC):
 
     def _steps(self, solution: str | Sequence[str]) -> list[str]:
         if isinstance(solution, str):
-            solution = split_text(solution, cast(Split, self.layout.split))
+            solution = split_into_steps(solution, cast(Split, self.layout.split))
         steps = [self._strip_step(step) for step in solution]
         if not steps:
             raise DataError("a solution without steps has nothing to score")

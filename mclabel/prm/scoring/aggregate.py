@@ -13,7 +13,7 @@ _LEAST = 1e-9
 """Minimum distance of a score from 0 and 1 before its log-odds are computed."""
 
 
-def log_odds_sum(scores: Sequence[float]) -> float:
+def sum_log_odds(scores: Sequence[float]) -> float:
     """Return the sum of log(p / (1 - p)) over the scores p of the steps. Higher is better."""
     bounded = [min(max(score, _LEAST), 1 - _LEAST) for score in scores]
     return sum(math.log(score / (1 - score)) for score in bounded)
@@ -25,7 +25,7 @@ AGGREGATIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "product": math.prod,
     "mean": lambda scores: sum(scores) / len(scores),
     "max": max,
-    "log_odds": log_odds_sum,
+    "log_odds": sum_log_odds,
 }
 """Aggregations of step scores by name. `last` suits scorers trained on Monte Carlo labels, which
 estimate the final outcome (arXiv 2501.07301). `min` and `product` suit scorers trained on labels of

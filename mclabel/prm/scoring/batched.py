@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 from mclabel.core.errors import BadAnswer, EngineDied
 from mclabel.prm.scoring.aggregate import UnscoredError
 from mclabel.prm.scoring.items import SolutionItem
-from mclabel.prm.scoring.scorer import close_scorer, engine_stats
+from mclabel.prm.scoring.scorer import close_scorer, get_engine_stats
 from mclabel.run.cpu_executor import CpuExecutor
 from mclabel.run.task import RunnerState
 
@@ -24,7 +24,7 @@ _CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
 """Maximum number of tokens in a batch, per CPU core and for a GPU."""
 
 
-def batch_tokens(num_cores: int, *, on_gpu: bool) -> int:
+def choose_batch_tokens(num_cores: int, *, on_gpu: bool) -> int:
     """Return the maximum number of tokens in a batch, for a GPU or for some CPU cores."""
     return _GPU_TOKENS if on_gpu else _CORE_TOKENS * num_cores
 
@@ -82,7 +82,7 @@ class BatchedScorer:
         batches = self._batches
         if batches is None:
             return RunnerState(counters={"num_steps": 0})
-        if (stats := engine_stats(self._scorer)) is not None:
+        if (stats := get_engine_stats(self._scorer)) is not None:
             return RunnerState(
                 num_live=stats.num_live,
                 max_live=stats.max_live,

@@ -22,10 +22,15 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from mclabel.core.errors import DataError, EngineError
-from mclabel.prm.examples.batch import PADDING, num_workers, side_by_side
+from mclabel.prm.examples.batch import PADDING, num_workers, run_in_parallel
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.cached import CachedBody, NewTokens, Row
-from mclabel.prm.model.heads import LikelihoodHead, TokenHead, chosen_logprobs, features_at
+from mclabel.prm.model.heads import (
+    LikelihoodHead,
+    TokenHead,
+    compute_chosen_logprobs,
+    compute_features_at,
+)
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.scorer import Scorer
 
@@ -275,7 +280,7 @@ class IncrementalPRM:
             return dict(zip(group, self._score(group, self._body.run(rows)), strict=True))
 
         if batches:
-            with side_by_side(network, self._threads) as each:
+            with run_in_parallel(network, self._threads) as each:
                 for results in each(run, batches):
                     by_job.update(results)
         self.num_computed += sum(len(job.ids) for job in jobs)
@@ -313,7 +318,7 @@ class IncrementalPRM:
         before[_new_token_starts(jobs)] = torch.stack(last)
         ids = torch.tensor([token for job in jobs for token in job.ids], device=states.device)
         head = cast(nn.Module, self._model.network.get_output_embeddings())
-        flat = chosen_logprobs(before, ids, head).cpu()
+        flat = compute_chosen_logprobs(before, ids, head).cpu()
         return [part.clone() for part in flat.split([len(job.ids) for job in jobs])]
 
     def _new_scores(
@@ -373,7 +378,7 @@ def _new_features(jobs: Sequence[_Job], logprobs: Sequence[Tensor]) -> Tensor:
     ends = [
         torch.tensor(job.old_positions + job.positions) - job.path[0].num_tokens for job in jobs
     ]
-    features = features_at(
+    features = compute_features_at(
         pad_sequence(whole, batch_first=True),
         pad_sequence(ends, batch_first=True, padding_value=PADDING),
     )

@@ -10,8 +10,8 @@ from typing import Any
 
 from mclabel.core.errors import DataError, RejectReason
 from mclabel.core.records import LabeledSolution
-from mclabel.data.readers.rows import LONE_SURROGATES, row_place, scan_rows, text_of
-from mclabel.data.readers.solutions import solution_in, warn_of_inserted_breaks
+from mclabel.data.readers.rows import LONE_SURROGATES, describe_row_place, field_text, scan_rows
+from mclabel.data.readers.solutions import read_solution, warn_about_inserted_breaks
 from mclabel.run.forecast import Size
 from mclabel.run.shards.rejects import Reject
 
@@ -79,7 +79,7 @@ class Solutions:
         self._rows, self.source, self._strict = rows, source, strict
         read = [(item.num_chars, item.is_separated) for item in self]
         lengths = [num_chars for num_chars, _ in read]
-        warn_of_inserted_breaks(source, sum(is_separated for _, is_separated in read))
+        warn_about_inserted_breaks(source, sum(is_separated for _, is_separated in read))
         self._count, self.size = len(lengths), Size.of_lengths(lengths)
         if lengths:
             return
@@ -102,7 +102,7 @@ class Solutions:
                 yield item
             elif self._strict:
                 number, why = item
-                raise DataError(f"{row_place(self.source, number)}: {why.detail}")
+                raise DataError(f"{describe_row_place(self.source, number)}: {why.detail}")
 
     def rejects(self) -> Iterator[Reject]:
         """Yield the rows that are left out, in input order."""
@@ -117,22 +117,22 @@ def no_solutions_message(source: str, rejects: Sequence[Reject]) -> str:
     first = min(rejects, key=lambda reject: reject.row or 0)
     return (
         f"{source}: none of its {len(rejects)} rows can be scored; "
-        f"{row_place(source, first.row or 0)}: {first.detail}"
+        f"{describe_row_place(source, first.row or 0)}: {first.detail}"
     )
 
 
-def file_items(source: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
+def read_file_items(source: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
     """Yield for each row of a file its solution or, if the row is rejected, number and reason."""
     for number, row in scan_rows(source):
         item = (
             row
             if isinstance(row, RejectReason)
-            else row_item(number, row_place(source, number), row)
+            else convert_row_to_item(number, describe_row_place(source, number), row)
         )
         yield (number, item) if isinstance(item, RejectReason) else item
 
 
-def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
+def convert_row_to_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
     """Return the solution in a row, or the reason for which the row is rejected.
 
     Args:
@@ -142,10 +142,10 @@ def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
     """
     if not isinstance(row, Mapping):
         return RejectReason("not_an_object", "must be an object with a problem and a solution")
-    problem = text_of(row.get("problem"))
+    problem = field_text(row.get("problem"))
     if isinstance(problem, RejectReason):
         return RejectReason("no_problem", f"needs a problem (text): it {problem.detail}")
-    given = solution_in(row)
+    given = read_solution(row)
     if isinstance(given, RejectReason):
         return given
     content = json.dumps(row, ensure_ascii=False, default=str)
@@ -167,7 +167,7 @@ def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
     )
 
 
-def labeled_item(number: int, labeled: LabeledSolution) -> SolutionItem:
+def convert_solution_to_item(number: int, labeled: LabeledSolution) -> SolutionItem:
     """Return the item of a labelled solution of a run.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mclabel.core.settings import Settings
-from mclabel.data.boundaries import LINE, PARAGRAPH, SPLITTER_VERSION, newline_ends
+from mclabel.data.boundaries import LINE, PARAGRAPH, SPLITTER_VERSION, find_newline_ends
 from mclabel.data.exchange.published import SHEPHERD_TAG
 
 _NUMBERED = re.compile(r"\s*step\s*\d+\s*[:.]", re.IGNORECASE)
@@ -70,7 +70,7 @@ def complete_layout(form: str, own: LayoutSettings) -> LayoutSettings:
     return layout.with_changes(split="paragraph" if "\n\n" in (layout.separator or "") else "line")
 
 
-def split_text(solution: str, how: str) -> list[str]:
+def split_into_steps(solution: str, how: str) -> list[str]:
     """Split a solution given as one text into steps.
 
     Args:
@@ -78,7 +78,7 @@ def split_text(solution: str, how: str) -> list[str]:
         how: name of the split rule, a `Split` or `OUR_SPLIT`.
     """
     if how == OUR_SPLIT:
-        ends = newline_ends(solution)
+        ends = find_newline_ends(solution)
     else:
         first, last = len(solution) - len(solution.lstrip()), len(solution.rstrip())
         places = (LINE if how == "line" else PARAGRAPH).finditer(solution)

@@ -23,7 +23,7 @@ from mclabel.core.stats.bootstrap import harmonic_mean
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.text import PolicyText
-from mclabel.prm.examples.encode import StepEncoder, template_fault
+from mclabel.prm.examples.encode import StepEncoder, find_template_fault
 from mclabel.prm.model.settings import HEAD_FILE, HeadName
 from mclabel.run.shards.manifest import package_versions
 
@@ -53,7 +53,7 @@ class PrmManifest(Settings):
 
     @rule
     def _a_template_holds_the_problem(self) -> str | None:
-        return template_fault(self.template)
+        return find_template_fault(self.template)
 
     def save(self, folder: Path) -> None:
         """Write the manifest to the folder of the weights."""
@@ -94,7 +94,7 @@ class PrmManifest(Settings):
             ) from error
 
 
-def model_folder(path: str | Path) -> Path:
+def find_model_folder(path: str | Path) -> Path:
     """Return the folder of a PRM's weights.
 
     Args:
@@ -114,7 +114,7 @@ def model_folder(path: str | Path) -> Path:
     return folder / "model" if (folder / "model").is_dir() else folder
 
 
-def trained_blocks(path: str | Path) -> frozenset[str]:
+def read_trained_blocks(path: str | Path) -> frozenset[str]:
     """Return the ids of the blocks of labels on which a PRM was trained; empty if not recorded.
 
     Args:
@@ -134,18 +134,18 @@ def trained_blocks(path: str | Path) -> frozenset[str]:
     return frozenset()
 
 
-def scorer_fingerprint(path: str | Path) -> str:
+def compute_scorer_fingerprint(path: str | Path) -> str:
     """Return a hash of a scorer's weights, including those of the head.
 
     Args:
-        path: folder of the scorer, as in `model_folder`.
+        path: folder of the scorer, as in `find_model_folder`.
     """
-    folder = model_folder(path)
+    folder = find_model_folder(path)
     parts = [folder, (folder / HEAD_FILE).parent]
     return "-".join(weights_fingerprint(part) for part in parts if part.is_dir())
 
 
-def step_encoder(
+def make_step_encoder(
     text: PolicyText, manifest: PrmManifest, *, ends: Collection[int] = ()
 ) -> StepEncoder:
     """Return the encoder of a PRM.
@@ -217,12 +217,12 @@ def write_provenance(path: Path, **about: Any) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def weights_of(prm: str) -> str | None:
+def hash_weights(prm: str) -> str | None:
     """Return a hash of a PRM's weights; None if `prm` is a name and not a folder."""
-    return scorer_fingerprint(prm) if Path(prm).is_dir() else None
+    return compute_scorer_fingerprint(prm) if Path(prm).is_dir() else None
 
 
-def server_address(url: str) -> str:
+def strip_credentials(url: str) -> str:
     """Return the scheme, host and port of a URL, without a user name or password."""
     parts = urlsplit(url)
     return parts._replace(
@@ -230,12 +230,14 @@ def server_address(url: str) -> str:
     ).geturl()
 
 
-def first_below(scores: Sequence[float], threshold: float) -> int | None:
+def find_first_below(scores: Sequence[float], threshold: float) -> int | None:
     """Return the index of the first score below the threshold, from 0; None if there is none."""
     return next((i for i, score in enumerate(scores) if score < threshold), None)
 
 
-def best_threshold(rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence[float]]) -> float:
+def find_best_threshold(
+    rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence[float]]
+) -> float:
     """Return the threshold of step scores with the highest F1, by an exact search.
 
     A step is predicted wrong if its score is below the threshold. For each solution, the thresholds

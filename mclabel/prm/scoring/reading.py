@@ -22,11 +22,11 @@ from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.heads import (
     NUM_FEATURES,
     LikelihoodHead,
-    likelihood_features,
-    token_logprobs,
+    compute_likelihood_features,
+    compute_token_logprobs,
 )
 from mclabel.prm.model.network import StepModel, load_network
-from mclabel.prm.scoring.score import step_scores
+from mclabel.prm.scoring.score import compute_step_scores
 
 SAMPLE = 1 << 18
 """Number of elements at each end of a tensor that enter its fingerprint."""
@@ -40,7 +40,7 @@ class Reading(NamedTuple):
     """A language model's likelihoods of one solution, in nats. JSON stores the fields as a list."""
 
     steps: list[list[float]]
-    """Features of the steps [steps, 4], from `likelihood_features`."""
+    """Features of the steps [steps, 4], from `compute_likelihood_features`."""
     total: float
     """Sum of the log-probabilities of all tokens of the solution."""
 
@@ -63,8 +63,8 @@ def read_solutions(
 
     def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Reading]:
         states = batch.run(network.base_model, lambda out: out.last_hidden_state)
-        logprobs = token_logprobs(states, network.get_output_embeddings(), batch)
-        features = likelihood_features(logprobs, batch).tolist()
+        logprobs = compute_token_logprobs(states, network.get_output_embeddings(), batch)
+        features = compute_likelihood_features(logprobs, batch).tolist()
         totals = logprobs.sum(1).tolist()
         return [
             Reading(steps[: len(solution.positions)], total)
@@ -76,7 +76,7 @@ def read_solutions(
     )
 
 
-def read_body(model: StepModel) -> PreTrainedModel | None:
+def find_readable_body(model: StepModel) -> PreTrainedModel | None:
     """Return a scorer's language model if the head uses only its likelihoods, else None."""
     if isinstance(model, LikelihoodHead) and model.hidden is None:
         return model.network
@@ -87,7 +87,7 @@ def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[f
     """Score readings as `PRM.score_encoded` does.
 
     Args:
-        model: step model for which `read_body` returns a language model.
+        model: step model for which `find_readable_body` returns a language model.
         readings: readings of the solutions by that language model.
     """
     if not readings:
@@ -97,10 +97,10 @@ def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[f
     with torch.inference_mode():
         logits = model(features.view(1, -1, NUM_FEATURES))[0].float()
     parts = logits.split([len(reading.steps) for reading in readings])
-    return [step_scores(model, part) for part in parts]
+    return [compute_step_scores(model, part) for part in parts]
 
 
-def body_fingerprint(network: PreTrainedModel) -> str:
+def compute_body_fingerprint(network: PreTrainedModel) -> str:
     """Return a hash that is equal for copies of the same model in different folders.
 
     Only the two ends of large tensors enter the hash. This suffices, because training changes

@@ -15,7 +15,7 @@ from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.network import StepModel, load_step_model
 from mclabel.prm.scoring.aggregate import StepEstimates, UnscoredError
-from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
+from mclabel.prm.scoring.manifest import PrmManifest, find_model_folder, make_step_encoder
 
 if TYPE_CHECKING:
     from mclabel.prm.scoring.scorer import Scorer
@@ -68,7 +68,7 @@ class PRM:
             EngineError: the PRM's weights cannot be loaded.
         """
         device = check_device(device)
-        folder = model_folder(path)
+        folder = find_model_folder(path)
         manifest = PrmManifest.read(folder)
         text = PolicyText.load(
             str(folder),
@@ -86,7 +86,7 @@ class PRM:
         )
         model.to(device).eval()
         try:
-            encoder = step_encoder(text, manifest)
+            encoder = make_step_encoder(text, manifest)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
         return cls(model, encoder, manifest, threads=threads)
@@ -141,7 +141,7 @@ class PRM:
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             rows = self.model(batch).float()
             return [
-                step_scores(self.model, row[: len(solution.positions)])
+                compute_step_scores(self.model, row[: len(solution.positions)])
                 for solution, row in zip(group, rows, strict=True)
             ]
 
@@ -154,7 +154,7 @@ class PRM:
         )
 
 
-def step_scores(model: StepModel, logits: Tensor) -> list[float]:
+def compute_step_scores(model: StepModel, logits: Tensor) -> list[float]:
     """Return the probabilities that the steps of one solution are sound.
 
     Args:

@@ -30,7 +30,7 @@ from mclabel.engines.devices import AUTO, EngineResources, resolve_device
 from mclabel.engines.settings import PolicySettings, name_section_in_errors
 from mclabel.prm.scoring import FORMATS, GENERATIVE, OWN_FORMAT
 from mclabel.prm.scoring.layout import OUR_SPLIT, LayoutSettings, complete_layout
-from mclabel.prm.scoring.manifest import PrmManifest, model_folder
+from mclabel.prm.scoring.manifest import PrmManifest, find_model_folder
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
@@ -198,7 +198,7 @@ class ScorerSettings(Settings):
                 engine.check_environment()
                 engine.check_model()
         elif self.format == OWN_FORMAT:
-            PrmManifest.read(model_folder(self.prm))
+            PrmManifest.read(find_model_folder(self.prm))
 
     def engine(self) -> Engine:
         """Return the engine of a generative PRM. It is not started."""
@@ -285,7 +285,7 @@ def close_scorer(scorer: object) -> None:
         close()
 
 
-def engine_stats(scorer: object) -> EngineStats | None:
+def get_engine_stats(scorer: object) -> EngineStats | None:
     """Return the statistics of a scorer's engine; None for a scorer that does not sample."""
     stats = getattr(scorer, "stats", None)
     return None if stats is None else cast(EngineStats, stats())

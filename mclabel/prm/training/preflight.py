@@ -14,7 +14,7 @@ import numpy as np
 from mclabel.core.errors import DataError
 from mclabel.prm.examples.build import Examples
 from mclabel.prm.examples.encode import Example
-from mclabel.prm.examples.targets import target_of
+from mclabel.prm.examples.targets import find_target
 
 NUM_SHOWN = 3
 """Number of examples that the report shows token by token."""
@@ -100,7 +100,7 @@ class Preflight:
 
     @property
     def _kind(self) -> Literal["wrong", "sound", "level"]:
-        if target_of(self.target).is_change:
+        if find_target(self.target).is_change:
             return "level"
         return "sound" if self.most_frequent > 0.5 else "wrong"
 

@@ -34,32 +34,42 @@ from mclabel.prm.examples.batch import StepBatch
 from mclabel.prm.examples.encode import Example, PackedExamples
 from mclabel.prm.model.heads import LikelihoodHead
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.callbacks import ProgressReporter, Validate, Validation, validate
+from mclabel.prm.training.callbacks import (
+    ProgressReporter,
+    Validation,
+    ValidationCallback,
+    validate,
+)
 from mclabel.prm.training.checkpoint import (
     OPTIMIZER,
     SCHEDULER,
     CheckpointMarking,
     check_checkpoint,
     explain_resume_errors,
-    last_checkpoint,
+    find_last_checkpoint,
     load_optimizer,
     load_weights,
     save_optimizer,
     save_weights,
 )
-from mclabel.prm.training.distributed import broadcast_first, gather_tensor, is_sharded, local_shard
+from mclabel.prm.training.distributed import (
+    broadcast_from_first,
+    gather_tensor,
+    get_local_shard,
+    is_sharded,
+)
 from mclabel.prm.training.head_fit import fit_head
 from mclabel.prm.training.items import (
-    Items,
     LengthGroupedSampler,
-    class_balance_factors,
+    TrainingItems,
+    choose_num_pieces,
     collate,
+    compute_class_balance_factors,
     cut_batch,
-    longest_first,
-    num_pieces,
-    observe,
+    precompute_body_outputs,
+    sort_longest_first,
 )
-from mclabel.prm.training.losses import NOT_FINITE, step_loss
+from mclabel.prm.training.losses import NOT_FINITE, compute_step_loss
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.run.trainings import BEST, CHECKPOINTS
 
@@ -82,7 +92,7 @@ def train_step_model(
     In a process group, every rank must call this function with the same arguments.
 
     Args:
-        model: model with a new head. `distributed.shard` may have sharded it.
+        model: model with a new head. `distributed.shard_model` may have sharded it.
         train: examples to train on.
         validation: examples of other problems for validation; may be empty.
         out: folder for checkpoints and the log.
@@ -98,7 +108,7 @@ def train_step_model(
     """
     packed = train if isinstance(train, PackedExamples) else PackedExamples(train)
     checkpoints = out / CHECKPOINTS
-    last = last_checkpoint(checkpoints)
+    last = find_last_checkpoint(checkpoints)
     if last is not None:
         check_checkpoint(last)
     rate = settings.body_rate(has_adapters=model.has_adapters)
@@ -111,8 +121,8 @@ def train_step_model(
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
     observed = None
     if rate == 0:
-        observed = observe(model, packed, on_progress)
-    factors = class_balance_factors(packed) if settings.balance else None
+        observed = precompute_body_outputs(model, packed, on_progress)
+    factors = compute_class_balance_factors(packed) if settings.balance else None
     if last is None and isinstance(model, LikelihoodHead):
         fit_head(
             model, packed, observed, loss=settings.loss, factors=factors, on_progress=on_progress
@@ -121,8 +131,8 @@ def train_step_model(
     trainer = _StepTrainer(
         settings=settings,
         model=model,
-        args=trainer_arguments(model, checkpoints, settings, num_steps),
-        train_dataset=Items(packed, observed, factors),
+        args=make_trainer_arguments(model, checkpoints, settings, num_steps),
+        train_dataset=TrainingItems(packed, observed, factors),
         data_collator=collate,
         optimizer=torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0),
         callbacks=[ProgressReporter(out / "log.jsonl", on_progress)],
@@ -130,7 +140,7 @@ def train_step_model(
     trainer.remove_callback(PrinterCallback)
     if validation:
         trainer.add_callback(
-            Validate(
+            ValidationCallback(
                 trainer,
                 validation,
                 checkpoints / BEST,
@@ -139,9 +149,11 @@ def train_step_model(
             )
         )
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if settings.patience is not None and broadcast_first((checkpoints / BEST).is_file()):
+    if settings.patience is not None and broadcast_from_first((checkpoints / BEST).is_file()):
         load_weights(model, checkpoints / BEST)
-    finite = torch.tensor(all(bool(local_shard(p).isfinite().all()) for p in model.parameters()))
+    finite = torch.tensor(
+        all(bool(get_local_shard(p).isfinite().all()) for p in model.parameters())
+    )
     if not trainer.accelerator.gather(finite[None].to(trainer.args.device)).all():
         raise TrainingError(
             "the weights contain NaN or infinite values after the last step. " + NOT_FINITE
@@ -175,7 +187,7 @@ class _StepTrainer(CheckpointMarking, Trainer):
             )
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[int]:
-        assert isinstance(self.train_dataset, Items)
+        assert isinstance(self.train_dataset, TrainingItems)
         examples = self.train_dataset.examples
         return LengthGroupedSampler(
             examples.lengths,
@@ -205,7 +217,7 @@ class _StepTrainer(CheckpointMarking, Trainer):
         targets, weights, _ = (inputs.pop(n) for n in ("targets", "weights", "num_steps"))
         observed = inputs.pop("observed", None)
         logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
-        loss = step_loss(logits, targets, weights, loss=self._settings.loss)
+        loss = compute_step_loss(logits, targets, weights, loss=self._settings.loss)
         assert isinstance(num_items_in_batch, Tensor)
         # Gradients are averaged over workers, but num_items_in_batch is the sum over workers.
         scale = self.accelerator.num_processes / num_items_in_batch.clamp(min=1e-9)
@@ -242,8 +254,8 @@ class _StepTrainer(CheckpointMarking, Trainer):
         """
         if "observed" in inputs:
             return [inputs]
-        rows = longest_first(inputs)
-        number = num_pieces(inputs, rows, self._settings.micro_tokens)
+        rows = sort_longest_first(inputs)
+        number = choose_num_pieces(inputs, rows, self._settings.micro_tokens)
         if self.accelerator.num_processes > 1:
             needed = self.accelerator.gather(torch.tensor([number], device=self.args.device))
             number = int(needed.max())
@@ -285,7 +297,7 @@ class _StepTrainer(CheckpointMarking, Trainer):
         return cast(StepModel, self.accelerator.unwrap_model(self.model))
 
 
-def trainer_arguments(
+def make_trainer_arguments(
     model: StepModel, checkpoints: Path, settings: TrainerSettings, num_steps: int
 ) -> TrainingArguments:
     """Return the arguments of the Hugging Face `Trainer` for our settings.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mclabel.evaluate.labels.show import QUALITY_ROWS, reliability_plot, share_points
+from mclabel.evaluate.labels.show import QUALITY_ROWS, compute_share_points, reliability_plot
 from mclabel.report.page.facts import GatheredRun
 from mclabel.show.figures import WIDTH, Plot, Series, row_height
 
@@ -107,10 +107,10 @@ def _plot_reliability(runs: Sequence[GatheredRun]) -> Plot:
     curves = {}
     for run in runs:
         steps, drawn = run.steps, run.steps["drawn"] == 1
-        curves[f"{_run_name_prefix(run, runs)}solution ends right"] = share_points(
+        curves[f"{_run_name_prefix(run, runs)}solution ends right"] = compute_share_points(
             steps["value"][drawn], steps["right"][drawn]
         )
-        curves[f"{_run_name_prefix(run, runs)}step sound in truth"] = share_points(
+        curves[f"{_run_name_prefix(run, runs)}step sound in truth"] = compute_share_points(
             steps["value"], steps["sound"]
         )
     shown = {name: points for name, points in curves.items() if points}

@@ -9,7 +9,7 @@ from mclabel.core.errors import ShardError
 from mclabel.core.stats.bootstrap import Estimate
 from mclabel.evaluate.best_of_n.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluate.best_of_n.figures import is_reference
-from mclabel.evaluate.best_of_n.show import curves_plot, main_methods
+from mclabel.evaluate.best_of_n.show import plot_accuracy_curves, select_main_methods
 from mclabel.run.kinds import BEST_OF_N, Run, has_program_solutions, read_checked_json
 from mclabel.show.figures import WIDTH, Plot, Series, row_height
 
@@ -39,7 +39,7 @@ def evaluation_data(run: Run) -> dict[str, Any]:
     }
     choice = main_choice(result)
     head = {method: accuracy[method] for method in choice["methods"]}
-    main = {method: accuracy[method] for method in main_methods(accuracy)}
+    main = {method: accuracy[method] for method in select_main_methods(accuracy)}
     pairs = {
         k: parse_estimate(e) for k, e in result["pair_accuracy"].items() if e["value"] is not None
     }
@@ -67,11 +67,11 @@ def evaluation_data(run: Run) -> dict[str, Any]:
         "groups": _groups(result),
         "fooled": {
             name: report["fooled"][name][:MAX_FOOLED_SHOWN]
-            for name in main_methods(report["fooled"])
+            for name in select_main_methods(report["fooled"])
         },
         "plots": {
-            "choice": curves_plot("Choosing among samples", head, size=(5.2, 3.8)),
-            "curves": curves_plot("Accuracy by N", main),
+            "choice": plot_accuracy_curves("Choosing among samples", head, size=(5.2, 3.8)),
+            "curves": plot_accuracy_curves("Accuracy by N", main),
             "falls": _rows_plot(title, axis, falls),
             "pairs": _rows_plot("Pairs ranked right", "share of pairs", pairs, (0, 1.02)),
         },
@@ -124,7 +124,7 @@ def _accuracy(
 
 def _groups(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return the accuracy at the largest N, by metadata field of the problems and its value."""
-    methods = [RANDOM, MAJORITY, *main_methods(result["pair_accuracy"]), PASS]
+    methods = [RANDOM, MAJORITY, *select_main_methods(result["pair_accuracy"]), PASS]
     size = str(result["num_samples"])
     return {
         kind.replace("_", " "): [

@@ -17,13 +17,13 @@ import numpy as np
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Problem, StepLabel
 from mclabel.core.seeds import content_id
 from mclabel.core.stats.bootstrap import clustered_mean, clustered_share, sums_by_problem
-from mclabel.evaluate.grouping import GROUP_KEYS, groups_by_key, solution_meta
+from mclabel.evaluate.grouping import GROUP_KEYS, get_solution_meta, group_by_dividing_fields
 from mclabel.evaluate.labels.quality import (
-    described_population,
-    exact_first_error,
+    compute_label_cost,
+    find_described_population,
+    find_exact_first_error,
     has_exact_truth,
-    label_cost,
-    label_quality,
+    measure_label_quality,
 )
 from mclabel.report.page.example import Example, example_data, higher_ranked
 from mclabel.report.page.health import health_data
@@ -66,7 +66,7 @@ class GatheredRun:
         self._labels: dict[tuple[bool | None, str], StepLabel] = {}
         self._tallies: list[tuple[float, ...]] = []
         steps: list[tuple[float, ...]] = []
-        self.cost = label_cost(self._gather_rows(read_labels(run.store), steps))
+        self.cost = compute_label_cost(self._gather_rows(read_labels(run.store), steps))
         table = np.array(steps, dtype=np.float64).reshape(-1, len(STEP_FIGURES))
         self.steps = dict(zip(STEP_FIGURES, table.T, strict=True))
         """Arrays by name, with one entry for each step except the last of a solution. NaN means
@@ -85,7 +85,7 @@ class GatheredRun:
     ) -> Iterator[LabeledSolution]:
         for row in rows:
             has_truth = has_exact_truth([row])
-            truth = exact_first_error(row) if has_truth else None
+            truth = find_exact_first_error(row) if has_truth else None
             if has_truth:
                 self.truths[row.solution.id] = truth
             if row.is_decided:
@@ -171,10 +171,10 @@ class GatheredRun:
                 f"{rules[rule, True]:,} of {rules[rule, True] + rules[rule, False]:,} by {rule}"
                 for rule in sorted({rule for rule, _ in rules})
             ),
-            "describes": described_population(self.rows),
+            "describes": find_described_population(self.rows),
             "groups": {
                 key: {name: self._group(members) for name, members in groups.items()}
-                for key, groups in groups_by_key(self.rows, solution_meta).items()
+                for key, groups in group_by_dividing_fields(self.rows, get_solution_meta).items()
             },
             "example": self.example and example_data(self.example),
             "is_code": has_program_solutions(config),
@@ -187,7 +187,7 @@ class GatheredRun:
             "num_solutions": len(rows),
             "outcomes": Counter(str(row.solution.outcome) for row in rows),
             "num_with_error": sum(row.first_error is not None for row in rows),
-            "quality": label_quality(rows, lambda row: self.truths[row.solution.id])
+            "quality": measure_label_quality(rows, lambda row: self.truths[row.solution.id])
             if are_known
             else None,
         }

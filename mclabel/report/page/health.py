@@ -13,9 +13,9 @@ from mclabel.evaluate.health import (
     Figure,
     Finding,
     Health,
-    health_json,
-    run_health,
-    share_text,
+    assess_run_health,
+    convert_health_to_json,
+    format_share,
 )
 from mclabel.evaluate.health_counts import SOMETIMES
 from mclabel.run.shards.store import Store
@@ -54,7 +54,7 @@ def health_grid(health: Health) -> Grid:
 
 def health_data(store: Store) -> dict[str, Any] | None:
     """Return the findings and checked shares of a run; None if the run has no block yet."""
-    if (health := run_health(store)) is None:
+    if (health := assess_run_health(store)) is None:
         return None
     header = ("figure", *HEADER[1:-1], "finding")
     rows = [dict(zip(header, row, strict=True)) for row in _rows(health)]
@@ -62,7 +62,7 @@ def health_data(store: Store) -> dict[str, Any] | None:
         {"": f.severity, "what": f.text, "what to change": f.remedy, "why": f.why}
         for f in health.findings
     ]
-    return {**health_json(health), "problems": problems, "table": rows}
+    return {**convert_health_to_json(health), "problems": problems, "table": rows}
 
 
 def _rows(health: Health) -> Iterator[tuple[str, ...]]:
@@ -71,7 +71,7 @@ def _rows(health: Health) -> Iterator[tuple[str, ...]]:
         check = CHECKS[name]
         yield (
             check.name,
-            share_text(figure),
+            format_share(figure),
             f"{figure.total:,}",
             f"{check.warning:.0%}",
             "-" if check.error is None else f"{check.error:.1%}".replace(".0%", "%"),
@@ -79,10 +79,10 @@ def _rows(health: Health) -> Iterator[tuple[str, ...]]:
         )
     low, high = SOMETIMES
     name, rated = f"problems solved {low:.0%} to {high:.0%} of the time", health.solved_sometimes
-    yield name, share_text(rated), f"{rated.total:,}", "-", "-", ""
+    yield name, format_share(rated), f"{rated.total:,}", "-", "-", ""
     ungraded = health.figures["rollouts_ungraded"].count
     for reason, count in health.ungraded.items():
-        share = share_text(Figure(count=count, total=ungraded))
+        share = format_share(Figure(count=count, total=ungraded))
         yield f"rollouts without a verdict: {reason}", share, f"{ungraded:,}", "-", "-", ""
     if health.median_steps is not None:
         yield "steps of a solution, median", f"{health.median_steps:g}", "", "", "", ""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic_core import PydanticCustomError
 
-from mclabel.checkers import CHECKERS, GradeItem, here, make_checker, recorded_checker
+from mclabel.checkers import CHECKERS, GradeItem, here, make_checker, read_recorded_checker
 from mclabel.checkers.base import default_checker
 from mclabel.core.errors import DataError
 from mclabel.core.records import Consensus, Step
@@ -191,7 +191,7 @@ class Details:
         if not isinstance(kind, str) or kind not in CHECKERS:
             return {"checker": str(kind)[:MAX_NAME], "grades": [None] * len(ranked)}
         try:
-            checker = make_checker(recorded_checker(recorded))
+            checker = make_checker(read_recorded_checker(recorded))
         except PydanticCustomError as error:
             raise DataError(
                 f"the run's checker cannot be made: {error}. To grade with another checker, run "

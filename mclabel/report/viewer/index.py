@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from mclabel.core.errors import ShardError
 from mclabel.core.records import Outcome
-from mclabel.domains.registry import carries_truth, true_first_error
+from mclabel.domains.registry import find_true_first_error, has_known_truth
 from mclabel.evaluate.grouping import GROUP_KEYS
 from mclabel.run.kinds import Run
 from mclabel.run.shards.catalog import Catalog, read_catalog, read_labels_shard
@@ -320,9 +320,9 @@ def index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
     """Return the columns of a shard for the index, with the true first errors if they are known."""
     meta = [json.loads(text) for text in table.column("meta").to_pylist()]
     answers, steps = (table.column(name).to_pylist() for name in ("answer", "steps"))
-    have_truth = [carries_truth(fields) for fields in meta]
+    have_truth = [has_known_truth(fields) for fields in meta]
     truths = [
-        true_first_error(fields, [step["text"] for step in own]) if knows else None
+        find_true_first_error(fields, [step["text"] for step in own]) if knows else None
         for knows, fields, own in zip(have_truth, meta, steps, strict=True)
     ]
     columns = {

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mclabel.rl.adapters.rewards import client_of_environment, score
-from mclabel.rl.client import END_TOKENS, RewardClient, RewardError, RewardItem, without_end_tokens
+from mclabel.rl.adapters.rewards import make_client_from_environment, score_and_check
+from mclabel.rl.client import END_TOKENS, RewardClient, RewardError, RewardItem, strip_end_tokens
 
 RewardFunc = Callable[..., dict[str, Any]]
 _log = logging.getLogger(__name__)
@@ -39,12 +39,12 @@ def make_reward_func(
     ) -> dict[str, Any]:
         nonlocal client
         try:
-            client = client or client_of_environment()
+            client = client or make_client_from_environment()
             items = [
                 RewardItem(problem_of(prompt), _completion(query, prompt, end_tokens), label)
                 for query, prompt, label in zip(queries, prompts, labels, strict=True)
             ]
-            scored = score(client, items)
+            scored = score_and_check(client, items)
         except RewardError:
             _log.exception("no rewards: OpenRLHF continues with completions without rewards")
             raise
@@ -68,7 +68,7 @@ def _completion(query: str, prompt: str, end_tokens: Sequence[str]) -> str:
             f"query {query[:80]!r}… does not contain its prompt {prompt[:80]!r}…. If the prompt "
             "was cut off, raise --data.max_len. Otherwise, the tokenizer changes the prompt's text"
         )
-    return without_end_tokens(query[start + len(prompt) :], end_tokens)
+    return strip_end_tokens(query[start + len(prompt) :], end_tokens)
 
 
 reward_func = make_reward_func()

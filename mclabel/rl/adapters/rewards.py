@@ -15,13 +15,13 @@ from mclabel.rl.client import (
     RewardError,
     RewardItem,
     StepRewards,
-    at_ends,
-    spread,
-    token_ends,
+    find_token_ends,
+    place_credits_at_ends,
+    spread_credits,
 )
 
 
-def client_of_environment() -> RewardClient:
+def make_client_from_environment() -> RewardClient:
     """Return a client for the environment variables MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN.
 
     It serves trainers that are configured by text only.
@@ -39,7 +39,7 @@ def client_of_environment() -> RewardClient:
     return RewardClient(url, token=os.environ.get("MCLABEL_REWARDS_TOKEN"))
 
 
-def score(client: RewardClient, items: Sequence[RewardItem]) -> list[StepRewards]:
+def score_and_check(client: RewardClient, items: Sequence[RewardItem]) -> list[StepRewards]:
     """Score completions and check the rewards, so that a trainer does not train on invalid ones.
 
     Raises:
@@ -72,7 +72,7 @@ def score(client: RewardClient, items: Sequence[RewardItem]) -> list[StepRewards
     return scored
 
 
-def text_of(content: Any) -> str:
+def extract_text(content: Any) -> str:
     """Return the text of a completion.
 
     Args:
@@ -85,16 +85,16 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Mapping):
-        return text_of(content.get("content"))
+        return extract_text(content.get("content"))
     if isinstance(content, Sequence):
         if content and all(isinstance(x, Mapping) and "type" in x for x in content):
             return "".join(str(block.get("text") or "") for block in content)
-        texts = [text for message in content if (text := text_of(message))]
+        texts = [text for message in content if (text := extract_text(message))]
         return texts[-1] if texts else ""
     return ""
 
 
-def problem_of(prompt: Any) -> str:
+def extract_problem(prompt: Any) -> str:
     """Return the problem in a prompt: the whole text, or the last user message of a conversation.
 
     Raises:
@@ -102,7 +102,7 @@ def problem_of(prompt: Any) -> str:
     """
     messages = prompt if isinstance(prompt, list | tuple) else [prompt]
     user_messages = [x for x in messages if not isinstance(x, Mapping) or x.get("role") == "user"]
-    problem = text_of(user_messages)
+    problem = extract_text(user_messages)
     if not problem:
         raise RewardError(
             f"prompt {str(prompt)[:200]!r} contains no user message with text. Set the column that "
@@ -111,32 +111,37 @@ def problem_of(prompt: Any) -> str:
     return problem
 
 
-def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
+def spread_credits_over_tokens(
+    rewards: StepRewards, ids: Sequence[int], tokenizer: Any
+) -> list[float]:
     """Return one advantage per token: the credit of the token's step.
 
     The end token has the credit of the last step. A refused or masked completion without credits
     from the server has 0 at all tokens.
 
     Args:
-        rewards: rewards of the text that `decode` returns for `ids`.
+        rewards: rewards of the text that `decode_completion` returns for `ids`.
         ids: token ids of the completion, including the end token.
         tokenizer: tokenizer of the trainer.
 
     Raises:
         RewardError: the server returned no credits, or its steps do not fit the text of `ids`.
     """
-    return _place_credits(spread, rewards, rewards.credits, ids, tokenizer)
+    return _place_credits(spread_credits, rewards, rewards.credits, ids, tokenizer)
 
 
-def token_rewards(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
+def place_rewards_at_step_ends(
+    rewards: StepRewards, ids: Sequence[int], tokenizer: Any
+) -> list[float]:
     """Return one reward per token: the credit of a segment at the segment's last token, else 0.
 
-    Such rewards are for trainers that sum rewards. Arguments and errors are as in `token_credits`.
+    Such rewards are for trainers that sum rewards. Arguments and errors are as in
+    `spread_credits_over_tokens`.
     """
-    return _place_credits(at_ends, rewards, rewards.step_rewards, ids, tokenizer)
+    return _place_credits(place_credits_at_ends, rewards, rewards.step_rewards, ids, tokenizer)
 
 
-def decode(ids: Sequence[int], tokenizer: Any) -> str:
+def decode_completion(ids: Sequence[int], tokenizer: Any) -> str:
     """Return the text of a completion without special tokens, as it is sent to the server.
 
     Raises:
@@ -164,7 +169,7 @@ def _place_credits(
     without_steps = (rewards.refused is not None or rewards.masked) and not credits
     if without_steps or not len(ids):
         return [0.0] * len(ids)
-    length = len(decode(ids, tokenizer))
+    length = len(decode_completion(ids, tokenizer))
     if not credits:
         raise RewardError(
             "the reward server returned no step credits. Start it with a setting for credit"
@@ -175,5 +180,5 @@ def _place_credits(
             "characters, so the scored text is not the text of these ids. Give the adapter the "
             "tokenizer of the policy"
         )
-    ends = token_ends(ids, rewards.ends, lambda part: decode(part, tokenizer))
+    ends = find_token_ends(ids, rewards.ends, lambda part: decode_completion(part, tokenizer))
     return place(credits, ends, len(ids))

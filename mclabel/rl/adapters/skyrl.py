@@ -19,12 +19,12 @@ from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from mclabel.rl.adapters.rewards import (
-    client_of_environment,
-    decode,
-    problem_of,
-    score,
-    token_credits,
-    token_rewards,
+    decode_completion,
+    extract_problem,
+    make_client_from_environment,
+    place_rewards_at_step_ends,
+    score_and_check,
+    spread_credits_over_tokens,
 )
 from mclabel.rl.client import RewardItem
 
@@ -39,13 +39,13 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
         """Take the problem from the row, or from the prompt."""
-        self._problem = str(self._extras.get("problem") or problem_of(prompt))
+        self._problem = str(self._extras.get("problem") or extract_problem(prompt))
         return prompt, {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Score the completion and end the episode."""
         item = RewardItem(self._problem, action, _gold_answer(self._extras))
-        (rewarded,) = score(client_of_environment(), [item])
+        (rewarded,) = score_and_check(make_client_from_environment(), [item])
         self._metrics = {
             "refused": float(rewarded.refused is not None),
             "masked": float(rewarded.masked),
@@ -80,7 +80,7 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
             ValueError: `credit` is not one of the two, or trajectories may have several turns.
         """
         super().__init__(*args, **kwargs)
-        functions = {"spread": token_credits, "ends": token_rewards}
+        functions = {"spread": spread_credits_over_tokens, "ends": place_rewards_at_step_ends}
         if credit not in functions:
             raise ValueError(f"credit={credit!r}: must be one of {list(functions)}")
         if self.max_turns > 1 or self.generator_cfg.step_wise_trajectories:
@@ -88,7 +88,7 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
                 f"generator.max_turns={self.max_turns}: step rewards need completions of a single "
                 "turn. Set generator.max_turns=1 and generator.step_wise_trajectories=false"
             )
-        self._place, self._client = functions[credit], client_of_environment()
+        self._place, self._client = functions[credit], make_client_from_environment()
 
     async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
         """Generate a batch as SkyRL does, with the token rewards of the server."""
@@ -100,8 +100,8 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
         extras = input_batch.get("env_extras") or [{}] * len(ids)
         items = [
             RewardItem(
-                str(extra.get("problem") or problem_of(prompt)),
-                decode(tokens, self.tokenizer),
+                str(extra.get("problem") or extract_problem(prompt)),
+                decode_completion(tokens, self.tokenizer),
                 _gold_answer(extra),
                 truncated=reason == "length",
             )
@@ -109,7 +109,7 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
                 input_batch["prompts"], extras, ids, output["stop_reasons"], strict=True
             )
         ]
-        scored = await asyncio.to_thread(score, self._client, items)
+        scored = await asyncio.to_thread(score_and_check, self._client, items)
         rewards: list[Any] = [
             self._place(rewarded, tokens, self.tokenizer)
             for rewarded, tokens in zip(scored, ids, strict=True)

@@ -19,7 +19,13 @@ from typing import Any, Literal, get_args
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from mclabel.rl.adapters.rewards import decode, problem_of, score, text_of, token_credits
+from mclabel.rl.adapters.rewards import (
+    decode_completion,
+    extract_problem,
+    extract_text,
+    score_and_check,
+    spread_credits_over_tokens,
+)
 from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
 
 StepCredit = Callable[..., Sequence[Sequence[float] | None]]
@@ -65,7 +71,7 @@ class _BatchClient:
         truncated: Sequence[bool] | None = None,
     ) -> list[StepRewards]:
         problems = self._find_column(self.problem_column, columns)
-        problems = problems or [problem_of(prompt) for prompt in prompts]
+        problems = problems or [extract_problem(prompt) for prompt in prompts]
         answers = self._find_column(self.answer_column, columns) or [None] * len(texts)
         items = [
             RewardItem(str(problem), text, answer, truncated=cut)
@@ -73,7 +79,7 @@ class _BatchClient:
                 problems, texts, answers, truncated or [False] * len(texts), strict=True
             )
         ]
-        scored = _score_in_first_process(items, lambda whole: score(self.client, whole))
+        scored = _score_in_first_process(items, lambda whole: score_and_check(self.client, whole))
         log = columns.get("log_metric")
         if log is not None and scored:
             log(
@@ -126,7 +132,7 @@ class ProcessReward(_BatchClient):
 
         A masked completion has None. TRL leaves it out of baselines and advantages.
         """
-        texts = [text_of(completion) for completion in completions]
+        texts = [extract_text(completion) for completion in completions]
         return [
             self._reduced_reward(rewarded)
             for rewarded in self._score_batch(prompts, texts, columns)
@@ -188,7 +194,7 @@ class ServerCredit(_BatchClient):
         if not key or key != [tuple(ids) for ids in completion_ids]:
             scored = self._score(prompts, completion_ids, columns)
         return [
-            None if rewarded.masked else token_credits(rewarded, ids, self.tokenizer)
+            None if rewarded.masked else spread_credits_over_tokens(rewarded, ids, self.tokenizer)
             for rewarded, ids in zip(scored, completion_ids, strict=True)
         ]
 
@@ -206,7 +212,7 @@ class ServerCredit(_BatchClient):
     def _score(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], columns: Any
     ) -> list[StepRewards]:
-        texts = [decode(ids, self.tokenizer) for ids in completion_ids]
+        texts = [decode_completion(ids, self.tokenizer) for ids in completion_ids]
         ends = {
             self.tokenizer.eos_token_id,
             self.tokenizer.pad_token_id,

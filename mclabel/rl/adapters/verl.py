@@ -17,12 +17,12 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.trainer.ppo.core_algos import register_adv_est
 
 from mclabel.rl.adapters.rewards import (
-    client_of_environment,
-    decode,
-    problem_of,
-    score,
-    token_credits,
-    token_rewards,
+    decode_completion,
+    extract_problem,
+    make_client_from_environment,
+    place_rewards_at_step_ends,
+    score_and_check,
+    spread_credits_over_tokens,
 )
 from mclabel.rl.client import RewardError, RewardItem, StepRewards
 
@@ -46,7 +46,7 @@ def compute_score(
         RewardError: `extra_info` holds no problem, or the server cannot score the completion.
     """
     item = RewardItem(_problem(extra_info, None), solution_str, ground_truth)
-    (rewarded,) = score(client_of_environment(), [item])
+    (rewarded,) = score_and_check(make_client_from_environment(), [item])
     return {"score": rewarded.reward, **_logged_figures(rewarded)}
 
 
@@ -68,7 +68,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
     ) -> None:
         """Create a manager. verl calls this in a reward worker."""
         super().__init__(config, tokenizer, compute_score)
-        self.client = client_of_environment()
+        self.client = make_client_from_environment()
         model = config.reward.reward_model
         self.per_token = bool(model.enable and not model.enable_resource_pool)
         self._waiting: list[tuple[RewardItem, asyncio.Future[StepRewards]]] = []
@@ -82,7 +82,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         ids = row.batch["responses"][:length].tolist()
         item = RewardItem(
             _problem(fields.get("extra_info"), fields.get("raw_prompt")),
-            decode(ids, self.tokenizer),
+            decode_completion(ids, self.tokenizer),
             (fields.get("reward_model") or {}).get("ground_truth"),
             truncated=length == row.batch["responses"].shape[-1]
             and ids[-1:] != [self.tokenizer.eos_token_id],
@@ -100,7 +100,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         return table
 
     def _values_per_token(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
-        return token_rewards(rewarded, ids, self.tokenizer)
+        return place_rewards_at_step_ends(rewarded, ids, self.tokenizer)
 
     async def _score_in_batch(self, item: RewardItem) -> StepRewards:
         loop = asyncio.get_running_loop()
@@ -115,7 +115,9 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
     async def _score_waiting(self) -> None:
         sent, self._waiting = self._waiting, []
         try:
-            scored = await asyncio.to_thread(score, self.client, [item for item, _ in sent])
+            scored = await asyncio.to_thread(
+                score_and_check, self.client, [item for item, _ in sent]
+            )
         except Exception as error:  # raised again in every waiting caller
             for _, answer in sent:
                 answer.set_exception(error)
@@ -131,7 +133,7 @@ class StepCreditManager(StepRewardManager):
     """
 
     def _values_per_token(self, rewarded: StepRewards, ids: list[int]) -> list[float]:
-        return token_credits(rewarded, ids, self.tokenizer)
+        return spread_credits_over_tokens(rewarded, ids, self.tokenizer)
 
 
 @register_adv_est("step_credit")  # type: ignore[untyped-decorator]
@@ -165,4 +167,4 @@ def _problem(extra_info: Mapping[str, Any] | None, prompt: Any) -> str:
             f"extra_info has the fields {sorted(extra_fields)}, but must hold the problem as "
             "`problem` or `question`. Add it to extra_info in the data set"
         )
-    return problem_of(prompt if isinstance(prompt, str) else list(prompt))
+    return extract_problem(prompt if isinstance(prompt, str) else list(prompt))

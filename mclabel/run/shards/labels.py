@@ -65,7 +65,7 @@ def commit_block(
         set_aside: `reason` and `detail` for each problem that could not be labelled, by problem id.
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
         ungraded: number of rollouts that could not be graded, for each of the most common reasons.
-        weak: number of rollouts with a weak verdict (`mclabel.checkers.guarded.is_weak`).
+        weak: number of rollouts with a weak verdict (`mclabel.checkers.guarded.is_weak_verdict`).
 
     Returns:
         False if another attempt had already committed the block.

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from mclabel.core.records import Counts, LabeledSolution, Outcome, Rollout, Solution
 from mclabel.core.seeds import prefix_id
-from mclabel.data.boundaries import newline_ends
+from mclabel.data.boundaries import find_newline_ends
 from mclabel.labeling.estimators import (
     ROOT,
     CheckedEstimator,
@@ -298,7 +298,7 @@ def _recorded(
     key: Callable[[str], str],
     completer: int,
 ) -> RecordedRollout:
-    ends = newline_ends(rollout.text)
+    ends = find_newline_ends(rollout.text)
     path: list[int] = []
     for end in ends[:-1]:
         known = index_of.get(prefix + rollout.text[:end])

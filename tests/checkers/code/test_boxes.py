@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from mclabel.checkers.code import boxes, trials
-from mclabel.checkers.code.fence import UnknownMachine, program_filter
+from mclabel.checkers.code.fence import UnknownMachine, build_seccomp_filter
 from mclabel.core.errors import CheckerError
 from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades
@@ -138,10 +138,10 @@ def test_from_a_ray_actor() -> None:
 
 def test_the_filter_is_there_for_two_architectures_alone() -> None:
     for machine in ("x86_64", "aarch64"):
-        instructions = program_filter(machine)
+        instructions = build_seccomp_filter(machine)
         assert len(instructions) % 8 == 0 and len(instructions) // 8 < 4096
     with pytest.raises(UnknownMachine, match="x86_64 and aarch64, not riscv64"):
-        program_filter("riscv64")
+        build_seccomp_filter("riscv64")
 
 
 def test_without_a_sandbox_it_refuses_with_the_remedy(

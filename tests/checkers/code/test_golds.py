@@ -13,9 +13,9 @@ import pytest
 
 from mclabel.checkers import GradeItem
 from mclabel.checkers.code.checker import CodeChecker
-from mclabel.checkers.code.completions import NoCode, program_in
+from mclabel.checkers.code.completions import NoCode, extract_program
 from mclabel.checkers.code.golds import Gold, read_gold
-from mclabel.checkers.guarded import is_weak
+from mclabel.checkers.guarded import is_weak_verdict
 from mclabel.core.records import Verdict
 from tests.support.code_checks import code_checker, grades, problem, refusal
 
@@ -113,7 +113,7 @@ def test_verdicts(checker: CodeChecker) -> None:
         weak = "weak: " if found.layer == "inside" else ""
         verdict, reason, layer = wanted
         assert [found.verdict, found.reason, found.layer] == [verdict, weak + reason, layer]
-        assert is_weak(found.reason) == (layer == "inside")
+        assert is_weak_verdict(found.reason) == (layer == "inside")
 
 
 def test_programs_that_behave_alike_on_the_examples_vote_together(checker: CodeChecker) -> None:
@@ -187,13 +187,13 @@ def test_golds_that_can_be_used_are_not_refused(checker: CodeChecker) -> None:
     ],
 )
 def test_the_program_of_a_completion(completion: str, code: str) -> None:
-    assert program_in(completion, Gold()).strip() == code.strip()
+    assert extract_program(completion, Gold()).strip() == code.strip()
 
 
 def test_bodies_continue_the_prompt() -> None:
     for body in ("    return a + b", "return a + b", "```python\n    return a + b\n```"):
         names: dict[str, Any] = {}
-        exec(program_in(body, Gold(prompt=HEAD, names=("add",))), names)
+        exec(extract_program(body, Gold(prompt=HEAD, names=("add",))), names)
         assert names["add"](1, 2) == 3
     for text, reason in [
         ("I do not know.", "no_code"),
@@ -201,7 +201,7 @@ def test_bodies_continue_the_prompt() -> None:
         ("```\nx =\n```", "syntax"),
     ]:
         with pytest.raises(NoCode, match=reason):
-            program_in(text, Gold())
+            extract_program(text, Gold())
 
 
 def test_it_works_without_threads_and_after_a_fork(checker: CodeChecker) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.core.records import LabeledSolution, Outcome
-from mclabel.evaluate.labels.quality import exact_first_error, has_exact_truth
+from mclabel.evaluate.labels.quality import find_exact_first_error, has_exact_truth
 from mclabel.run.shards.labels import read_labels
 from mclabel.run.shards.store import Store
 from tests.support.commands import run_verb
@@ -43,7 +43,7 @@ def check(rows: list[LabeledSolution], problems: int) -> None:
         assert all(len(step.text.strip().splitlines()) == 1 for step in row.solution.steps)
         is_right = row.solution.outcome is Outcome.RIGHT
         # a program without an error passes the tests
-        assert is_right or exact_first_error(row) is not None
+        assert is_right or find_exact_first_error(row) is not None
 
 
 def test_a_run_has_statements_and_exact_truth(run: Path) -> None:

@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
-from mclabel.rl.adapters.rewards import problem_of, score, text_of, token_credits, token_rewards
+from mclabel.rl.adapters.rewards import (
+    extract_problem,
+    extract_text,
+    place_rewards_at_step_ends,
+    score_and_check,
+    spread_credits_over_tokens,
+)
 from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
 from tests.support.reward_server import RewardServer
 
@@ -46,15 +52,15 @@ REPEATED = StepRewards(
 def test_each_token_has_the_credit_of_its_step(
     found: StepRewards, ids: list[int], credits: list[float], rewards: list[float]
 ) -> None:
-    assert token_credits(found, ids, Letters()) == credits
-    assert token_rewards(found, ids, Letters()) == rewards
+    assert spread_credits_over_tokens(found, ids, Letters()) == credits
+    assert place_rewards_at_step_ends(found, ids, Letters()) == rewards
 
 
 def test_steps_of_another_text_are_an_error() -> None:
     with pytest.raises(RewardError, match="character 5, but the completion has only 2"):
-        token_credits(TWO, IDS[:2], Letters())
+        spread_credits_over_tokens(TWO, IDS[:2], Letters())
     with pytest.raises(RewardError, match="cannot be decoded by this tokenizer"):
-        token_credits(TWO, [-1], Letters())
+        spread_credits_over_tokens(TWO, [-1], Letters())
 
 
 @pytest.mark.parametrize(
@@ -68,14 +74,14 @@ def test_steps_of_another_text_are_an_error() -> None:
 )
 def test_broken_answers_are_an_error(broken: StepRewards) -> None:
     with RewardServer(lambda item: broken) as server, pytest.raises(RewardError, match="item 0"):
-        score(RewardClient(server.url), [RewardItem("p", "c")])
+        score_and_check(RewardClient(server.url), [RewardItem("p", "c")])
 
 
 def test_texts_and_problems() -> None:
-    assert text_of(None) == text_of([]) == text_of([{"role": "assistant"}]) == ""
-    assert text_of([{"content": "a"}, {"role": "tool", "content": None}]) == "a"
+    assert extract_text(None) == extract_text([]) == extract_text([{"role": "assistant"}]) == ""
+    assert extract_text([{"content": "a"}, {"role": "tool", "content": None}]) == "a"
     with pytest.raises(RewardError, match="no user message with text"):
-        problem_of([{"role": "system", "content": "Think."}])
+        extract_problem([{"role": "system", "content": "Think."}])
 
 
 ROOT = Path(__file__).parents[3]
