@@ -43,7 +43,7 @@ class InputSummary:
     first_reject: Reject | None
     num_golds: int
     """Number of gold answers that the checker tried to parse."""
-    refused_golds: Sequence[str]
+    unparsed: Sequence[str]
     """Gold answers among them that the checker cannot parse."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -62,11 +62,11 @@ class InputSummary:
                 f"{self.rejects.total():,} of {self._num_rows:,} rows or problems: {reasons}; the "
                 f"first: {place}: {bound_detail(first.detail)}",
             )
-        if self.refused_golds:
-            shown = ", ".join(repr(bound_detail(gold)) for gold in self.refused_golds[:3])
+        if self.unparsed:
+            shown = ", ".join(repr(bound_detail(gold)) for gold in self.unparsed[:3])
             yield (
                 "golds",
-                f"the answer checker does not understand {len(self.refused_golds):,} of the first "
+                f"the answer checker does not understand {len(self.unparsed):,} of the first "
                 f"{self.num_golds:,} gold answers, such as {shown}. These problems will be "
                 "rejected",
             )
@@ -89,7 +89,7 @@ class InputSummary:
                 "more than half of the input cannot be used. Check that problems.source, "
                 "problems.problem_column, problems.answer_column and solutions.path are right"
             )
-        if 2 * len(self.refused_golds) > self.num_golds:
+        if 2 * len(self.unparsed) > self.num_golds:
             return (
                 "the checker understands less than half of the golds. Check "
                 "problems.answer_column, or choose another checker"
@@ -110,7 +110,7 @@ class ModelFacts:
     max_context: float
     """Maximum number of tokens of prompt and completion together; infinite if unlimited."""
     max_tokens: int
-    num_prompt_tokens: int
+    num_longest: int
     """Number of tokens of the longest prompt among the tokenised problems."""
     num_too_long: int
     """Number of problems, among the longest ones, whose prompt leaves no room for a solution."""
@@ -127,8 +127,8 @@ class ModelFacts:
                 shown = f"{shown[: MAX_SHOWN // 2]} … {shown[-MAX_SHOWN // 2 :]}"
             yield "a prompt, ⟦control tokens⟧ marked", shown
         limit = "any number" if isinf(self.max_context) else f"{self.max_context:,.0f}"
-        room = self.max_context - self.num_prompt_tokens
-        text = f"a prompt of {self.num_prompt_tokens:,} tokens; the model's context takes {limit}"
+        room = self.max_context - self.num_longest
+        text = f"a prompt of {self.num_longest:,} tokens; the model's context takes {limit}"
         if self.num_too_long:
             more = " or more" if self.num_too_long == NUM_LONGEST else ""
             text += (
@@ -219,7 +219,7 @@ def summarise_inputs(config: LabelConfig) -> tuple[InputSummary, list[str]]:
         rejects=rejects,
         first_reject=first,
         num_golds=len(first_problems),
-        refused_golds=asyncio.run(_find_refused_golds(checker, first_problems)),
+        unparsed=asyncio.run(_find_refused_golds(checker, first_problems)),
     )
     return inputs, heapq.nlargest(NUM_LONGEST, texts, key=len)
 
@@ -249,7 +249,7 @@ def model_facts(
         ends=[*map(repr, policy.stop), *policy_preview.ends],
         max_context=policy_preview.max_context,
         max_tokens=policy.max_tokens,
-        num_prompt_tokens=max(lengths, default=0),
+        num_longest=max(lengths, default=0),
         num_too_long=num_too_long + len(problems) - len(lengths),
         shown_prompt=policy_preview.mark_control_tokens(min(prompts, key=len)) if prompts else None,
     )

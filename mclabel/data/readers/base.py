@@ -88,7 +88,7 @@ class ChosenReader(Chosen):
     component_kind: str = "readers"
     default: str = "arith"
 
-    def kind_of(self, content: Mapping[str, Any]) -> Any:
+    def component_name_in(self, content: Mapping[str, Any]) -> Any:
         """Return the reader's name from `kind`, else from `source`."""
         if "kind" in content:
             return content["kind"]
