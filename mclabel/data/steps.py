@@ -58,13 +58,13 @@ class StepSplitter(Settings):
     """Maximum number of steps. If there are more, adjacent steps are merged; null sets no limit."""
 
     @rule
-    def _a_pattern_is_used(self) -> str | None:
+    def _check_pattern_is_used(self) -> str | None:
         if (self.by == "pattern") != (self.pattern is not None):
             return "pattern and by=pattern must be set together. Set both or none"
         return None
 
     @rule
-    def _the_pattern_is_one(self) -> str | None:
+    def _check_pattern_compiles(self) -> str | None:
         try:
             if self.pattern is not None:
                 check_pattern(self.pattern)
@@ -73,7 +73,7 @@ class StepSplitter(Settings):
         return None
 
     @rule
-    def _a_step_may_be_that_long(self) -> str | None:
+    def _check_step_length_limit(self) -> str | None:
         if self.max_tokens is not None and self.max_tokens < self.min_tokens:
             return (
                 f"max_tokens={self.max_tokens}: must be >= min_tokens={self.min_tokens}. "
@@ -82,7 +82,7 @@ class StepSplitter(Settings):
         return None
 
     @rule
-    def _thinking_is_marked(self) -> str | None:
+    def _check_thinking_markers(self) -> str | None:
         if not all(self.think):
             return "think must hold two texts that are not empty, such as ['<think>', '</think>']"
         return None

@@ -60,7 +60,7 @@ class HostedEngine(ServedEngine):
             return self.model
 
         @rule
-        def _own_parameters_stay(self) -> str | None:
+        def _check_reserved_parameters(self) -> str | None:
             if taken := sorted(_OWN & self.parameters.keys()):
                 return (
                     f"parameters: {', '.join(taken)} is set by mclabel itself. Set the model by "
@@ -70,7 +70,7 @@ class HostedEngine(ServedEngine):
             return None
 
         @rule
-        def _parameters_are_json(self) -> str | None:
+        def _check_parameters_are_json(self) -> str | None:
             try:
                 sent = json.dumps(self.parameters, allow_nan=False, ensure_ascii=False).encode()
                 is_same = json.loads(sent) == self.parameters

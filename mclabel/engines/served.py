@@ -48,7 +48,7 @@ class ServerSettings(BoundedSettings):
     """Maximum seconds for which a failed request is retried."""
 
     @rule
-    def _endpoints_are_urls(self) -> str | None:
+    def _check_endpoint_urls(self) -> str | None:
         for endpoint in self.endpoints:
             parts = urlsplit(endpoint)
             if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -61,7 +61,7 @@ class ServerSettings(BoundedSettings):
         return None
 
     @rule
-    def _no_key_is_written(self) -> str | None:
+    def _check_api_key_not_in_settings(self) -> str | None:
         name = self.api_key_env
         if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
             return (

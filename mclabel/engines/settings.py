@@ -167,13 +167,13 @@ class PolicySettings(Settings):
     """Maximum number of tokens in prompt and solution together; null uses the model's limit."""
 
     @rule
-    def _a_template_holds_the_problem(self) -> str | None:
+    def _check_template_has_problem(self) -> str | None:
         if self.template is not None and "{problem}" not in self.template:
             return "template must contain {problem}, which is replaced by the problem's text"
         return None
 
     @rule
-    def _a_chat_has_one_template(self) -> str | None:
+    def _check_single_chat_template(self) -> str | None:
         if self.template is not None and (self.system or self.few_shot):
             return (
                 "system and few_shot apply only to the model's chat template. Write "
@@ -182,7 +182,7 @@ class PolicySettings(Settings):
         return None
 
     @rule
-    def _a_variable_is_read_by_a_chat_template(self) -> str | None:
+    def _check_template_variables_need_chat(self) -> str | None:
         if self.template is not None and self.template_variables:
             return (
                 "template_variables apply only to the model's chat template. Write their values "

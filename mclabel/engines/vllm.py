@@ -86,7 +86,7 @@ class VllmEngine(ModelEngine):
         line."""
 
         @rule
-        def _no_argument_has_two_keys(self) -> str | None:
+        def _check_no_duplicate_arguments(self) -> str | None:
             if taken := sorted(set(self.engine_args) & set(ENGINE_ARGS)):
                 named = ", ".join(f"{name} (set {ENGINE_ARGS[name]})" for name in taken)
                 return f"engine_args must not contain {named}"

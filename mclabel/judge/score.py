@@ -230,7 +230,7 @@ class ScorerJudge(Judge):
         """Run of `mclabel label` on other problems. Its labels are used to choose the threshold."""
 
         @rule
-        def _the_threshold_comes_from_somewhere(self) -> str | None:
+        def _check_threshold_source(self) -> str | None:
             if (self.threshold is None) == (self.held_out is None):
                 given = "are both given" if self.held_out else "are both missing"
                 return (

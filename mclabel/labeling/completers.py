@@ -57,7 +57,7 @@ class CompleterSettings(PolicySettings):
         return self.name or re.sub(r"[^A-Za-z0-9._-]", "-", last)
 
     @rule
-    def _the_policy_has_its_own_keys(self) -> str | None:
+    def _check_policy_keys(self) -> str | None:
         given = self.model_fields_set - {"model", "cost"}
         if self.is_author and given:
             return (
@@ -67,7 +67,7 @@ class CompleterSettings(PolicySettings):
         return None
 
     @rule
-    def _its_name_is_its_own(self) -> str | None:
+    def _check_completer_name(self) -> str | None:
         if not re.fullmatch(_NAME, self.label_name):
             return (
                 f"model={self.model!r}: the last part of the model cannot be used as a name in "

@@ -88,7 +88,7 @@ class LabelConfig(LabelSettings):
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
 
     @rule
-    def _a_completer_is_another_model(self) -> str | None:
+    def _check_completers_differ_from_policy(self) -> str | None:
         own = self.policy.semantic()
         keys = [
             own if completer.is_author else {**completer.semantic()}
@@ -110,7 +110,7 @@ class LabelConfig(LabelSettings):
         return None
 
     @rule
-    def _all_completers_have_a_cost_or_none(self) -> str | None:
+    def _check_all_or_no_completers_have_costs(self) -> str | None:
         given = [
             number for number, completer in enumerate(self.completers) if completer.cost is not None
         ]
@@ -124,7 +124,7 @@ class LabelConfig(LabelSettings):
         return None
 
     @rule
-    def _completers_differ_in_name(self) -> str | None:
+    def _check_completer_names_differ(self) -> str | None:
         names = [completer.label_name for completer in self.completers]
         for number, name in enumerate(names):
             if name in names[:number]:

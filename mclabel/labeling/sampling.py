@@ -46,7 +46,7 @@ class SolutionSettings(Settings):
     labelled."""
 
     @rule
-    def _a_selection_is_of_a_pool(self) -> str | None:
+    def _check_selection_has_pool(self) -> str | None:
         if self.select is not None and self.run is None and self.path is None:
             return (
                 "select chooses solutions from a pool, but no pool is given. Set run (a labelling "
@@ -55,7 +55,7 @@ class SolutionSettings(Settings):
         return None
 
     @rule
-    def _given_solutions_are_not_chosen(self) -> str | None:
+    def _check_given_solutions_not_chosen(self) -> str | None:
         given = [name for name in ("path", "run") if getattr(self, name) is not None]
         if self.balance is not None and given:
             return (
@@ -67,7 +67,7 @@ class SolutionSettings(Settings):
         return None
 
     @rule
-    def _only_balance_is_limited(self) -> str | None:
+    def _check_sample_limit_needs_balance(self) -> str | None:
         if self.max_samples is not None and self.balance is None:
             return (
                 "max_samples limits the sampling for balance, but balance is not set. Set "
@@ -76,7 +76,7 @@ class SolutionSettings(Settings):
         return None
 
     @rule
-    def _one_turn_fits(self) -> str | None:
+    def _check_turn_size(self) -> str | None:
         if self.max_samples is not None and self.max_samples < self.per_problem:
             return (
                 f"max_samples={self.max_samples}: must be at least per_problem={self.per_problem}. "

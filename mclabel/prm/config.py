@@ -41,7 +41,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     """
 
     @rule
-    def _classes_fit_the_head(self) -> str | None:
+    def _check_classes_fit_head(self) -> str | None:
         if find_target(self.target).has_neutral and not HEADS[self.head].is_token_classifier:
             return (
                 f"head={self.head}: target={self.target} has three classes, which only head=token "
@@ -50,7 +50,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         return None
 
     @rule
-    def _classes_fit_the_loss(self) -> str | None:
+    def _check_classes_fit_loss(self) -> str | None:
         if find_target(self.target).has_neutral and self.loss != "cross_entropy":
             return (
                 f"loss={self.loss}: target={self.target} has three classes, which only "
@@ -59,7 +59,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         return None
 
     @rule
-    def _a_step_token_is_of_a_classifier(self) -> str | None:
+    def _check_step_token_needs_token_classifier(self) -> str | None:
         if self.step_token is not None and not HEADS[self.head].is_token_classifier:
             return (
                 f"step_token={self.step_token!r}: head={self.head} scores each step at its last "
@@ -68,7 +68,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         return None
 
     @rule
-    def _adapters_are_trained(self) -> str | None:
+    def _check_adapters_need_training(self) -> str | None:
         if self.lora_rank is not None and self.backbone_lr == 0:
             return (
                 f"lora_rank={self.lora_rank}: adapters are trained at the rate backbone_lr, which "
@@ -77,7 +77,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         return None
 
     @rule
-    def _patience_has_a_validation(self) -> str | None:
+    def _check_patience_needs_validation(self) -> str | None:
         if self.patience is not None and not self.validation:
             return (
                 f"patience={self.patience}: early stopping needs validation problems, but "
@@ -86,7 +86,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         return None
 
     @rule
-    def _a_trained_body_is_split(self) -> str | None:
+    def _check_shard_needs_workers_and_trained_base(self) -> str | None:
         if self.shard and (self.workers == 1 or self.backbone_lr == 0):
             return (
                 "shard=true: shards a trained base over several workers, but "
@@ -96,7 +96,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
         return None
 
     @rule
-    def _workers_share_a_batch(self) -> str | None:
+    def _check_workers_divide_batch(self) -> str | None:
         if self.batch_size % self.workers:
             return (
                 f"batch_size={self.batch_size}: must be a multiple of workers={self.workers}. "

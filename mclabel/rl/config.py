@@ -46,7 +46,7 @@ class RewardSettings(ScorerSettings):
     """Texts of the chat template before and after the problem in prompts of POST /get_reward."""
 
     @rule
-    def _something_rewards(self) -> str | None:
+    def _check_reward_source(self) -> str | None:
         if self.prm is None and not self.check:
             return (
                 "check=false: leaves no source of rewards, because prm is null. Set prm to the "
@@ -55,7 +55,7 @@ class RewardSettings(ScorerSettings):
         return None
 
     @rule
-    def _a_reward_is_a_share(self) -> str | None:
+    def _check_reward_range(self) -> str | None:
         if self.aggregate == "log_odds":
             return (
                 "aggregate='log_odds': gives rewards outside [0, 1], which are not allowed. Set "
@@ -64,7 +64,7 @@ class RewardSettings(ScorerSettings):
         return None
 
     @rule
-    def _steps_are_seen_in_texts(self) -> str | None:
+    def _check_split_needs_no_tokens(self) -> str | None:
         if self.split.min_tokens != 1:
             return (
                 f"split.min_tokens={self.split.min_tokens}: counts tokens of the policy, but the "

@@ -44,7 +44,7 @@ class SteeredSettings(SampledSettings):
     limit."""
 
     @rule
-    def _steps_end_where_they_are_seen_to(self) -> str | None:
+    def _check_split_marks_step_ends(self) -> str | None:
         split = self.split
         if split.by not in STOPS:
             return (
@@ -68,7 +68,7 @@ class PolicySteeredSettings(SteeredSettings):
     """Policy that writes the solutions."""
 
     @rule
-    def _one_solution_fits(self) -> str | None:
+    def _check_one_solution_fits(self) -> str | None:
         if self.tokens is not None and self.tokens < self.policy.max_tokens:
             return (
                 f"tokens={self.tokens}: is less than policy.max_tokens={self.policy.max_tokens}, "

@@ -28,7 +28,7 @@ class WidthSettings(MethodSettings):
     """Number of continuations of each kept prefix; must divide `n`."""
 
     @rule
-    def _width_divides_n(self) -> str | None:
+    def _check_width_divides_n(self) -> str | None:
         if self.n % self.width == 0:
             return None
         fitting = max(size for size in range(1, min(self.width, self.n) + 1) if self.n % size == 0)

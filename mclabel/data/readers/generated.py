@@ -56,7 +56,7 @@ class ArithReader:
         """Minimum and maximum number of steps of a reference solution (1 to 10)."""
 
         @rule
-        def _step_range_is_ordered(self) -> str | None:
+        def _check_step_range_order(self) -> str | None:
             low, high = self.num_steps
             if low > high:
                 return (
@@ -66,13 +66,13 @@ class ArithReader:
             return None
 
         @rule
-        def _families_exist(self) -> str | None:
+        def _check_families_exist(self) -> str | None:
             if unknown := [name for name in self.families or () if name not in FAMILIES]:
                 return f"families={unknown}: must be among {', '.join(FAMILIES)}"
             return None
 
         @rule
-        def _no_family_is_held_out(self) -> str | None:
+        def _check_no_held_out_families(self) -> str | None:
             held_out = sorted(set(self.families or ()) & set(HELD_OUT_FAMILIES))
             if self.split == "train" and held_out:
                 return (

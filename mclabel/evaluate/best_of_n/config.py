@@ -66,7 +66,7 @@ class BestOfNConfig(Settings):
     """Stop at the first unusable row or problem instead of skipping it."""
 
     @rule
-    def _trust_is_given_by_name(self) -> str | None:
+    def _check_trust_is_given_once(self) -> str | None:
         for name, given in self.scorers.items():
             if isinstance(given, ScorerSettings) and given.trust_remote_code:
                 return (

@@ -86,7 +86,7 @@ class CriticSettings(Settings):
         return make_user_template(self.prompt, self.parser)
 
     @rule
-    def _a_prompt_is_a_name_or_a_template(self) -> str | None:
+    def _check_prompt_name_or_template(self) -> str | None:
         if self.prompt in TEMPLATES or not (fault := describe_missing_placeholders(self.prompt)):
             return None
         if "\n" in self.prompt or "{" in self.prompt:
@@ -97,7 +97,7 @@ class CriticSettings(Settings):
         )
 
     @rule
-    def _an_own_prompt_has_a_parser(self) -> str | None:
+    def _check_own_prompt_has_parser(self) -> str | None:
         if self.prompt in TEMPLATES:
             return (
                 f"parser={self.parser}: applies to a template of your own, but prompt="
@@ -113,7 +113,7 @@ class CriticSettings(Settings):
         return None
 
     @rule
-    def _a_reference_has_a_place(self) -> str | None:
+    def _check_reference_has_placeholder(self) -> str | None:
         if self.prompt in TEMPLATES or self.use_reference == ("{reference}" in self.prompt):
             return None
         if self.use_reference:

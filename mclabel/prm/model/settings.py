@@ -94,7 +94,7 @@ class ModelSettings(Settings):
         return "bfloat16" if not trains_weights and has_bfloat16(device) else "float32"
 
     @rule
-    def _states_are_of_a_reader(self) -> str | None:
+    def _check_states_need_likelihood_head(self) -> str | None:
         if self.states is not None and not HEADS[self.head].reads_logprobs:
             return (
                 f"states={str(self.states).lower()}: works only with head=likelihood, not with "

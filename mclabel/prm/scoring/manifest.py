@@ -52,7 +52,7 @@ class PrmManifest(Settings):
     """Maximum number of tokens of an encoded solution, including the prompt."""
 
     @rule
-    def _a_template_holds_the_problem(self) -> str | None:
+    def _check_template_has_problem(self) -> str | None:
         return find_template_fault(self.template)
 
     def save(self, folder: Path) -> None:

@@ -79,7 +79,7 @@ class GenerativeSettings(Settings):
     """Settings to run and sample the model. The setting `prm` names the model itself."""
 
     @rule
-    def _a_template_is_a_name_or_a_text(self) -> str | None:
+    def _check_template_name_or_text(self) -> str | None:
         missing = [placeholder for placeholder in PLACEHOLDERS if placeholder not in self.template]
         if self.template in BUILT_IN or not missing:
             return None
@@ -99,7 +99,7 @@ class GenerativeSettings(Settings):
         return None
 
     @rule
-    def _the_model_is_named_once(self) -> str | None:
+    def _check_model_named_once(self) -> str | None:
         usual = VerifierPolicySettings()
         if self.policy.model == usual.model and not self.policy.trust_remote_code:
             return None
@@ -109,7 +109,7 @@ class GenerativeSettings(Settings):
         )
 
     @rule
-    def _no_examples_are_shown(self) -> str | None:
+    def _check_no_few_shot_examples(self) -> str | None:
         if not self.policy.few_shot:
             return None
         return (
@@ -205,7 +205,7 @@ class ScorerSettings(Settings):
         return self.generative.engine_of(self.prm, trust_remote_code=self.trust_remote_code)
 
     @rule
-    def _a_generative_prm_has_an_engine(self) -> str | None:
+    def _check_generative_prm_has_engine(self) -> str | None:
         if self.format != GENERATIVE:
             if self.generative == GenerativeSettings():
                 return None
@@ -227,7 +227,7 @@ class ScorerSettings(Settings):
         return None
 
     @rule
-    def _a_layout_is_of_another_format(self) -> str | None:
+    def _check_layout_needs_other_format(self) -> str | None:
         if self.format == GENERATIVE and self.layout != LayoutSettings():
             return (
                 f"layout: does not apply to format={GENERATIVE}, whose prompt is set by "
