@@ -153,8 +153,8 @@ def test_places_on_the_map_exist() -> None:
     for place in places - {"mclabel/"}:
         place = place.replace("NAME.py", "")
         assert any(f"/{part}/".endswith(f"/{place.rstrip('/')}/") for part in parts), place
-    rooms = {path.parent.name for path in package.glob("*/__init__.py")}
-    assert rooms <= {place.rstrip("/") for place in places}, "a room is not on the map"
+    packages = {path.parent.name for path in package.glob("*/__init__.py")}
+    assert packages <= {place.rstrip("/") for place in places}, "a package is not on the map"
 
 
 @pytest.mark.parametrize(
