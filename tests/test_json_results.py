@@ -25,13 +25,13 @@ WITHOUT = {"completion", "submit label", "serve", "serve-search", "serve-rewards
 NOISY = """
 import subprocess
 import click
-from mclabel.cli.output import console, json_option, result
+from mclabel.cli.output import console, json_option, record_result
 
 @click.command()
 @json_option
 def noisy():
     subprocess.run(["echo", "child"], check=True)
-    assert result({"share": float("nan"), "num": 2})
+    assert record_result({"share": float("nan"), "num": 2})
     print("print")
     console.print("rich")
 
