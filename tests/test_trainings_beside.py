@@ -75,12 +75,12 @@ def test_they_end_with_a_parent_that_is_killed(tmp_path: Path, given: dict[str, 
     long = config(tmp_path / "a", given, max_steps=100_000)
     code = (
         "import multiprocessing, sys; from mclabel.prm.config import TrainConfig\n"
-        "from mclabel.quickstart.toy import train_beside\n"
+        "from mclabel.quickstart.toy import train_concurrently\n"
         "if __name__ == '__main__':\n"
         "    config = TrainConfig.model_validate_json(sys.argv[1])\n"
         "    def show(*step):\n"
         "        print(multiprocessing.active_children()[0].pid, flush=True)\n"
-        "    train_beside({'a': config}, show)\n"
+        "    train_concurrently({'a': config}, show)\n"
     )
     (tmp_path / "parent.py").write_text(code)
     parent = subprocess.Popen(

@@ -200,7 +200,7 @@ def test_steps_of_code_stay_as_it_grows(parts: list[str], by: str, data: st.Data
 
 
 HOSTILE = """
-from mclabel.data.boundaries import code_ends
+from mclabel.data.boundaries import find_code_ends
 n = 10_000
 deep = "".join(" " * min(i, 900) + "if 1:\\n" for i in range(2000))
 texts = [
@@ -216,7 +216,7 @@ texts = [
 ]
 for text in texts:
     for ended in (True, False):
-        ends = code_ends(text, ended=ended)
+        ends = find_code_ends(text, ended=ended)
         assert ends == sorted(set(ends)) and ends[-1] == len(text)
 """
 
