@@ -30,7 +30,6 @@ WITHOUT_PROGRAM = {
     "prm_vs_orm_study",
     "scorer_figures",
     "scorers",
-    "search_ways",
     "sizes",
     "smoke",
 }
