@@ -1,4 +1,4 @@
-"""Judges. A judge names the first wrong step of a solution or scores its steps, without rollouts."""
+"""Judges, which name the first wrong step of a solution or score its steps, without rollouts."""
 
 from __future__ import annotations
 

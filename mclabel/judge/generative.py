@@ -123,13 +123,13 @@ class GenerativePRM:
         """Return a solution with the token ids of its first prompt.
 
         Args:
-        problem: text of the problem.
-        solution: texts of the steps, or one text that is split into steps.
-        place: where the solution is in the input, for messages.
+            problem: text of the problem.
+            solution: texts of the steps, or one text that is split into steps.
+            place: description of the solution for error messages.
 
         Raises:
-        DataError: there are no steps, or a step has no text.
-        TooLongError: the prompt and the answer do not fit into the model's context.
+            DataError: there are no steps, or a step has no text.
+            TooLongError: prompt and answer do not fit into the model's context.
         """
         given = split_into_steps(solution, OUR_SPLIT) if isinstance(solution, str) else solution
         steps = tuple(given)

@@ -414,9 +414,10 @@ def make_verifier(engine: Engine, template: str, *, read: str) -> Verifier:
     """Return the verifier for a template.
 
     Args:
-    engine: engine that runs the model. template: `thinkprm`, `genprm`, or the text of the user's
-    own template. read: form in which a verdict is read: `token` reads the probability of the
-    verdict's token if the engine gives it, `text` always reads the words.
+        engine: engine that runs the model.
+        template: `thinkprm`, `genprm`, or the text of the user's own template.
+        read: form in which a verdict is read: `token` reads the probability of the verdict's token
+            if the engine gives it, `text` always reads the words.
     """
     if template == "genprm":
         return TurnVerifier(engine, read=read)

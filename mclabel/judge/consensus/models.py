@@ -115,7 +115,7 @@ class JudgeModel(Protocol):
         """Return the model with rates fitted to first-error probabilities.
 
         Args:
-        chances: probability of each first error, [solution, T + 1].
+            chances: probability of each first error, [solution, T + 1].
         """
         ...
 

@@ -367,13 +367,13 @@ def _chances_by_reading(
 def _chances_by_step(author: Evidence, chances: Floats) -> list[Floats]:
     """Reorder first-error probabilities, which are given by number of remaining steps.
 
-    Returns one array for each solution: the probabilities in the order of the steps, then the
-    probability that there is no error.
-
     Args:
-    author: counts of the policy's own rollouts, which have the numbers of steps.
-    chances: probabilities, [solution, R + 1]. Column r > 0 is a first error at the step with r
-    steps left, itself included; column 0 is no error.
+        author: counts of the policy's own rollouts, which hold the solutions' numbers of steps.
+        chances: probabilities, [solution, R + 1]. Column r > 0 is a first error at the step with r
+            steps left, itself included; column 0 is no error.
+
+    Returns:
+        For each solution the probabilities in the order of its steps, then that of no error.
     """
     by_solution = []
     for row, steps in zip(chances, author.num_steps.tolist(), strict=True):

@@ -67,8 +67,7 @@ class Equation:
 
     @property
     def names(self) -> bool:
-        """True if the left side is only the letter, so that the right side is its value (`x = 5`).
-        """
+        """True if the left side is only the letter, so that the right side is its value."""
         return self.left.text == self.letter
 
 
