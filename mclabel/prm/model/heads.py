@@ -129,8 +129,7 @@ class LikelihoodHead(StepModel):
         return list(self.network.parameters()), head
 
     def head_modules(self) -> list[nn.Module]:
-        """Return the linear layers: that of the states if they are read, then that of the features.
-        """
+        """Return the linear layers: one for the states, if they are read, and one for the features."""
         return [self.features] if self.hidden is None else [self.hidden, self.features]
 
     def save(self, folder: Path) -> None:

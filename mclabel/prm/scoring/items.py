@@ -36,7 +36,7 @@ class SolutionItem:
     steps: str | tuple[str, ...]
     """Text of the solution with a step per line, or the texts of its steps."""
     is_separated: bool = False
-    """True if the texts of the steps lack their line breaks, so that these must be added."""
+    """True if line breaks were inserted between steps that no white space separated."""
 
     @property
     def num_chars(self) -> int:
