@@ -139,7 +139,7 @@ class _Host:
         """Return a dict with the rendered `text`, or with the reason of a failure as `fault`.
 
         Args:
-        question: request that the process reads as JSON.
+            question: request to the process, whose values are sent as JSON.
         """
         asked = json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n"
         with self._lock:

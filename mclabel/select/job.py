@@ -270,9 +270,9 @@ def _score_pool(
     """Score the pool with a PRM; return the job's report if a limit stopped it, else None.
 
     Args:
-    config: configuration of the selection.
-    place: file for the scores.
-    on_state: called often with the state of the scoring job.
+        config: configuration of the selection.
+        place: file for the scores.
+        on_state: called often with the state of the scoring job.
     """
     from mclabel.judge.score import score  # loads torch
 

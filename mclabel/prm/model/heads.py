@@ -129,7 +129,7 @@ class LikelihoodHead(StepModel):
         return list(self.network.parameters()), head
 
     def head_modules(self) -> list[nn.Module]:
-        """Return the linear layers: one for the states, if they are read, and one for the features."""
+        """Return the linear layers of the states, if they are read, and of the features."""
         return [self.features] if self.hidden is None else [self.hidden, self.features]
 
     def save(self, folder: Path) -> None:
