@@ -30,9 +30,9 @@ MAX_TOKEN_CHARS = 1024
 
 
 def describe_oversize(num_chars: int, policy: Policy) -> str | None:
-    """Return a message about a text that is certainly too long for the policy, else None.
+    """Return a description of the size of a text that cannot fit into the context, else None.
 
-    The text is not tokenised: it is too long if no tokens of maximum length could hold it.
+    The text is not tokenised: it cannot fit if even tokens of maximum length would be too many.
 
     Args:
         num_chars: number of characters of the text.

@@ -70,8 +70,7 @@ class Opinion:
     """Opinion of a judge on one solution."""
 
     is_known: bool
-    """True if the judge could decide. If False, only `reason`, `answers`, `votes` and `num_tokens`
-    are set."""
+    """True if the judge could decide. If False, `first_error` has no meaning."""
     first_error: Index | None = None
     """Index of the first wrong step, from 0; None if the judge finds no error. If `Judge.claim` is
     `at_or_before`, the first error is at this step or before it, and None does not mean that there

@@ -19,7 +19,7 @@ from mclabel.domains.registry import find_true_first_error, has_known_truth
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_SOUND = 0.5
-"""Minimum value of a sound step for the target `neutral`, as a fraction of the value before the
+"""Value above which the target `neutral` calls a step sound, as a fraction of the value before the
 first step. The value is the probability of a right answer."""
 
 Targets = tuple[float | None, ...]

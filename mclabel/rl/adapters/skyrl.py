@@ -56,7 +56,8 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
         )
 
     def get_metrics(self) -> dict[str, float]:
-        """Return two figures by name: 1 if the completion was refused, and 1 if it was masked."""
+        """Return two figures by name, for a refused and for a masked completion: 1 if true, else 0.
+        """
         return self._metrics
 
 
