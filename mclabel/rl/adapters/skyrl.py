@@ -56,8 +56,7 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
         )
 
     def get_metrics(self) -> dict[str, float]:
-        """Return two figures by name, for a refused and for a masked completion: 1 if true, else 0.
-        """
+        """Return `refused` and `masked`, each 1 if it is true of the completion, else 0."""
         return self._metrics
 
 
