@@ -1,1 +1,1 @@
-"""Annotation by hand: people label the steps of a run's solutions on a page served locally."""
+"""Annotation by hand: people label the steps of a run's solutions on a web page of this machine."""

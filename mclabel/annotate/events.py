@@ -1,4 +1,4 @@
-"""Events of annotation: the content of one person's opinion on one solution, and its rules.
+"""Events of annotation. An event is one person's opinion on one solution, as it is stored.
 
 `mclabel.annotate.storage` writes and reads the file of events. The order in this file, not the
 clocks of people's machines, decides which opinion is the last one.
@@ -53,12 +53,12 @@ class Event:
     """Time of the event by the person's clock, in milliseconds since 1970. It is only recorded: no
     result depends on it."""
     revision: Annotated[int, Field(ge=1, le=MAX_REVISION)]
-    """1-based number of this opinion among the person's opinions on the solution. From revision 2
-    on, the person could have seen the labels of the run before."""
+    """1-based number of this opinion among the person's opinions on the solution. Before revision 2
+    and later ones, the person could see the labels of the run."""
 
     @property
     def is_sure(self) -> bool:
-        """Return whether the ratings determine the first error, or that the solution has none."""
+        """Return whether the ratings determine the first error or that there is no error."""
         ends = next((r for r in self.ratings if r in ("bad", "unsure", None)), "none")
         return self.finish not in WITH_REASON and ends in ("bad", "none")
 
@@ -95,10 +95,10 @@ def parse_event(content: Any) -> Event:
 
 
 def find_event_fault(event: Event, item: Item, previous: Event | None) -> str | None:
-    """Return how an event contradicts its item or an earlier opinion; None if it does not.
+    """Return how an event contradicts its item or the person's last opinion; None if it does not.
 
     Args:
-        event: event whose fields are valid by themselves (see `parse_event`).
+        event: event from `parse_event`, whose fields are valid by themselves.
         item: item of the event's solution.
         previous: last opinion of the same person on the same solution; None if there is none, or to
             skip this check.
@@ -124,13 +124,13 @@ def find_event_fault(event: Event, item: Item, previous: Event | None) -> str | 
 
 
 def last_opinions(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
-    """Return the last event of each person on each solution, by (person, solution id)."""
+    """Return the last event of each person on each solution, by name and solution id."""
     return {(event.person, event.solution): event for event in events}
 
 
 def first_opinions(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
-    """Return the first event of each person on each solution, by (person, solution id).
+    """Return the first event of each person on each solution, by name and solution id.
 
-    Only events of revision 1 count, because they were made before the labels of the run were shown.
+    A first event has the revision 1, so it was made before the labels of the run were shown.
     """
     return {(event.person, event.solution): event for event in events if event.revision == 1}

@@ -46,7 +46,8 @@ class _Form:
     file: str
     """Name of the written file."""
     losses: str
-    """Sentence on the data that the format cannot store, for the report and the data set card."""
+    """Sentence that names the data that the format cannot store, for the report and the data set
+    card."""
     write: Callable[[Path, list[dict[str, Any]]], None]
     """Function that writes rows to a path."""
     row: Callable[[Item, Event], dict[str, Any]]

@@ -1,4 +1,6 @@
-"""Analysis of a folder of annotations: opinions by person, agreement, and first errors as truth."""
+"""Analysis of a folder of annotations: opinions of people, their agreement, and first errors.
+*Gold* solutions are those with known first errors; the *overseer* runs the annotation.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +59,12 @@ class AnnotationFolder:
     def first_events(self) -> Mapping[tuple[str, str], Event]:
         """First opinion of each person on each item, by (person, solution id).
 
-        Only first opinions count for a person's rate on gold.
+        Only first opinions count for a person's rate of right opinions on gold.
         """
         return first_opinions(self.events)
 
     def last_opinions_on(self, item: Item) -> list[Event]:
-        """Return the last opinion of each person on an item, with the overseer's at the end."""
+        """Return the last opinion of each person on an item; that of the overseer comes last."""
         people = [*item.people, OVERSEER]
         return [
             e for person in people if (e := self.last_events.get((person, item.id))) is not None
@@ -79,7 +81,7 @@ class AnnotationFolder:
 
     @property
     def disagreements(self) -> list[tuple[Item, list[Event]]]:
-        """Items on which people differ, without gold, each with its opinions.
+        """Items without gold on which people name different first errors, each with its opinions.
 
         Items without an overseer's opinion come first.
         """
@@ -93,7 +95,7 @@ class AnnotationFolder:
 
 
 def describe_opinion(event: Event) -> str:
-    """Return the result of an opinion in words, such as `no error`, `step 3` or `give up`."""
+    """Return an opinion in words, such as `no error`, `step 3` or `give up`."""
     if not event.is_sure:
         return event.finish.replace("_", " ") if event.finish in WITH_REASON else "unsure"
     return "no error" if event.first_error is None else f"step {event.first_error}"
@@ -114,7 +116,7 @@ class PersonSummary:
     median_s: float | None
     """Median seconds for which a solution was visible; None if none is labelled."""
     hidden: GoldAccuracy
-    """Rate of right first opinions on hidden gold."""
+    """Share of right opinions among the person's first opinions on hidden gold."""
 
     def lines(self) -> Iterator[str]:
         """Yield the lines to print on a terminal."""
@@ -139,7 +141,7 @@ class Summary:
     """Number of solutions with a verdict on the first error from at least two people, without
     gold."""
     agreement: Estimate
-    """Share of these `num_twice` solutions on which all verdicts are the same."""
+    """Share of the `num_twice` solutions on which all verdicts are the same."""
     alpha: Estimate
     """Krippendorff's alpha of the first error as a nominal variable; its interval resamples
     items."""
@@ -158,7 +160,7 @@ class Summary:
 
 
 def summarise(annotated: AnnotationFolder) -> Summary:
-    """Summarise the work and the agreement; agreement leaves out gold and the overseer."""
+    """Summarise the work and the agreement of people. Agreement ignores gold and the overseer."""
     by_solution: dict[str, list[Hashable]] = defaultdict(list)
     gold = {item.id for item in annotated.items if item.gold is not None}
     for (person, solution), event in sorted(annotated.last_events.items()):
@@ -198,7 +200,7 @@ def _estimate_text(estimate: Estimate) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class HumanTruth:
-    """First errors from annotations, to be used as the truth of drawn solutions."""
+    """First errors according to people, to be used as the truth of the drawn solutions."""
 
     judged: tuple[JudgedSolution, ...]
     """Drawn solutions with a verdict on the first error, in the order of the items. If two people

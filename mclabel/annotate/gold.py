@@ -1,8 +1,9 @@
 """Gold for annotation: solutions with known first errors, hidden among those that people label.
 
-The module also computes each person's rate of right opinions on gold. Each person's queue depends
-only on items and settings. Gold has random positions in the queue, and the page does not mark it.
-Only a person's first opinion on a gold solution counts, so later corrections do not help.
+The module also computes each person's rate of right opinions on gold. Which solutions a person
+gets, and in which order (the queue), depends only on items and settings. Gold has random positions
+in the queue, and the page does not mark it. Only a person's first opinion on a gold solution
+counts, so later corrections do not help.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mclabel.data.readers.rows import read_file_rows
 
 @dataclass(frozen=True, kw_only=True)
 class GoldLine:
-    """A line of a gold file: the id of a solution of the run, or the texts of another solution."""
+    """A line of a gold file, with the id of a solution of the run or the texts of another one."""
 
     first_errors: TupleOf[Index | None] | None
     """0-based indices of all steps that are acceptable as the first error. None in place of the
@@ -41,7 +42,7 @@ class GoldLine:
 
     @property
     def fault(self) -> str | None:
-        """Return the rule that the line breaks, as a message; None if the line is valid."""
+        """Return a message about the rule that the line breaks; None if the line is valid."""
         texts = (self.problem, self.answer, *self.steps)
         own = bool(self.steps) and all(text.strip() for text in texts)
         if not self.errors:
@@ -75,7 +76,7 @@ def read_gold(path: str | Path) -> list[GoldLine]:
 
 
 def gold_digest(lines: Sequence[GoldLine]) -> str:
-    """Return a digest of the gold, to check that a resumed folder uses the same gold."""
+    """Return a hash of the gold, by which a resumed folder is checked to use the same gold."""
     return content_id("gold", [{**vars(line), "steps": list(line.steps)} for line in lines])
 
 
@@ -87,13 +88,13 @@ def add_gold_items(
 ) -> list[Item]:
     """Add gold to the drawn items, and assign it to people.
 
-    A drawn solution that is also gold keeps its probability, and its first errors in the gold file
-    are its truth.
+    A drawn solution that is also gold keeps its sampling probability, and the first errors in the
+    gold file count as true.
 
     Args:
         items: items that were drawn from the run.
         lines: lines of the gold file.
-        rows: function that reads the run.
+        rows: function that reads the labelled solutions of the run anew.
         settings: settings of the folder.
 
     Raises:
@@ -149,7 +150,7 @@ def _gold_item(
 
 
 def is_run_solution(item: Item) -> bool:
-    """Return whether an item is a solution of the run; else its texts come from the gold file."""
+    """Return whether an item is a solution of the run, and not one with texts in the gold file."""
     return item.id != _gold_id(item.digest)
 
 

@@ -44,8 +44,9 @@ class Item:
     """Gold answer of the problem."""
     steps: tuple[str, ...]
     prediction: str | None
+    """Final answer that was read from the solution; None if it has none."""
     digest: str
-    """Hash of the texts of the problem and the steps."""
+    """Hash of the texts of the problem and of the steps."""
     stratum: str
     probability: float | None
     """Probability of being drawn from the run, in (0, 1]; None for gold that was not drawn."""
@@ -57,7 +58,7 @@ class Item:
 
     @property
     def fault(self) -> str | None:
-        """The first field that breaks a rule, its value and the rule; None if there is none."""
+        """Message with the first field that breaks a rule; None if all fields are valid."""
         if not self.id or not self.steps:
             return f"id={self.id[:80]!r}: an item must have an id and at least one step"
         if self.digest != (wanted := digest_texts(self.problem, self.steps)):
@@ -92,15 +93,15 @@ class AnnotationSettings:
     guidelines: str | None = None
     """Text of the annotation guidelines on the page; None for none."""
     gold: str | None = None
-    """Digest of the gold file; None if there is no gold."""
+    """Hash of the gold file (solutions with known first errors); None if there is no gold."""
     gold_share: float = 0.1
     """Share of gold among each person's solutions, in [0, 1)."""
     select: str | None = None
-    """Digest of the manifest of `mclabel select` that lists the solutions; None draws them."""
+    """Hash of the manifest of `mclabel select` that lists the solutions; None draws them."""
 
     @property
     def fault(self) -> str | None:
-        """The first field that breaks a rule, its value and the rule; None if there is none."""
+        """Message with the first field that breaks a rule; None if all fields are valid."""
         people = list(self.people)
         if not all(people) or len(set(people)) < max(1, len(people)) or OVERSEER in people:
             return f"people={people}: must be different names, at least one, without {OVERSEER}"
@@ -119,12 +120,12 @@ _RANGES = (
 
 
 def solution_digest(row: LabeledSolution) -> str:
-    """Return the digest of a solution's texts that people see."""
+    """Return the hash of the texts that people see: the problem and the steps of a solution."""
     return digest_texts(row.problem.text, [step.text for step in row.solution.steps])
 
 
 def digest_texts(problem: str, steps: Sequence[str]) -> str:
-    """Return the digest of a problem's text and the texts of a solution's steps."""
+    """Return the hash of a problem's text and the texts of a solution's steps."""
     return content_id("annotated", problem, list(steps))
 
 
@@ -219,7 +220,7 @@ def _stratum(row: LabeledSolution) -> tuple[str, ...]:
 
 
 def _merge_strata(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str, ...], list[str]]:
-    """Merge strata by removing the last property from their names."""
+    """Merge strata whose names differ only in the last property, which is removed."""
     strata_ids: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name, ids in strata.items():
         strata_ids[name[:-1]] += ids
@@ -229,7 +230,7 @@ def _merge_strata(strata: Mapping[tuple[str, ...], list[str]]) -> dict[tuple[str
 def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[str, ...], int]:
     """Return the number of solutions to draw from each stratum, at least one.
 
-    The other solutions are divided in proportion to the square roots of the strata's sizes.
+    The rest of the sample is divided in proportion to the square roots of the strata's sizes.
     """
     counts = dict.fromkeys(sizes, 1)
     heap = [(-math.sqrt(size), name) for name, size in sizes.items() if size > 1]
@@ -245,7 +246,7 @@ def _allocate(sizes: Mapping[tuple[str, ...], int], sample: int) -> dict[tuple[s
 
 
 def _assign_people(num_items: int, settings: AnnotationSettings) -> list[tuple[str, ...]]:
-    """Assign people to each item. Items with two people are spread evenly over the order."""
+    """Return the people of each item. Items with two people are spread evenly over all items."""
     people, num = settings.people, len(settings.people)
     share = settings.overlap if num > 1 else 0.0
     by_item, num_twice = [], 0

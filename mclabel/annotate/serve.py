@@ -137,7 +137,7 @@ def _find_labelling_run(place: str) -> Run:
 def _with_digests(
     given: Mapping[str, Any], lines: Sequence[GoldLine], selected: SelectionManifest | None
 ) -> dict[str, Any]:
-    """Return the given settings, with the digests of the gold and of the selection.
+    """Return the given settings, with the hashes of the gold file and of the selection.
 
     Raises:
         ConfigError: a person has the overseer's name, or both a selection and a sample are given.
@@ -214,7 +214,7 @@ MAX_SHOWN = 500
 
 
 class Annotations:
-    """State of the served folder, and the answers to the page's requests."""
+    """State of the served folder, with a method for each request of the page."""
 
     def __init__(
         self, stored: StoredFolder, rows: Mapping[str, LabeledSolution], log: EventLog
@@ -245,7 +245,7 @@ class Annotations:
         return summarise(self.snapshot())
 
     def visible_summary(self, person: str, _: Mapping[str, str]) -> dict[str, Any]:
-        """Return the summary as JSON. Only the overseer gets rates on gold, which reveal gold."""
+        """Return the summary as JSON. Rates on gold, which reveal gold, go only to the overseer."""
         content = asdict(self.summary())
         if person != OVERSEER:
             for summary in content["people"]:

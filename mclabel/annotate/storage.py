@@ -1,9 +1,10 @@
 """Storage of a folder of annotations: writing, reading and checking its files.
 
 `items.jsonl` contains the solutions that people label. `events.jsonl` contains the opinions, in the
-order in which they were recorded. Each line of both files begins with a digest of its content and
-of the previous line's digest. So a line that was changed, duplicated, moved or removed is detected.
-`annotations.json` contains the settings, and the number of lines and the last digest of both files.
+order in which they were recorded. Each line of both files begins with a hash (its digest) of its
+content and the previous line's digest. So a line that was changed, duplicated, moved or removed is
+detected. `annotations.json` contains the settings, and the number of lines and the last digest of
+both files.
 
 The server acknowledges an event only after it is written to disk and counted in `annotations.json`.
 A process that is killed can leave two traces. A complete event that is not counted is kept. A
@@ -57,7 +58,7 @@ _CHANGED = (
 
 @dataclass(frozen=True, kw_only=True)
 class LineEnd:
-    """State of a file of lines: its number of lines, and the digest of its last line."""
+    """End of a file of lines: the number of its lines, and the digest of the last one."""
 
     num: int = 0
     """Number of complete lines."""
@@ -71,14 +72,14 @@ class Manifest:
 
     settings: AnnotationSettings
     items: LineEnd
-    """End of `items.jsonl`, which never grows."""
+    """End of `items.jsonl`, a file that never grows."""
     events: LineEnd
     """End of the acknowledged lines of `events.jsonl`; the file may have further lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFolder:
-    """The checked content of a folder of annotations without faults."""
+    """The content of a folder of annotations, which was checked and has no faults."""
 
     manifest: Manifest
     items: Sequence[Item]
@@ -176,7 +177,7 @@ def lock_events_file(folder: Path) -> Iterator[int]:
 
 
 class EventLog:
-    """The events of a folder, in the only process that may add to them."""
+    """The events of a folder, in the process that has locked the file to add events."""
 
     def __init__(self, folder: Path, file: int, stored: StoredFolder) -> None:
         """Prepare to add after the last complete event, and remove a partial line after it.
@@ -276,7 +277,7 @@ class _Lines:
 
 
 class _Reading:
-    """Reader of a folder that collects all faults instead of stopping at the first."""
+    """Reader of a folder that collects all faults instead of stopping at the first one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -435,7 +436,7 @@ def _check_file(folder: Path, name: str) -> None:
 
 
 def _chain_records(contents: Iterable[Mapping[str, Any]], end: LineEnd) -> tuple[bytes, LineEnd]:
-    """Return the lines of records to append after `end`, and the new end."""
+    """Return the lines of records, to be appended to a file with a given end, and the new end."""
     lines, num, check = [], end.num, end.check
     for content in contents:
         body = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()[1:]

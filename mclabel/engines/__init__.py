@@ -1,4 +1,4 @@
-"""Engines, which run a policy: they continue sequences of token ids.
+"""Engines, which run a policy (a language model with its sampling settings).
 
 The setting `policy.engine` chooses an engine by its name. A built-in engine is one file in this
 package and one line in `ENGINES`. A user's engine is a class in a package of their own.
@@ -43,12 +43,13 @@ __all__ = [
 def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True) -> Engine:
     """Make the engine of a policy without starting it.
 
-    A `functools.partial` of this function is sent to the process that runs the engine.
+    The process that runs the engine calls this function.
 
     Args:
-        policy: the policy, whose `engine` names the engine.
+        policy: settings of the policy, whose field `engine` chooses the engine.
         seed: seed of the run.
-        continues: whether the engine must continue prefixes, and not only answer whole prompts.
+        continues: True if the engine must be able to continue a solution from any prefix, and not
+            only answer whole prompts.
 
     Raises:
         ConfigError: `policy.engine` names no engine class, or an engine that cannot continue
@@ -68,7 +69,10 @@ def make_engine(policy: PolicySettings, *, seed: int = 0, continues: bool = True
 
 
 def runs_model(policy: PolicySettings) -> bool:
-    """Return whether the engine of a policy runs `policy.model`, itself or through a server."""
+    """Return whether a policy's engine runs the model in the setting `policy.model`.
+
+    It may run the model itself or through a server.
+    """
     from mclabel.engines.model import ModelEngine
 
     target = policy.engine.component

@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 
 
 NO_ROOM = Completion(ids=(), text="", finish_reason="length")
-"""The completion of a prefix that leaves no room for new tokens."""
+"""Empty completion, returned if prompt and prefix leave no room for new tokens."""
 MAX_TOKEN_CHARS = 1024
 """Maximum number of characters per token, assumed by engines that do not know their tokenizer."""
 
 
 def describe_oversize(num_chars: int, policy: Policy) -> str | None:
-    """Return the size of a text that is too long for the policy, without tokenising it; else None.
+    """Return a description of the size of a text that cannot fit into the context, else None.
+
+    The text is not tokenised: it cannot fit if even tokens of maximum length would be too many.
 
     Args:
-        num_chars: characters of the text.
-        policy: the policy that would read the text, already started.
+        num_chars: number of characters of the text.
+        policy: policy that would read the text; it must be started.
     """
     if num_chars <= policy.max_context * policy.max_token_chars:
         return None
@@ -86,7 +88,7 @@ class PolicyPreview:
     prompt: str
     """Description of how a problem is rendered as a prompt."""
     ends: Sequence[str]
-    """Texts of the tokens that end a completion, for display."""
+    """Texts of the tokens that end a completion, such as `<|im_end|>`, for display."""
     max_context: float
     """Maximum number of tokens in prompt and solution together; infinite if unknown."""
     max_token_chars: int
@@ -100,12 +102,12 @@ class PolicyPreview:
 class Policy(Protocol):
     """A language model with its sampling parameters, run by an engine.
 
-    A policy continues the token ids of a prefix, never the prefix's text: tokenising the text
-    again could give other ids.
+    A policy continues the token ids of a prefix, never the prefix's text: tokenising the prefix's
+    text again could give other ids.
     """
 
     async def start(self) -> None:
-        """Load the model. A closed policy may be started again; its statistics go on.
+        """Load the model. A closed policy may be started again; its counters are not reset.
 
         Raises:
             EngineError: the model cannot be loaded; the message has the reason and the remedy.
@@ -116,7 +118,7 @@ class Policy(Protocol):
         """Maximum number of tokens in prompt and solution together; infinite if unknown."""
 
     def room(self, num_prompt: int, num_prefix: int) -> float:
-        """Return how many more tokens `policy.max_tokens` and the model's context allow.
+        """Return how many more tokens of the solution `policy.max_tokens` and the context allow.
 
         Args:
             num_prompt: number of tokens of the prompt.
@@ -136,7 +138,7 @@ class Policy(Protocol):
 
     @abstractmethod
     def encode(self, text: str) -> tuple[TokenId, ...]:
-        """Tokenise a given solution in one piece, without special tokens."""
+        """Tokenise the text of a solution in one piece, without adding special tokens."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -153,7 +155,7 @@ class Policy(Protocol):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Sample one completion of a prompt and the solution's first ids.
+        """Sample one completion of a prompt and of the beginning of a solution.
 
         Args:
             prompt: token ids from `prompt_ids`.
@@ -167,11 +169,11 @@ class Policy(Protocol):
                 then has `at_stop=True`, and the caller is likely to continue it.
 
         Raises:
-            EngineError: the engine died.
+            EngineError: the engine has died.
         """
 
     def stats(self) -> EngineStats:
-        """Return a snapshot; callable from any thread."""
+        """Return the counters and the load at this moment; callable from any thread."""
 
     async def close(self) -> None:
         """Free the model; unfinished completions fail.
@@ -183,9 +185,10 @@ class Policy(Protocol):
 class Engine(Policy):
     """Component that runs a policy; the base class of all engines, with defaults.
 
-    `Settings` is the class of the engine's settings. In a configuration they stand beside `kind`,
-    the name of the engine; the engine reads them from `self.settings`. Expensive work, such as
-    loading a model, belongs in `start`: some engines are made only to report their resources.
+    `Settings` is the class of the engine's settings. In a configuration these settings stand beside
+    the key `kind`, which names the engine; the engine reads them from `self.settings`. Expensive
+    work, such as loading a model, belongs in `start`: some engines are made only to report their
+    resources.
     """
 
     Settings: ClassVar[type[EngineSettings]] = EngineSettings
@@ -214,7 +217,7 @@ class Engine(Policy):
 
     @property
     def place(self) -> str:
-        """Name of the place where the engine computes, shown in the plan of a job."""
+        """Device or server on which the engine computes, shown in the plan of a job."""
         return "here"
 
     def resources(self) -> EngineResources:
@@ -222,7 +225,7 @@ class Engine(Policy):
         return ONE_CPU
 
     def model_identity(self) -> str:
-        """Return the text that identifies the model in the identity of a run.
+        """Return a text that identifies the model. Runs with different identities are not mixed.
 
         The default is the engine's own name, so labels of an engine that does not run
         `policy.model` are not mixed with labels of a model. Engines that run `policy.model` derive
@@ -282,7 +285,7 @@ class Engine(Policy):
         return inf
 
     def room(self, num_prompt: int, num_prefix: int) -> float:
-        """Return how many more tokens `policy.max_tokens` and the model's context allow."""
+        """Return how many more tokens of the solution `policy.max_tokens` and the context allow."""
         return self.policy.room(num_prompt, num_prefix, self.max_context)
 
     @property
@@ -318,12 +321,12 @@ class Engine(Policy):
             tokens: ids of the candidate next tokens.
 
         Raises:
-            EngineError: the engine died.
+            EngineError: the engine has died.
         """
         return None
 
     def stats(self) -> EngineStats:
-        """Return a snapshot; callable from any thread."""
+        """Return the counters and the load at this moment; callable from any thread."""
         return EngineStats()
 
     async def close(self) -> None:
@@ -331,13 +334,13 @@ class Engine(Policy):
 
 
 class CheckedEngine(Guard):
-    """Wrapper of a user's engine that checks each result.
+    """Wrapper of a user's engine that checks the types and ranges of each result.
 
-    If the engine does not implement `stats`, the wrapper counts its load.
+    If the engine does not implement `stats`, the wrapper counts its completions and tokens.
     """
 
     def __init__(self, target: type[Engine], policy: PolicySettings, *, seed: int = 0) -> None:
-        """Make an engine; see `make_engine`."""
+        """Make the user's engine without starting it."""
         around = Boundary("engines", target)
         super().__init__(
             around.call("__init__", target, policy, seed=seed, slow=True), Engine, around
@@ -346,7 +349,7 @@ class CheckedEngine(Guard):
         self._num_live = self._num_tokens = 0
 
     async def sample(self, prompt: Sequence[int], prefix: Sequence[int], **how: Any) -> Completion:
-        """Sample one completion of a prompt and the solution's first ids."""
+        """Sample one completion, and check it. The arguments are those of `Policy.sample`."""
         sample, rule = self.component.sample, self._fault
         self._num_live += 1
         try:
@@ -387,7 +390,7 @@ class CheckedEngine(Guard):
         return None
 
     def stats(self) -> EngineStats:
-        """Return a snapshot; callable from any thread."""
+        """Return the counters and the load at this moment; callable from any thread."""
         stats: EngineStats = self.boundary.call(
             "stats", self.component.stats, result_type=EngineStats
         )

@@ -1,10 +1,11 @@
-"""Attention of many rollouts that share prefixes, through transformers' attention interface.
+"""Computes the attention of many rollouts that share prefixes, in transformers' attention
+interface.
 
-A *lane* is the computation of one token sequence. The keys and values of a shared prefix are stored
-once, in a *block*. All lanes of the block read them in one matrix product (cascade attention with
-one level, arXiv 2501.01005). The keys and values of a lane's further tokens are stored in small
-*chunks* (paged attention, arXiv 2309.06180). The model's layers pass a `DecodeBatch` or a `Prefill`
-on to `_attention`.
+A *lane* is the computation of one token sequence, for all rollouts that have sampled the same
+tokens. The keys and values of a shared prefix are stored once, in a *block*. All lanes of the block
+read them in one matrix product (cascade attention with one level, arXiv 2501.01005). The keys and
+values of a lane's further tokens are stored in small *chunks* (paged attention, arXiv 2309.06180).
+The model's layers pass their queries, with a `DecodeBatch` or a `Prefill`, on to `_attention`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ CHUNK_TOKENS = 16
 
 @dataclass(eq=False)
 class LiveRollout:
-    """One rollout being sampled."""
+    """One rollout that is being sampled."""
 
     context: tuple[int, ...]
     """Token ids of prompt and prefix; the last id is the first decoder input. If this rollout
-    continues an ended rollout, the decoder moves the tokens of that rollout to `sampled`."""
+    continues an ended rollout, the decoder moves the tokens that the ended one had sampled to
+    `sampled`."""
     max_tokens: int
     """Maximum number of new tokens."""
     seed: int
@@ -44,8 +46,8 @@ class LiveRollout:
     tag: Any = None
     """Value that the caller attaches to the rollout; the decoder does not read it."""
     rank: tuple[int, int] = (0, 0)
-    """Priority and number of the request. Lower ranks are sampled first if not all rollouts can be
-    sampled at once."""
+    """Priority and number of the request; tuples are compared in this order. Lower ranks are
+    sampled first if not all rollouts can be sampled at once."""
     sampled: list[int] = field(default_factory=list)
     """Token ids after `context`: `num_given` ids of the prefix, then the newly sampled ids."""
     wanted: tuple[int, ...] = ()
@@ -66,24 +68,25 @@ class LiveRollout:
 class Lane:
     """Rollouts that have the same context and sampled the same tokens so far.
 
-    They are computed as one sequence.
+    They are computed as one sequence. Its keys and values are in a block, which other lanes share,
+    and in chunks of its own.
     """
 
     rows: list[LiveRollout]
     slot: int = -1
-    """0-based place of the lane among all blocks: block number times `LANES_PER_BLOCK`, plus the
-    place in the block. -1 means that the lane has no place yet."""
+    """0-based slot of the lane: block number times `LANES_PER_BLOCK`, plus the lane's index in the
+    block. -1 means that the lane has no slot yet."""
     chunks: list[int] = field(default_factory=list)
     """Numbers of the chunks that hold the lane's own keys and values, in token order."""
 
     @property
     def num_shared(self) -> int:
-        """Number of tokens whose keys and values are stored in the block."""
+        """Number of tokens of the context whose keys and values are stored in the block."""
         return len(self.rows[0].context) - 1
 
     @property
     def num_own(self) -> int:
-        """Number of sampled tokens, which are not stored in the block."""
+        """Number of tokens after the context. Their keys and values are stored in chunks."""
         return len(self.rows[0].sampled)
 
     @property
@@ -94,7 +97,7 @@ class Lane:
 
 
 class KeyValuePools:
-    """Memory for the keys and values of blocks and chunks, for all layers. It grows on demand."""
+    """Growing memory for the keys and values of blocks and chunks, for all layers."""
 
     def __init__(
         self,
@@ -110,10 +113,10 @@ class KeyValuePools:
         self.queries_per_head = queries_per_head
         self.dtype, self.device = dtype, device
         self.blocks = self.make_zeros(0, 64)
-        """[layers, 2, blocks, kv heads, tokens, head size]"""
+        """Keys (index 0) and values (1), [layers, 2, blocks, kv heads, tokens, head size]."""
         # Tokens last: on a CPU the products with a single query are five times as fast.
         self.chunks = self.make_zeros(0, CHUNK_TOKENS).transpose(-1, -2).contiguous()
-        """[layers, 2, chunks, kv heads, head size, CHUNK_TOKENS]"""
+        """Keys (index 0) and values (1), [layers, 2, chunks, kv heads, head size, CHUNK_TOKENS]."""
         # A heap of free chunks: taking the lowest number first keeps the used chunks dense.
         self._free: list[int] = []
 
@@ -141,7 +144,7 @@ class KeyValuePools:
     def allocate_chunk(self, at_least: int) -> int:
         """Return the number of a free chunk.
 
-        If no chunk is free, the pool doubles, but grows by at least `at_least` chunks.
+        If no chunk is free, the pool doubles, or grows by `at_least` chunks if that is more.
         """
         if not self._free:
             held = self.chunks.shape[2]
@@ -170,7 +173,7 @@ class KeyValuePools:
 
 @dataclass(eq=False)
 class Prefill:
-    """Attention of the new tokens of one sequence; stores their keys and values in `kv`."""
+    """Attention of the new tokens of one sequence, whose keys and values it stores in `kv`."""
 
     kv: Tensor
     """Keys and values of the sequence, [layers, 2, kv heads, tokens, head size]."""
@@ -178,7 +181,7 @@ class Prefill:
     """0-based position of the first new token."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-        """Return the causal attention of the new tokens to all tokens up to themselves."""
+        """Return the attention output of the new tokens, each over all tokens up to itself."""
         self.kv[layer, 0, :, self.start :] = k[0]
         self.kv[layer, 1, :, self.start :] = v[0]
         repeat = q.shape[1] // k.shape[1]
@@ -192,10 +195,11 @@ class Prefill:
 
 
 class DecodeBatch:
-    """Attention of one new token per lane, over the lane's block and its own tokens.
+    """Attention of one new token per lane, over the tokens in the lane's block and in its chunks.
 
     Shapes: N lanes, S slots (number of blocks times `LANES_PER_BLOCK`), C chunks (the highest used
-    chunk number plus 1), P tokens of the longest block, W chunks of the longest lane.
+    chunk number plus 1), P tokens of the longest block, W chunks of the longest lane. "Heads" are
+    key-value heads, and "repeat" is the number of query heads per key-value head.
     """
 
     def __init__(self, pools: KeyValuePools, lanes: Sequence[Lane]) -> None:
@@ -230,11 +234,11 @@ class DecodeBatch:
         self._bias = bias.masked_fill_(~seen, -torch.inf)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-        """Return the attention output, [1, N, heads, size].
+        """Return the attention output of the new tokens, [1, N, query heads, size].
 
         Args:
             layer: 0-based number of the model's layer.
-            q: queries, [1, heads, N, size].
+            q: queries, [1, query heads, N, size].
             k: keys, [1, kv heads, N, size].
             v: values, [1, kv heads, N, size].
             scaling: factor of the attention scores.
@@ -263,7 +267,7 @@ class DecodeBatch:
         return out[:n].reshape(1, n, heads * repeat, size)
 
     def _own_scores(self, query: Tensor, chunk_k: Tensor) -> Tensor:
-        """Return the scores of each lane's own tokens, [N, heads, repeat, W * CHUNK_TOKENS]."""
+        """Return scores of tokens in each lane's chunks, [N, heads, repeat, W * CHUNK_TOKENS]."""
         n, heads, repeat, _ = query.shape
         query = torch.cat([query, torch.zeros_like(query[:1])])
         scores = query[self._owner] @ chunk_k  # [C, heads, repeat, CHUNK_TOKENS]

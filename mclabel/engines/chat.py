@@ -1,8 +1,8 @@
 """Renders chats with the template that comes with a model, in a process that can be killed.
 
 Control tokens in a problem's text stay text. Otherwise a problem that contains `<|im_end|>` would
-end its own message. Such control tokens are fenced before rendering and tokenised as text. A prompt
-without fences is tokenised in one piece, like in transformers.
+end its own message. Such control tokens are fenced (enclosed in marks) before rendering, and then
+tokenised as text. A prompt without fences is tokenised in one piece, like in transformers.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 RENDER_S = 5.0
-"""Maximum CPU seconds for rendering one chat; a usual chat takes a tenth of a millisecond."""
+"""Maximum CPU seconds for rendering one chat; most chats take a tenth of a millisecond."""
 WAIT_S = 120.0
-"""Maximum wall-clock seconds for rendering one chat, including the start of the process. The limit
-also holds when the process received little CPU time."""
+"""Maximum wall-clock seconds for rendering one chat, including the start of the process. This limit
+ends the wait even if the process gets too little CPU time to reach `RENDER_S`."""
 MEMORY = 1 << 30
 """Maximum memory of the rendering process, in bytes, in addition to its imported modules."""
 _PIECE = 1 << 16
 """Maximum number of bytes per read from the rendering process."""
 Variable = bool | int | float | str
-"""A value that a chat template reads by name."""
+"""Type of a variable that a chat template reads by name."""
 TEMPLATE_DATE = "2025-01-01"
 """Date that a chat template prints as today's. It is fixed, so a resumed run has the same prompts.
 """
@@ -92,7 +92,7 @@ def render_chat(
         tokenizer: tokenizer with a chat template.
         messages: messages with the keys `role` and `content`.
         add_generation_prompt: True to append the beginning of the model's next message.
-        variables: values of variables that the template may read, such as `enable_thinking`.
+        variables: further variables that the template may read, such as `enable_thinking`, by name.
 
     Raises:
         ChatTemplateError: the template fails, or exceeds its limits of time and memory.
@@ -128,7 +128,7 @@ def _token_texts(token: object) -> Any:
 
 
 class _Host:
-    """Client of the process `template_host`, which it starts and restarts on demand."""
+    """Client of the rendering process (`template_host`), which it starts and restarts on demand."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -136,7 +136,11 @@ class _Host:
         self._owner = 0
 
     def render(self, **question: Any) -> dict[str, Any]:
-        """Return a dict with the rendered `text`, or with the reason of a failure as `fault`."""
+        """Return a dict with the rendered `text`, or with the reason of a failure as `fault`.
+
+        Args:
+            question: request to the process, whose values are sent as JSON.
+        """
         asked = json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n"
         with self._lock:
             is_old = self._process is not None
@@ -151,7 +155,7 @@ class _Host:
         return answer
 
     def _answer(self, question: bytes) -> dict[str, Any] | None:
-        """Return the process's answer; None if the process died or did not answer in time."""
+        """Send a request, and return the answer; None if the process died or took too long."""
         process = self._start_process()
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -257,7 +261,7 @@ class ControlTokens:
     def encode_prompt(self, prompt: str) -> list[int]:
         """Encode a prompt, starting with the tokens that the tokenizer puts before every text.
 
-        Such a token is `<s>`. It is not added if the prompt already begins with it.
+        Such a token, as `<s>`, is not added if the prompt already begins with it.
         """
         ids, before = self.encode(prompt), self._leading_ids
         return ids if ids[: len(before)] == before else before + ids

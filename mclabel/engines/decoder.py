@@ -1,8 +1,9 @@
 """Samples many rollouts in one batch, with any transformers causal LM that has full attention.
 
-Rollouts share the keys and values of their common prefixes, which the module `prefixes` computes.
-A step samples one token for the live rollouts, with the attention of the module `cascade`. The
-decoder is single-threaded. Its caller, the engine `hf`, runs the loop of steps.
+Rollouts share the keys and values of their common prefixes, which the module `prefixes` computes. A
+*lane* is the computation of one token sequence, for all rollouts that have sampled the same tokens
+so far. A step samples one token for the live rollouts, with the attention of the module `cascade`.
+The decoder is single-threaded. Its caller, the engine `hf`, runs the loop of steps.
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ from mclabel.engines.prefixes import EndedRollout, EndedRolloutCache, Prefix, Pr
 
 STEP_GROWTH = 512
 """Number of sampled tokens after which the maximum number of lanes per step grows by one. It has no
-effect if `first_step` is None."""
+effect if the `first_step` of `SharedPrefixDecoder` is None."""
 HELD_SHARE = 4
 """Maximum memory for ended rollouts that may be continued, as a multiple of `prefix_cache_bytes`.
 """
 
 
 class SharedPrefixDecoder:
-    """Samples one token per `step` for all live rollouts, or for those with the lowest rank.
+    """Samples one token per `step` for all live rollouts, or for those with the lowest ranks.
 
-    Rollouts that have the same context and are admitted before its first step share a lane until
-    they sample different tokens. A lane is computed once for all its rollouts. Each rollout draws
-    its own token from the common distribution, so the rollouts stay independent. A confident model
-    is sampled several times as fast this way. Rollouts join and leave between any two steps. The
-    random number of a draw depends only on the rollout's seed and position. So the same seed gives
-    the same completion, no matter which other rollouts are sampled at the same time.
+    Rollouts with the same context share a lane until they sample different tokens, if they are
+    admitted before the lane's first step. A lane is computed once for all its rollouts. Each
+    rollout draws its own token from the lane's distribution, so the rollouts stay independent. If
+    the model is confident, so that rollouts often draw the same token, this is several times as
+    fast. Rollouts join and leave between any two steps. The random number of a draw depends only on
+    the rollout's seed and position. So the same seed gives the same completion, no matter which
+    other rollouts are sampled at the same time.
     """
 
     def __init__(
@@ -113,8 +115,8 @@ class SharedPrefixDecoder:
             tuple[tuple[int, ...], int, tuple[str, ...]], tuple[Lane, EndedRollout | None]
         ]
         self._fresh = {}
-        """Maps context, token budget and stop texts to the lane that has not sampled yet, and to
-        the ended rollout that the lane continues (None if it continues none)."""
+        """Maps (context, token budget, stop texts) to a lane that has not sampled yet, and to the
+        ended rollout that this lane continues (None if it continues none)."""
         self._parked: list[tuple[Lane, Prefix]] = []
         """Lanes that were split off from other lanes and wait for a slot, with their prefixes."""
         self.num_live = 0
@@ -175,7 +177,7 @@ class SharedPrefixDecoder:
 
     @torch.inference_mode()
     def step(self) -> list[LiveRollout]:
-        """Sample one token for the live rollouts. Remove and return the rollouts that ended."""
+        """Sample one token for the live rollouts. Remove and return those that have ended."""
         self._parked = [(lane, on) for lane, on in self._parked if not self._place_lane(lane, on)]
         lanes = self.lanes
         if len(lanes) > self._step_width:
@@ -223,10 +225,10 @@ class SharedPrefixDecoder:
         return ended
 
     def _split_lanes(self, parting: Sequence[tuple[Lane, list[LiveRollout]]]) -> None:
-        """Move rollouts whose last token differs from their lane's to new lanes.
+        """Move rollouts whose last token differs from that of their lane to new lanes.
 
         Args:
-            parting: pairs of the old lane and the rollouts for one new lane.
+            parting: pairs of an old lane and the rollouts that leave it for one new lane.
         """
         copies: list[tuple[int, int]] = []
         for lane, rows in parting:
@@ -259,7 +261,10 @@ class SharedPrefixDecoder:
         return prefix
 
     def logits(self) -> Tensor:
-        """Return the next-token logits of all lanes that have a slot, [lanes, vocabulary]."""
+        """Return the next-token logits of all lanes that have a slot, in the order of slots.
+
+        The shape is [lanes, vocabulary].
+        """
         with torch.inference_mode():
             return self._forward(self.lanes)
 
@@ -366,7 +371,7 @@ def draw_tokens(
         top_k: number of most likely tokens to sample from; 0 for all tokens.
 
     Returns:
-        Token ids by lane and rollout.
+        One token id for each rollout of each lane.
 
     Raises:
         EngineError: a logit is NaN, so the probabilities are undefined.
@@ -392,7 +397,7 @@ def _check_free_of_nan(lane_values: Tensor) -> None:
     """Raise an error if a lane's logits contain NaN.
 
     Args:
-        lane_values: sum or maximum of each lane. It is NaN if one of the lane's logits is NaN.
+        lane_values: sum or maximum of each lane's logits, which is NaN if one of the logits is NaN.
     """
     if lane_values.isnan().any():
         raise EngineError(
@@ -413,7 +418,7 @@ def _warp_logits(logits: Tensor, temperature: float, top_k: int, top_p: float) -
 
 
 def uniform_numbers(rows: Sequence[LiveRollout]) -> NDArray[np.float64]:
-    """Draw one number in [0, 1) per rollout from its seed and position alone (SplitMix64)."""
+    """Draw one number in [0, 1) per rollout, from its seed and number of tokens (SplitMix64)."""
     seeds = np.array([row.seed for row in rows], dtype=np.uint64)
     positions = np.array([len(row.sampled) - row.num_given + 1 for row in rows], dtype=np.uint64)
     with np.errstate(over="ignore"):

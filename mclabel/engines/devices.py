@@ -1,4 +1,4 @@
-"""Resources of engines: their CPUs and GPUs on a cluster, and the torch device of `auto`."""
+"""Resources of engines: CPUs and GPUs on a cluster, and the torch device that `auto` stands for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from mclabel.core.errors import EngineError
 from mclabel.engines.pretrained import error_reason
 
 AUTO: Final = "auto"
-"""Setting by which each process chooses its own torch device; see `resolve_device`."""
+"""Value of a setting `device` with which each process chooses its own torch device: `cuda` if it
+may use a GPU, else `cpu`."""
 
 
 def resolve_device(device: str) -> str:
@@ -83,8 +84,8 @@ class EngineResources:
     num_gpus: float = 0.0
     """Number of GPUs of the engine's Ray actor; 0 if the GPUs are in `bundles`."""
     gpu_memory: float = 0.0
-    """Fraction of the memory of each of its GPUs that a loaded engine occupies, in [0, 1]; 0 if
-    the fraction is not known beforehand."""
+    """Fraction of the memory of each reserved GPU that a loaded engine occupies, in [0, 1]; 0 if
+    the fraction is not known before loading."""
     bundles: tuple[Mapping[str, float], ...] = ()
     """Bundles of a Ray placement group over several nodes, for an engine whose own workers are Ray
     actors. The first bundle includes the engine's actor. If empty, all resources are on one node.
@@ -100,7 +101,7 @@ class EngineResources:
         return f"an engine takes {self.num_cpus:g} CPUs and {self.total_gpus:g} GPUs{group}"
 
     def with_overrides(self, *, num_cpus: float | None, num_gpus: float | None) -> EngineResources:
-        """Return a copy with the numbers that a configuration sets.
+        """Return a copy in which the numbers that are given replace the engine's own.
 
         Args:
             num_cpus: CPUs of the engine's actor; None leaves them unchanged.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
-"""Seconds without requests to an endpoint after its first failure, and at most."""
+"""Seconds for which an endpoint gets no requests: after its first failure, and after many."""
 LONGEST_RETRY_AFTER_S = 300.0
 """Maximum pause in seconds that a server can request by `Retry-After`."""
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
@@ -46,11 +46,11 @@ MAX_BAD = 16
 """Number of consecutive requests without a usable answer after which the engine gives up."""
 
 Request = Callable[["AsyncOpenAI"], Awaitable[Any]]
-"""Function that sends one request with the given client and returns the answer."""
+"""Function that sends one request with a client and returns the server's answer."""
 
 
 class BusyError(Exception):
-    """A server gave an answer that may be better after another attempt."""
+    """A server gave no complete answer because it was busy, so the request is sent again."""
 
 
 class ErrorAnswer(Exception):
@@ -67,7 +67,7 @@ class ErrorAnswer(Exception):
 
 
 def error_message(error: Any) -> str:
-    """Return the message in a server's error; without a message, return the error as JSON."""
+    """Return the message of a server's error, or the whole error as JSON if it has no message."""
     if isinstance(error, dict) and "error" in error:
         error = error["error"]
     message = error.get("message") if isinstance(error, dict) else error
@@ -80,7 +80,7 @@ def error_message(error: Any) -> str:
 def error_status(error: Any, status: int) -> int:
     """Return the HTTP status in the code of an error, or else the given status.
 
-    The codes of unprocessed requests count as status 429.
+    Codes that say that the request was not processed, such as `rate_limit_error`, count as 429.
 
     Args:
         error: the error object in a server's answer.
@@ -155,7 +155,7 @@ class _Endpoint:
 
 
 class Endpoints:
-    """Clients of all servers of one model."""
+    """Clients of all servers of one model. An endpoint is one server."""
 
     def __init__(
         self, urls: Sequence[str], *, api_key_env: str | None, timeout_s: float, limited_s: float
@@ -167,7 +167,8 @@ class Endpoints:
             api_key_env: name of the environment variable that holds the API key; None sends no
                 key.
             timeout_s: maximum seconds per request.
-            limited_s: minimum seconds for which a request is retried if a server limits the rate.
+            limited_s: minimum seconds for which a request is retried if a server limits the rate of
+                requests, even if `retry_s` is less.
 
         Raises:
             EngineError: the environment variable of the key is not set.
@@ -197,9 +198,9 @@ class Endpoints:
 
         Args:
             request: function that sends the request.
-            home: number that chooses the endpoint. Requests with the same number go to the same
-                endpoint while it works.
-            retry_s: maximum seconds of retries.
+            home: any number. Requests with the same number go to the same endpoint while it works,
+                so that its prefix cache can serve them.
+            retry_s: maximum seconds for which the request is retried.
 
         Raises:
             BadAnswer: all attempts at this request had unusable answers.
@@ -222,7 +223,7 @@ class Endpoints:
     def _bad_answer_error(self, error: BadAnswer) -> EngineError:
         """Return the error for a request without a usable answer.
 
-        After `MAX_BAD` such requests in a row, the error is one that stops the engine.
+        After `MAX_BAD` such requests in a row, the error stops the whole engine.
         """
         self._num_bad += 1
         words = self.clean_message(str(error))
@@ -284,7 +285,7 @@ class Endpoints:
 
         Args:
             request: function that sends the request.
-            retry_s: maximum seconds of retries per endpoint.
+            retry_s: maximum seconds for which the request to one endpoint is retried.
 
         Raises:
             EngineError: no endpoint is reachable, or an endpoint refused the request.
@@ -312,14 +313,14 @@ class Endpoints:
             await endpoint.client.close()
 
     def clean_message(self, words: str) -> str:
-        """Return a server's message for display: shortened, without the API key."""
+        """Return a server's message for an error message: shortened, without the API key."""
         if self._key:
             words = words.replace(self._key, "***")
         words = "".join(c if c.isprintable() else " " for c in words)
         return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "…"
 
     def refusal_error(self, url: str, status: int, error: Any, words: str) -> EngineError:
-        """Return the error for a permanent refusal.
+        """Return the error for a request that a server refuses, however often it is sent.
 
         It is a `RefusedError` if only this request would be refused again. It is a plain
         `EngineError` if all requests would be refused.
@@ -327,7 +328,7 @@ class Endpoints:
         Args:
             url: URL of the server.
             status: HTTP status of the response.
-            error: the error in the response; see `is_temporary`.
+            error: the object `error` in the response; None if the response has no such object.
             words: text of the whole answer.
         """
         kind: type[EngineError] = RefusedError
@@ -378,7 +379,7 @@ class Endpoints:
 
 
 class RefusedError(RequestFailed):
-    """A server refused a request, and would refuse it again."""
+    """A server refused a request, and would refuse the same request again."""
 
 
 class _UnreachableError(RequestFailed):
@@ -386,14 +387,20 @@ class _UnreachableError(RequestFailed):
 
 
 def _first_unpaused(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint | None:
-    """Return the first endpoint that is not paused, starting at `home`; None if all are paused."""
+    """Return the first endpoint that is not paused; None if all are paused.
+
+    The search starts at the index `home` (modulo the number of endpoints) and goes round.
+    """
     count, now = len(endpoints), time.monotonic()
     ordered = (endpoints[(home + i) % count] for i in range(count))
     return next((endpoint for endpoint in ordered if endpoint.closed_until <= now), None)
 
 
 class RequestSlots:
-    """Limit on concurrent requests. Waiting requests get a slot in the order of priority."""
+    """Limits the number of concurrent requests, each of which needs a slot.
+
+    Waiting requests get a slot in the order of priority.
+    """
 
     def __init__(self, count: int) -> None:
         """Create `count` free slots."""

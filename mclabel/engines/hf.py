@@ -1,7 +1,8 @@
 """The `hf` engine: runs any transformers causal LM with full attention in this process.
 
-A thread runs the decoding loop. Completions are requested and delivered on the caller's asyncio
-loop. The engine suits a model that fits one CPU or one GPU; use vLLM for larger models.
+A thread runs the decoding loop; a *lane* of the decoder computes one token sequence for all
+rollouts that have sampled the same tokens. Completions are requested and delivered on the caller's
+asyncio loop. The engine suits a model that fits one CPU or one GPU; use vLLM for larger models.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from mclabel.engines.decoder import SharedPrefixDecoder
 
 LOOKAHEAD = 512
-"""Maximum number of waiting contexts that are considered when a prefix is computed."""
+"""Maximum number of waiting requests that are searched for a longer common prefix when a prefix is
+computed."""
 CPU_FIRST_STEP = 16
 """Maximum number of lanes per decoding step at the beginning of a job on a CPU. The time of a step
 grows nearly in proportion to its lanes. Without the limit, later requests would delay the first
@@ -39,7 +41,7 @@ results. A GPU computes all lanes in every step."""
 
 
 class HfEngine(ModelEngine):
-    """Runs a policy on transformers."""
+    """Runs a policy with a model of transformers in a thread of this process."""
 
     class Settings(DeviceSettings):
         """The embedded engine, for a model that fits one CPU or one GPU."""
@@ -47,7 +49,7 @@ class HfEngine(ModelEngine):
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Store the policy without loading the model; see `Engine`."""
+        """Store the policy without loading the model."""
         super().__init__(policy, seed=seed)
         self._decoder: SharedPrefixDecoder | None = None
         self._max_context: float = inf
@@ -147,7 +149,7 @@ class HfEngine(ModelEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Sample one completion of a prompt and the solution's first ids; see `Policy`."""
+        """Sample one completion of a prompt and of the beginning of a solution."""
         from mclabel.engines.cascade import LiveRollout
 
         context = (*prompt, *prefix)
@@ -160,9 +162,9 @@ class HfEngine(ModelEngine):
     async def logprobs(
         self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
     ) -> tuple[float, ...] | None:
-        """Return log-probabilities of the next token; see `Engine.logprobs`.
+        """Return the log-probability of each of `tokens` as the next token, in nats.
 
-        One token is sampled to compute them, and dropped.
+        To compute them, one token is sampled and then dropped.
         """
         from mclabel.engines.cascade import LiveRollout
 
@@ -188,7 +190,7 @@ class HfEngine(ModelEngine):
             raise
 
     def stats(self) -> EngineStats:
-        """Return a snapshot of the engine's counters; callable from any thread."""
+        """Return the engine's counters and load at this moment; callable from any thread."""
         decoder = self._decoder
         if decoder is None:
             return self._last_stats

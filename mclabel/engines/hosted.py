@@ -2,8 +2,8 @@
 
 Such a service neither takes nor returns token ids. This engine therefore uses the UTF-8 bytes of a
 text as its ids, and takes the number of tokens from the service's `usage`. Services refuse unknown
-parameters, so only those of OpenAI's chat completions are sent. The setting `parameters` adds or
-omits others.
+parameters, so only parameters of OpenAI's chat completions are sent. The setting `parameters` adds
+or omits parameters.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _LENGTHS = ("max_completion_tokens", "max_tokens")
 _OWN = frozenset({"model", "messages", "n", "stream", "stream_options", *_LENGTHS})
 """Request parameters that the setting `parameters` must not contain, because mclabel sets them."""
 _NOT_TAKEN = ("template", "template_variables", "top_k", "stop_token_ids", "max_model_len")
-"""Settings of a policy that have no effect on a hosted service."""
+"""Settings of a policy that a hosted service does not support, so they must not be set."""
 
 
 class HostedEngine(ServedEngine):
-    """Requests whole answers from a hosted chat service."""
+    """Runs a critic's policy on a hosted chat service, by requests for whole answers."""
 
     class Settings(ServerSettings):
         """A hosted chat service, such as OpenAI's API or a compatible one. For critics only."""
@@ -89,7 +89,7 @@ class HostedEngine(ServedEngine):
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Store the policy without connecting; see `Engine`.
+        """Store the policy without connecting.
 
         Raises:
             ConfigError: the policy has settings that a hosted service does not support.
@@ -104,7 +104,7 @@ class HostedEngine(ServedEngine):
 
     @property
     def api(self) -> str:
-        """Name of the API: hosted services take chat messages."""
+        """Name of the API, `chat`: hosted services take chat messages."""
         return "chat"
 
     async def check_servers(self, endpoints: Endpoints) -> None:
@@ -132,10 +132,10 @@ class HostedEngine(ServedEngine):
     # The text side
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """Return the bytes of a problem's text.
+        """Return the UTF-8 bytes of a problem's text, which stand for the prompt.
 
-        The other messages of the chat are left out. No context limit is known, so their length
-        does not matter.
+        The system message and examples are left out, since their length matters only if the context
+        limit is known, and here it is not.
         """
         return self.encode(problem)
 
@@ -157,7 +157,7 @@ class HostedEngine(ServedEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Sample a whole answer; see `Policy`.
+        """Sample a whole answer to a prompt.
 
         If the service gives no answer, the completion has the finish reason `failed`, and its
         text is the reason.
@@ -199,10 +199,14 @@ class HostedEngine(ServedEngine):
         return server_answer
 
     def _completion(self, answer: ServerAnswer, room: int) -> Completion:
-        """Return the completion in an answer.
+        """Return the completion in a service's answer.
 
         If the service withholds the answer, the completion has the finish reason `failed`, and its
         text is the reason.
+
+        Args:
+            answer: answer of the service.
+            room: maximum number of tokens that the request allowed.
         """
         finish_reason, text = answer.normalised_finish_reason(room), answer.text
         why = _withheld_reason(answer, finish_reason)
@@ -221,7 +225,7 @@ class HostedEngine(ServedEngine):
         )
 
     def _refusal_remedy(self, cause: BaseException | None) -> str:
-        """Return the remedy for a request that is refused at the start; empty if none is known.
+        """Return what the user can do about a refused test request; empty if no remedy is known.
 
         Args:
             cause: the client's exception, which may name the refused parameter.
@@ -240,7 +244,7 @@ class HostedEngine(ServedEngine):
 
 
 def _is_misplaced(answer: ServerAnswer, room: int) -> bool:
-    """Return whether a complete answer has its text only in the field for the model's reasoning."""
+    """Return whether a complete answer has no text outside of the field for reasoning."""
     is_whole = answer.normalised_finish_reason(room) == "stop" and not answer.refusal
     return is_whole and not answer.text.strip() and bool(answer.reasoning.strip())
 
@@ -254,7 +258,7 @@ def _misplaced_answer_fault(answer: ServerAnswer) -> str:
 
 
 def _withheld_reason(answer: ServerAnswer, finish_reason: FinishReason) -> str:
-    """Return why the service gives no answer; empty if it gives one."""
+    """Return the reason why the service withholds the answer; empty if it gives an answer."""
     if answer.refusal:
         return f"the model refuses to answer: {answer.refusal}"
     if answer.error:

@@ -13,22 +13,22 @@ from mclabel.domains.words.smollm2 import SMOLLM2, SMOLLM2_WORDS, prepare_smollm
 from mclabel.engines.loading import silence_transformers
 
 ENDS = 2**20
-"""Number of bytes that are hashed at each end of a large file."""
+"""Number of bytes that are hashed at the beginning and at the end of a large file."""
 CONFIGURATION = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 """Patterns of the files that hold a model's configuration and tokenizer."""
 DUPLICATES = ("original/*", "consolidated*", "onnx/*")
 """Patterns of files that hold the same weights in other formats, which are not downloaded."""
 POLICY = "policy.model"
-"""Key of the setting that names a policy's model; messages use it."""
+"""Key of the setting that names a policy's model, for messages."""
 
 
 def name_with_key(model: str, key: str) -> str:
-    """Return a model's name for a message, as `key='model'`, or alone if `key` is empty."""
+    """Return a model's name for a message, as `KEY='MODEL'`, or as `MODEL` if `key` is empty."""
     return f"{key}={model!r}" if key else model
 
 
 def resolve_model(model: str, *, key: str = POLICY) -> str:
-    """Return the folder of a bundled model such as `arith:NAME`; return other names unchanged.
+    """Return the folder of a bundled model such as `arith:policy`; return other names unchanged.
 
     Args:
         model: name of the model in the configuration.
@@ -54,7 +54,7 @@ def resolve_model(model: str, *, key: str = POLICY) -> str:
 
 
 def model_source(model: str, *, key: str = POLICY) -> str:
-    """Return `model` after the checks that need no network.
+    """Return the name of a model unchanged, after the checks that need no network.
 
     Args:
         model: folder or Hugging Face name.
@@ -115,10 +115,11 @@ def fetch_model(
         revision: commit or tag; None uses the latest commit.
         weights: True to download the weights; a tokenizer does not need them.
         code: True to also download Python code that comes with the model.
-        key: key of the setting that names it, for messages.
+        key: key of the setting that names the model, for messages.
 
     Raises:
-        EngineError: see `pin_model`.
+        EngineError: there is no such folder, or the hub does not have the model, refuses access to
+            it, or cannot be reached.
     """
     from filelock import FileLock
     from huggingface_hub import snapshot_download

@@ -1,7 +1,7 @@
 """Loads an engine in a thread of this process, and records the stage of its start for displays.
 
 Loading takes seconds to minutes in libraries that cannot be interrupted. A cancelled caller
-therefore does not wait for the thread; no work is lost, because the engine has not sampled yet.
+therefore does not wait for the thread.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LOADING = "loading"
-"""Name of the stage of a start until `record_stage` gives a more precise name."""
+"""Stage of a start before the first call of `record_stage`."""
 
 
 async def load_in_thread(load: Callable[[], T]) -> T:
-    """Run `load` in a new thread and return its result. Cancelling the caller leaves it running."""
+    """Run `load` in a new thread and return its result. A cancelled caller leaves it running."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="load")
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, load)
@@ -29,7 +29,7 @@ async def load_in_thread(load: Callable[[], T]) -> T:
 
 
 class _Start:
-    """State of the current start. A process starts only one engine at a time."""
+    """Stage of the engine that is being started. A process starts only one engine at a time."""
 
     stage: str | None = None
     """Name of the current stage; None if nothing is being started."""
@@ -39,7 +39,7 @@ class _Start:
 
 @contextmanager
 def mark_start() -> Iterator[None]:
-    """Mark that an engine, or another component of a task, is being started in this context."""
+    """Show that an engine or another component is being started as long as this context is open."""
     _Start.stage, _Start.since = LOADING, time.monotonic()
     try:
         yield
@@ -53,14 +53,14 @@ def record_stage(stage: str) -> None:
     This function may be called from any thread.
 
     Args:
-        stage: a phrase that completes "starting the engine: …".
+        stage: text that follows "starting the engine: ", such as "loading weights".
     """
     if _Start.stage not in (None, stage):
         _Start.stage, _Start.since = stage, time.monotonic()
 
 
 def current_stage() -> str | None:
-    """Return the stage of the current start and its duration; None if nothing is being started."""
+    """Return a text with the stage of the current start and its duration; None without a start."""
     if (stage := _Start.stage) is None:
         return None
     return f"{stage} ({time.monotonic() - _Start.since:.0f} s)"

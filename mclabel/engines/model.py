@@ -1,4 +1,6 @@
-"""Base of the engines that run `policy.model`: handles its tokenizer, identity and checks."""
+"""Base class of the engines that run the model of the setting `policy.model`. It handles the
+model's tokenizer, identity and checks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from mclabel.engines.text import PolicyText, check_model, model_end_ids, model_m
 
 
 class ModelEngine(Engine):
-    """Base of engines that run a model in the format of transformers, with its tokenizer."""
+    """Base class of engines that run a model in the format of transformers, with its tokenizer."""
 
     reads_weights: ClassVar[bool] = True
     """True if the engine reads the model's weights; False if it reads only the tokenizer."""
@@ -49,7 +51,9 @@ class ModelEngine(Engine):
         return pin_model(self.model, revision=self.policy.revision)
 
     def num_parameters(self) -> int | None:
-        """Return the number of parameters in a local folder's files, or by a hub configuration.
+        """Return the number of the model's parameters.
+
+        It is counted in a local folder's files, or computed from a hub model's configuration.
 
         Return None if the engine does not read the weights. Also return None if the hub model may
         run its own code, because its configuration alone does not determine the number.
@@ -77,7 +81,7 @@ class ModelEngine(Engine):
         )
 
     def preview(self) -> PolicyPreview:
-        """Return facts from the model's configuration and tokenizer; see `PolicyPreview`."""
+        """Return facts about the policy from the model's configuration and tokenizer."""
         trust = self.policy.trust_remote_code
         folder = self.fetch(weights=False)
         if self.reads_weights and Path(self.model).is_dir():
@@ -110,7 +114,7 @@ class ModelEngine(Engine):
         )
 
     def load_text(self, folder: str) -> PolicyText:
-        """Load the model's tokenizer and prompt from its folder, and store them as `text`."""
+        """Load the model's tokenizer and prompt from its folder, and store them in `text`."""
         self._text = PolicyText.load(
             folder,
             revision=None,
@@ -147,6 +151,6 @@ class ModelEngine(Engine):
 
     @property
     def text(self) -> PolicyText:
-        """The tokenizer and the prompt; available once `load_text` was called."""
+        """Tokenizer and prompt of the policy; available once `load_text` was called."""
         assert self._text is not None, "start() first"
         return self._text

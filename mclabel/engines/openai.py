@@ -1,9 +1,10 @@
-"""The `openai` engine: any OpenAI-compatible server, addressed by token ids.
+"""The `openai` engine: any OpenAI-compatible server, to which prompts are sent as token ids.
 
 Prompt and prefix are sent as token ids, and the server returns the sampled ids
 (`return_token_ids`). If it returns only text, the local tokenizer encodes the text. In every
-response, the number of tokens that the server read is compared with the number sent. A server that
-tokenises the prefix differently is thus detected. The chat API must return the ids of the prompt.
+response, the number of tokens that the server read is compared with the number sent. So a server
+that tokenises the prefix differently is detected. A server of the chat API must return the ids of
+the prompt.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NEEDS = (
     "Use a server that supports this, such as vLLM's, or policy.engine=vllm, which runs the model "
     "itself"
 )
-"""Remedy in messages about a server that lacks a required feature."""
+"""Remedy that ends messages about a server that lacks a required feature."""
 
 
 class OpenAIEngine(ServedEngine, ModelEngine):
@@ -59,7 +60,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
 
         @property
         def served_name(self) -> str | None:
-            """The model name that requests contain."""
+            """Name of the model in requests; None uses the only model of the servers."""
             return self.model
 
     reads_weights: ClassVar[bool] = False
@@ -67,7 +68,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Store the settings of the engine; see `Engine`."""
+        """Store the settings of the engine without connecting."""
         super().__init__(policy, seed=seed)
         self._served_model = self.settings.model
         self._end_ids: frozenset[int] = frozenset()
@@ -131,7 +132,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Sample one completion of a prompt and the solution's first ids; see `Policy`."""
+        """Sample one completion of a prompt and of the beginning of a solution."""
         room = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if room < 1:
             return NO_ROOM
@@ -152,7 +153,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
     def _body(
         self, prompt: tuple[int, ...], prefix: tuple[int, ...], room: int, seed: int | None
     ) -> dict[str, Any]:
-        """Return the body of a request.
+        """Return the JSON body of a request for one completion.
 
         It contains all sampling parameters, because servers have different defaults.
         """
@@ -196,7 +197,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
         room: int,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Return the completion in a response.
+        """Return the completion in a server's response.
 
         Args:
             answer: response of the server.
@@ -279,7 +280,7 @@ class OpenAIEngine(ServedEngine, ModelEngine):
     def _served_max_context(
         self, endpoints: Endpoints, url: str, models: list[dict[str, Any]]
     ) -> float:
-        """Return a server's context length, and check that it serves the model."""
+        """Return a server's context length in tokens, and check that the server has the model."""
         names = [str(model.get("id")) for model in models]
         wanted = self._served_model
         if wanted is None and len(names) == 1:

@@ -24,8 +24,8 @@ _STOPS = frozenset({"stop", "eos", "eos_token", "stop_sequence", "stop_token", "
 _CUTS = frozenset({"length", "model_length", "max_tokens", "max_output_tokens", "token_limit"})
 _FAILURES = frozenset({"content_filter", "error", "safety", "recitation", "refusal"})
 _BUSY_ENDS = frozenset({"abort", "insufficient_system_resource"})  # vLLM, DeepSeek
-"""Words for `finish_reason` of servers that are too busy. The three sets above hold the words for a
-complete answer, for an answer cut off at its maximum length, and for a failure."""
+"""Values of `finish_reason` by which a server says that it is too busy. The three sets above hold
+the values for a complete answer, for an answer cut off at its maximum length, and for a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +43,11 @@ class ServerAnswer:
     reasoning: str
     """Text in one of `REASONING_FIELDS`; empty if both are missing."""
     finish_reason: str | None
-    """Server's word for the reason why the answer ended; None if it is missing."""
+    """Server's `finish_reason`, which says why the answer ended; None if it is missing."""
     error: str
     """Message of an error that interrupted the answer; empty if there was no error."""
     num_read: int | None
-    """Number of tokens of the prompt; None if the server does not report it."""
+    """Number of prompt tokens that the server read; None if the server does not report it."""
     num_cached: int | None
     """Number of prompt tokens found in a cache; None if the server does not report it."""
     num_sampled: int | None
@@ -59,8 +59,8 @@ class ServerAnswer:
     def normalised_finish_reason(self, room: int) -> FinishReason:
         """Return the finish reason in mclabel's terms: `stop`, `length`, or `failed`.
 
-        `failed` means that the server aborted the answer. An unknown or missing word counts as
-        `stop` unless the answer has the maximum number of tokens.
+        `failed` means that the server aborted the answer. An unknown or missing reason counts as
+        `stop`, or as `length` if the answer has the maximum number of tokens.
 
         Args:
             room: maximum number of tokens that the request allowed.
@@ -81,7 +81,7 @@ class ServerAnswer:
 
     @property
     def has_known_end(self) -> bool:
-        """True if the server's `finish_reason` is a known word."""
+        """True if the server's `finish_reason` is one of the values that mclabel knows."""
         word = (self.finish_reason or "").lower()
         return word in _STOPS | _CUTS | _FAILURES | _BUSY_ENDS
 
@@ -113,7 +113,7 @@ def parse_json_object(content: bytes, path: str) -> dict[str, Any]:
 
 
 def find_error(answer: dict[str, Any]) -> Any:
-    """Return the error that a server sent instead of an answer; None if there is no error."""
+    """Return the error object or text in a server's answer; None if there is no error."""
     if answer.get("choices"):
         return None
     return answer if answer.get("object") == "error" else answer.get("error") or None
@@ -184,7 +184,7 @@ def _checked_token_ids(value: Any, field: str) -> tuple[int, ...] | None:
 
 
 def bad_answer_error(fault: str) -> BadAnswer:
-    """Return the error of a response that lacks a required part.
+    """Return the error for a response that lacks a required part.
 
     Args:
         fault: predicate that follows "an answer of the server", such as "has no choices".

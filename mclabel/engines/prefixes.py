@@ -1,4 +1,4 @@
-"""Caches keys and values, of prefixes that rollouts share and of ended rollouts.
+"""Caches the keys and values of prefixes that rollouts share, and of ended rollouts.
 
 A new rollout may begin with a cached prefix, or continue an ended rollout.
 """
@@ -22,7 +22,7 @@ class Prefix:
 
     ids: tuple[int, ...]
     kv: Tensor
-    """[layers, 2, kv heads, tokens, head size]"""
+    """Keys (index 0) and values (1) of all tokens, [layers, 2, kv heads, tokens, head size]."""
 
 
 class PrefixCache:
@@ -130,7 +130,8 @@ class EndedRollout:
     """
     prefix: Prefix
     content: Tensor
-    """Keys and values of the other tokens, by chunk, as from `KeyValuePools.read_chunks`."""
+    """Keys and values of the sampled tokens, by chunk, as returned by
+    `KeyValuePools.read_chunks`."""
 
     @property
     def num_chunks(self) -> int:
@@ -138,7 +139,7 @@ class EndedRollout:
         return int(self.content.shape[2])
 
     def hand_over_to(self, row: LiveRollout) -> None:
-        """Make a new rollout continue this one.
+        """Make a new rollout continue this ended rollout.
 
         The ids that this rollout sampled move from the new rollout's `context` to its `sampled`.
         """
@@ -187,7 +188,10 @@ class EndedRolloutCache:
             self._num_bytes -= oldest.content.nbytes
 
     def get(self, context: tuple[int, ...]) -> EndedRollout | None:
-        """Return the kept rollout whose ids are `context` without its last id, or None."""
+        """Return the ended rollout that a context continues; None if it is not in the cache.
+
+        Its token ids are those of the context without the last id, whose keys are not computed.
+        """
         if (held := self._by_ids.get(context[:-1])) is not None:
             self._by_ids.move_to_end(context[:-1])
         return held

@@ -1,8 +1,8 @@
 """Loads models, tokenizers and configurations from folders that may be hostile.
 
 A model may come with Python code, or name attention kernels on the hub. Both run only if the user
-has set `trust_remote_code` for this model. The argument is always passed to transformers, which
-otherwise asks the user at the terminal. Weights are read only from safetensors files, because a
+has set `trust_remote_code` for this model. The value is always passed to transformers, which would
+otherwise ask the user at the terminal. Weights are read only from safetensors files, because a
 pickle can run code.
 """
 
@@ -73,7 +73,7 @@ def load_model_config(
 def load_tokenizer(
     model: str, *, trust_remote_code: bool, revision: str | None = None, key: str = POLICY
 ) -> Tokenizer:
-    """Load a model's tokenizer; for arguments and errors see `load_model_config`."""
+    """Load a model's tokenizer. Arguments and errors are those of `load_model_config`."""
     from transformers import AutoTokenizer
 
     folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
@@ -120,8 +120,9 @@ def load_model(
         arguments: further arguments of `from_pretrained`.
 
     Raises:
-        EngineError: the model cannot be downloaded or read, or needs untrusted code. Or its weights
-            are damaged, do not match its configuration, or are not in safetensors format.
+        EngineError: the model cannot be downloaded or read, or needs untrusted code. The same error
+            is raised if its weights are damaged, do not match its configuration, or are not in
+            safetensors format.
     """
     name = name_with_key(model, key)
     folder = fetch_model(model, revision=revision, code=trust_remote_code, key=key)
@@ -152,8 +153,8 @@ def load_model(
 def check_finite(model: PreTrainedModel, name: str) -> None:
     """Check that the weights of a language model contain neither NaN nor infinities.
 
-    An input embedding that is not tied to the output may contain them. Its rows for tokens that
-    never occurred in training are not read.
+    Only an input embedding that is not tied to the output may contain them, since its rows for
+    tokens that never occur in texts are not read.
 
     Args:
         model: the model, loaded on its device.
@@ -223,7 +224,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load_torch_state(path: Path) -> Any:
-    """Load a `torch.save` file of a run. It may hold tensors, numbers, lists and dicts, not code.
+    """Load a `torch.save` file that holds only tensors, numbers, lists and dicts.
 
     Raises:
         EngineError: there is no such file, or it is damaged.
@@ -262,7 +263,7 @@ def count_configured_parameters(model: str, *, revision: str | None) -> int:
     """Return the number of a causal language model's parameters, from its configuration alone.
 
     Raises:
-        EngineError: see `load_model_config`.
+        EngineError: the configuration cannot be downloaded or read, or needs untrusted code.
     """
     from transformers import AutoModelForCausalLM
 
@@ -338,7 +339,7 @@ def _explain_load_errors(
 
 
 def _find_own_code(folder: Path) -> str | None:
-    """Return where a folder's files name their own code, such as "auto_map in config.json".
+    """Return where a folder's files name code of the model, such as "auto_map in config.json".
 
     Return None if they name no code.
     """
@@ -363,7 +364,7 @@ def _hub_kernels(config: PreTrainedConfig) -> Iterator[Any]:
 
 
 def _permitting_option(key: str) -> str:
-    """Return the option that permits a model's own code.
+    """Return the setting or command-line option that permits a model's own code.
 
     Args:
         key: key of the setting that names the model; empty if a verb's argument names it.

@@ -1,4 +1,5 @@
-"""The `scripted` engine: a policy whose step values are known exactly, for tests and simulations.
+"""The `scripted` engine: a policy for tests and simulations, whose step values are known exactly.
+The value of a step is the probability that a completion from there ends with the right answer.
 
 It writes `num_steps` lines, each with one of three words. `sound` keeps the probability of a right
 answer, `shaky` halves it, and `wrong` makes it 0. The last line boxes the right answer with the
@@ -32,7 +33,7 @@ WORDS = {"sound": (0.75, 1.0), "shaky": (0.15, 0.5), "wrong": (0.10, 0.0)}
 
 
 class ScriptedEngine(Engine):
-    """Runs a policy with known step values, which needs no model."""
+    """Writes solutions with known step values, without a model."""
 
     class Settings(EngineSettings):
         """A policy with known step values, for tests and simulations. It has no model."""
@@ -82,7 +83,7 @@ class ScriptedEngine(Engine):
         return 4
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """Return the code points of the problem and a line end."""
+        """Return the code points of the problem's text and of a line end."""
         return self.encode(problem + "\n")
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -103,7 +104,7 @@ class ScriptedEngine(Engine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Write the remaining lines and the answer; see `Policy`."""
+        """Write the remaining lines and the answer at random."""
         rng = random.Random(seed if self.settings.repeatable else secrets.randbits(64))
         problem = self.decode(prompt)
         self._num_live += 1
@@ -147,7 +148,7 @@ class ScriptedEngine(Engine):
         return EngineStats(num_live=self._num_live, num_sampled_tokens=self._num_tokens)
 
     def value(self, prefix: str) -> float:
-        """Return the true value of a prefix: the probability that its completion is right.
+        """Return the exact probability that a completion of a prefix has the right answer.
 
         Args:
             prefix: complete lines of a solution.

@@ -1,4 +1,4 @@
-"""Base of the engines that use servers: addresses, API key, retries and counters."""
+"""Base class of the engines that use servers: addresses, API key, retries and counters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_WORD = 40
-"""Maximum number of characters of a finish_reason in a message."""
+"""Maximum number of characters of a server's finish_reason in a warning."""
 MAX_GAPS = 8
 """Maximum number of warnings about fields that are missing in answers."""
 _NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
@@ -72,9 +72,10 @@ class ServerSettings(BoundedSettings):
 
 
 class ServedEngine(Engine):
-    """Base of engines that send requests to servers.
+    """Base class of engines that send requests to servers.
 
-    A subclass defines the API, the checks at the start, and how it samples with `ask`.
+    A subclass defines the API, the checks at the start (`check_servers`), and `sample`, which calls
+    `request_completion`.
     """
 
     packages: ClassVar[tuple[str, ...]] = ("openai",)
@@ -84,7 +85,7 @@ class ServedEngine(Engine):
     settings: ServerSettings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Store the policy without connecting; see `Engine`."""
+        """Store the policy without connecting."""
         super().__init__(policy, seed=seed)
         self._slots = RequestSlots(self.settings.max_live)
         self._endpoints: Endpoints | None = None
@@ -140,13 +141,13 @@ class ServedEngine(Engine):
         home: int,
         priority: int,
     ) -> Completion:
-        """Send a request and return the response.
+        """Send a request for one completion, and return the completion.
 
         Args:
             body: body of the request.
-            read: function that returns the completion in an answer.
-            home: number that chooses the endpoint. Requests with the same number go to the same
-                endpoint while it works.
+            read: function that reads the completion from the server's answer.
+            home: any number. Requests with the same number go to the same server while it works, so
+                that its prefix cache can serve them.
             priority: priority of the request; requests with a lower number are sent first.
 
         Raises:
@@ -167,7 +168,7 @@ class ServedEngine(Engine):
                 self._num_live -= 1
 
     def warn_of_missing_fields(self, answer: ServerAnswer) -> None:
-        """Log a warning if an answer lacks fields; each kind of warning appears once."""
+        """Log a warning if an answer lacks fields; each warning appears once."""
         gaps = []
         if answer.num_sampled is None and answer.ids is None:
             gaps.append(
@@ -198,7 +199,7 @@ class ServedEngine(Engine):
             self._num_cached = (self._num_cached or 0) + answer.num_cached
 
     def stats(self) -> EngineStats:
-        """Return a snapshot of the counters; callable from any thread."""
+        """Return the counters and the load at this moment; callable from any thread."""
         return EngineStats(
             num_live=self._num_live,
             max_live=self.settings.max_live,

@@ -1,8 +1,9 @@
 """Settings of a policy: its model, its prompt, its sampling parameters, and its engine.
 
-The meaning of a label depends on the policy, but not on the engine that runs the policy. Only those
-engine settings belong to the identity of a run that are not marked as operational, such as the
-quantization of weights.
+The meaning of a label depends on the policy, but not on the engine that runs the policy. The
+identity of a run decides whether it can be resumed. It contains only those settings of the engine
+that change the sampled text, such as the quantization of weights; all others are marked as
+`OPERATIONAL`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _NO_CORES = "no machine has as many cores"
 
 
 class EngineSettings(ComponentSettings):
-    """Base of the settings of engines.
+    """Base class of the settings of engines.
 
     A run may be resumed on another engine, so the engine's name is not part of the run's identity.
     Fields that do not affect the sampled text are marked `OPERATIONAL`.
@@ -60,11 +61,15 @@ class EngineSettings(ComponentSettings):
     """Name of the engine: a built-in one, one of another package, or `module:Class`."""
 
     def identity(self) -> dict[str, Any]:
-        """Return fields that affect the sampled text and differ from their original defaults."""
+        """Return the fields that affect the sampled text and differ from their defaults."""
         return Settings.identity(self)
 
     def semantic(self) -> dict[str, Any]:
-        """Return `identity()`: a field that only one engine has must not make engines differ."""
+        """Return the same as `identity()`.
+
+        Fields with their default are left out, so that two engines do not differ by a field that
+        only one of them has.
+        """
         return self.identity()
 
     @property
@@ -100,7 +105,7 @@ class DeviceSettings(BoundedSettings):
 
     @property
     def weights_dtype(self) -> str:
-        """The dtype in which weights are loaded; `auto` for the model's own."""
+        """Data type in which weights are loaded; `auto` takes that of the model's files."""
         on_cpu = self.dtype == "auto" and self.resolved_device == "cpu"
         return "float32" if on_cpu else self.dtype
 
@@ -126,7 +131,7 @@ def _default_engine() -> EngineSettings:
 
 
 class PolicySettings(Settings):
-    """The policy and its sampling parameters, which together define the value of a step."""
+    """Settings of a policy: its model, prompt and sampling, which define the value of a step."""
 
     engine: Annotated[EngineSettings, _ENGINE] = Field(default_factory=_default_engine)
     """Engine that runs the model."""
@@ -197,7 +202,7 @@ class PolicySettings(Settings):
 
     @property
     def examples(self) -> tuple[tuple[str, str], ...]:
-        """Worked examples as pairs of problem and solution. A file must have been read before."""
+        """Worked examples as pairs of problem and solution. They are not read from a file here."""
         assert not isinstance(self.few_shot, str), "the file of examples is not read yet"
         return tuple((example.problem, example.solution) for example in self.few_shot)
 

@@ -74,7 +74,7 @@ def _confine(memory: int) -> None:
     """Limit the memory of this process, and refuse dangerous operations from now on.
 
     Args:
-        memory: maximum number of bytes in addition to those in use now.
+        memory: maximum number of bytes that the process may use in addition to those in use now.
     """
     with open("/proc/self/statm") if sys.platform == "linux" else open(os.devnull) as file:
         pages = int((file.read() or "0").split()[0])
@@ -91,7 +91,7 @@ _REFUSED = (
 
 
 def _refuse_dangerous_event(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse dangerous operations, as an audit hook of Python.
+    """Raise an error on a dangerous operation; Python calls this function as an audit hook.
 
     The hook also stops a template that has escaped from transformers' sandbox.
     """

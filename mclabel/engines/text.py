@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 PROBE = "What is 1 + 1?"
 """Short problem that is rendered to test prompts and servers."""
 MIN_TOKEN_CHARS = 64
-"""Minimum of `PolicyText.max_token_chars`, so that texts are not rejected by their length too soon.
-"""
+"""Minimum of `PolicyText.max_token_chars`, in characters. A tokenizer may merge many spaces into
+one token, and texts must not be rejected as too long because of that."""
 MARK = "mclabel"
-"""Text that no chat template writes by itself."""
+"""Text that no chat template contains. It stands for a message in order to find what follows."""
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """Roles that a tokenizer may give to a token. Tokens with a role count as used, even the token for
 unknown texts, since it often separates documents."""
 
 
 class PolicyText:
-    """Renders prompts and maps between text and token ids, in the same way for every engine."""
+    """Tokenizer and prompt of a policy: renders prompts and maps between text and token ids."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class PolicyText:
         trust_remote_code: bool = False,
         key: str = POLICY,
     ) -> PolicyText:
-        """Load a model's tokenizer.
+        """Load a model's tokenizer, and check that a prompt can be rendered.
 
         Args:
             model: folder or Hugging Face name.
             revision: commit or tag of a Hugging Face model.
-            template: see `__init__`.
-            system: see `__init__`.
-            few_shot: see `__init__`.
-            variables: see `__init__`.
+            template: prompt with `{problem}` in it; None uses the tokenizer's chat template.
+            system: system message of the chat; None omits it.
+            few_shot: worked examples (problem, solution) before the problem.
+            variables: variables that the chat template may read.
             trust_remote_code: True to run Python code that comes with the model.
             key: key of the setting that names the model, for messages.
 
@@ -174,7 +174,7 @@ class PolicyText:
 
     @property
     def prompt_form(self) -> str:
-        """Short description of how a problem becomes a prompt."""
+        """Description of the prompt for display, such as that it uses the chat template."""
         if self.is_chat:
             return "rendered by the model's chat template"
         if self._template is not None:
@@ -240,7 +240,7 @@ class PolicyText:
         """Return the special tokens that have no meaning for the model yet; see `has_meaning`.
 
         Args:
-            ends: ids of end tokens in the model's configuration, which count as used.
+            ends: ids of end tokens in the model's configuration, which are not returned.
         """
         return [
             token.content
@@ -250,7 +250,7 @@ class PolicyText:
 
     @cached_property
     def _template_text(self) -> str:
-        """Source text of the template.
+        """Source text of the prompt or chat template.
 
         It may contain tokens that a single rendered prompt lacks, such as those for tools.
         """
@@ -279,7 +279,7 @@ class PolicyText:
         self._tokenizer.save_pretrained(folder)
 
     def end_ids(self, *configured: int | Sequence[int] | None) -> frozenset[int]:
-        """Return the ids of all end tokens.
+        """Return the ids of all tokens that end a completion.
 
         They come from the tokenizer, from the chat template, and from the model's configurations.
 
@@ -323,13 +323,15 @@ def check_model(
 ) -> None:
     """Check that a model can be loaded, without reading its weights.
 
+    The tokenizer, the chat template and the configuration are loaded.
+
     Args:
         model: folder or Hugging Face name; a missing model is downloaded.
         revision: commit or tag of a Hugging Face model.
-        template: see `PolicyText`.
-        system: see `PolicyText`.
-        few_shot: see `PolicyText`.
-        variables: see `PolicyText`.
+        template: prompt with `{problem}` in it; None uses the tokenizer's chat template.
+        system: system message of the chat; None omits it.
+        few_shot: worked examples (problem, solution) before the problem.
+        variables: variables that the chat template may read.
         trust_remote_code: True to run Python code that comes with the model.
         weights: True to also check the weight files.
         key: key of the setting that names the model, for messages.
@@ -376,10 +378,10 @@ def trim_to_end(
     own_stop: Sequence[str],
     decode: Callable[[Sequence[int]], str],
 ) -> tuple[tuple[int, ...], bool]:
-    """Return the token ids of a completion up to its end, in the same form for every engine.
+    """Return the token ids of a completion without its end token and what follows a stop text.
 
-    The completion must have ended by an end token or a stop text. An end token is removed. The
-    token that completes a stop text is kept, but later tokens are removed.
+    So completions of all engines have the same form. The completion must have ended by an end token
+    or a stop text. The token that completes a stop text is kept.
 
     Args:
         ids: token ids in the server's response.
@@ -389,7 +391,7 @@ def trim_to_end(
         decode: function that turns token ids into text.
 
     Returns:
-        The ids, and whether the completion ended only because of a text in `own_stop`.
+        The ids, and True if the completion ended only because of a text in `own_stop`.
     """
     by_token = bool(ids) and ids[-1] in end_ids
     if by_token:
@@ -412,11 +414,11 @@ class StopTexts:
         """
         self._decode = decode
         self._may_end: dict[tuple[str, int], bool] = {}
-        """Cache by the last character of a stop text and a token id. True if the token contains
-        that character or an incomplete character, so it may complete the text."""
+        """Maps the last character of a stop text and a token id to True if the token may complete
+        the text, since it contains this character or an incomplete one."""
 
     def ends(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
-        """Return whether the last token completed one of the stop texts."""
+        """Return whether the last token of a completion completed one of the stop texts."""
         return any(self._last_token_completes(ids, text) for text in stop)
 
     def tokens_containing(self, character: str, *, num_ids: int) -> list[int]:

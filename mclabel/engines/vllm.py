@@ -1,9 +1,9 @@
 """The `vllm` engine: runs vLLM's `AsyncLLM` in this process.
 
 Completions are submitted one by one. vLLM batches them continuously, and computes in processes of
-its own. Prompts and completions are exchanged as token ids, and only complete completions are
-returned. On a CPU, each completion has its own seed. On GPUs it has none by default, because seeds
-switch off vLLM's fast paths.
+its own. Prompts and completions are exchanged as token ids, and a completion is returned only when
+it has ended. On a CPU, each completion has its own seed. On GPUs it has none by default, because
+seeds switch off vLLM's fast paths.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ can name a worker's class, a plugin, a file of code or a compiler."""
 
 _EXTENSION = f"{EndsWithOwner.__module__}.{EndsWithOwner.__qualname__}"
 CPU_BLOCK = 32
-"""Number of tokens per block of the KV cache on a CPU: the minimum for vLLM's CPU attention."""
+"""Number of tokens per block of the KV cache on a CPU. vLLM's attention for CPUs allows no
+fewer."""
 
 
 class VllmEngine(ModelEngine):
@@ -103,7 +104,7 @@ class VllmEngine(ModelEngine):
     settings: Settings
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Store the policy without loading the model; see `Engine`."""
+        """Store the policy without loading the model."""
         super().__init__(policy, seed=seed)
         self._engine: Any = None
         self._end_ids: frozenset[int] = frozenset()
@@ -156,7 +157,7 @@ class VllmEngine(ModelEngine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """Sample one completion of a prompt and the solution's first ids; see `Policy`."""
+        """Sample one completion of a prompt and of the beginning of a solution."""
         room = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if room < 1:
             return NO_ROOM
@@ -168,10 +169,10 @@ class VllmEngine(ModelEngine):
     async def logprobs(
         self, prompt: Sequence[int], prefix: Sequence[int], tokens: Sequence[int]
     ) -> tuple[float, ...] | None:
-        """Return log-probabilities of the next token; see `Engine.logprobs`.
+        """Return the log-probability of each of `tokens` as the next token, in nats.
 
-        One token is sampled to compute them, and dropped. vLLM's prompt log-probabilities are not
-        used, because with prefix caching they depend on earlier requests (vllm#42019).
+        To compute them, one token is sampled and then dropped. vLLM's prompt log-probabilities are
+        not used, because with prefix caching they depend on earlier requests (vllm#42019).
         """
         from vllm import SamplingParams as VllmSamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -213,7 +214,7 @@ class VllmEngine(ModelEngine):
         return output.outputs[0]
 
     def stats(self) -> EngineStats:
-        """Return a snapshot of vLLM's counters."""
+        """Return vLLM's counters and load at this moment."""
         return self._log.stats(self._num_unfinished)
 
     async def close(self) -> None:
@@ -255,9 +256,10 @@ class VllmEngine(ModelEngine):
         )
 
     def _token_ids_containing(self, character: str) -> list[int]:
-        """Return the ids of all tokens that contain a stop text of one character.
+        """Return the ids of all tokens whose text contains a character.
 
-        vLLM checks stop token ids faster than stop texts.
+        vLLM checks stop token ids faster than stop texts. Only stop texts of one character are
+        replaced by them.
         """
         if (ids := self._by_character.get(character)) is None:
             num_ids = self.text.num_tokens
@@ -331,7 +333,7 @@ class VllmEngine(ModelEngine):
         self._max_context = self._engine.model_config.max_model_len
 
     def _arguments(self) -> dict[str, Any]:
-        """Return the arguments of vLLM's `AsyncEngineArgs`."""
+        """Return the arguments with which vLLM's `AsyncEngineArgs` is created."""
         settings = self.settings
         on_cpu = settings.device == "cpu"
         kv_cache_gib = settings.kv_cache_gib

@@ -1,8 +1,8 @@
 """Records an engine's shared memory in /dev/shm, so that the next engine can free it after a kill.
 
 vLLM's processes share memory segments in /dev/shm, and read new weights from a file there. A killed
-process removes neither. Every engine therefore creates and locks a folder in /dev/shm, which lists
-its segments and holds its files. A folder that nobody locks belongs to an engine that died.
+process removes neither. Every engine therefore creates and locks a folder in /dev/shm, in which it
+lists its segments and keeps its files. A folder that nobody locks belongs to an engine that died.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MIB = 2**20
 
 
 class EngineMemory:
-    """Record of one engine's shared memory. It does nothing if /dev/shm cannot be written."""
+    """Record of one engine's shared memory. If /dev/shm cannot be written, nothing is recorded."""
 
     def __init__(self, memory: Path = MEMORY) -> None:
         """Create and lock the engine's folder.
@@ -167,7 +167,10 @@ OWNER = "MCLABEL_ENGINE_OWNER"
 
 
 class EndsWithOwner:
-    """Base class of vLLM's workers, by which a worker ends when the owner has ended."""
+    """Base class of vLLM's workers that ends a worker when its owner has ended.
+
+    The owner is the process that started the engine.
+    """
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         """Create a worker, and watch the owner before the worker loads its model."""

@@ -48,7 +48,7 @@ ENGINE_ARGS = {
     "gpu_memory_utilization": "policy.engine.gpu_memory_utilization",
     "kv_cache_memory_bytes": "policy.engine.kv_cache_gib",
 }
-"""Maps arguments of vLLM's engine to the mclabel keys that must be used instead."""
+"""Maps arguments of vLLM's engine that must not be set to the mclabel keys that replace them."""
 _LOG_LEVEL, _QUIET = "VLLM_LOGGING_LEVEL", "WARNING"
 _QUIET_LINE = re.compile(r"(\([^()]*\) )?INFO \d\d-\d\d \d\d:\d\d:\d\d ")
 _STAGES = {
@@ -66,7 +66,7 @@ def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_nod
 
     Args:
         device: `cpu` or `cuda`.
-        threads: number of threads, if the device is `cpu`.
+        threads: number of threads if the device is `cpu`; without effect on a GPU.
         tensor_parallel: number of GPUs that the engine uses on this node.
         one_node: True if all GPUs of the engine are on this node.
 
@@ -161,14 +161,14 @@ def engine_config(model: str, folder: str, arguments: Mapping[str, Any]) -> Any:
 
 
 class StartLog:
-    """Reads the stages of vLLM's start from its log.
+    """Reads from vLLM's log which stage its start has reached, such as "loading weights".
 
     For this purpose vLLM's processes log more than the user's log level asks for. The additional
     lines are not shown to the user.
     """
 
     def __init__(self, config: Any, *, on_ray: bool) -> None:
-        """Read the log level. `prepare_platform` must have been called before.
+        """Read vLLM's log level. `prepare_platform` must have been called before.
 
         Args:
             config: vLLM's configuration from `engine_config`.
@@ -216,14 +216,14 @@ def _error_reason(error: Exception) -> str:
 
 
 MAX_KEPT = 64 * 2**10
-"""Maximum number of bytes of output that are kept."""
+"""Maximum number of bytes of the child processes' output that are kept."""
 MAX_REASON = 500
 """Maximum number of characters of an error's reason in a message."""
 _REASON = re.compile(
     r"\b((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt): \S.*)"
 )
-"""Pattern of an exception's type and text in a traceback. Its repeats are bounded, so any text is
-searched in linear time."""
+"""Pattern of an exception's type and text in a traceback. Its repetitions are bounded, so that any
+text is searched in linear time."""
 _LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?=[^\n])")
 """Ends of lines. A progress bar ends its lines with a carriage return without a line feed, so a
 carriage return counts only once another character follows."""
@@ -233,7 +233,7 @@ class OutputTail:
     """Context in which the output of new child processes passes through this process.
 
     A thread copies the output of these children as long as they live, even after the context ends.
-    It keeps the last `MAX_KEPT` bytes. Python's own output of this process is not affected, so a
+    It keeps the last `MAX_KEPT` bytes. What this process itself prints is not affected, so a
     progress bar continues to work.
     """
 
@@ -311,7 +311,7 @@ class OutputTail:
 
 
 def _bypassing_stream(stream: TextIO, number: int, saved: int) -> TextIO:
-    """Return a stream that bypasses the redirection of a file descriptor.
+    """Return a stream that writes to the saved copy of a redirected file descriptor.
 
     The new stream stays open after the context, because other code may have stored it.
 
@@ -333,8 +333,8 @@ def _bypassing_stream(stream: TextIO, number: int, saved: int) -> TextIO:
 class EngineLog:
     """Counters of one engine since it was loaded.
 
-    Its logger replaces vLLM's Prometheus logger. That logger is slow, because it records several
-    latencies of every live completion in every step. mclabel reports its own metrics to Ray.
+    vLLM calls the class that `logger` returns instead of its Prometheus logger. The latter is slow,
+    because it records several latencies of every live completion in every step.
     """
 
     def __init__(self, *, max_live: int) -> None:
@@ -395,7 +395,7 @@ class EngineLog:
             self._num_cached += iteration.prompt_token_stats.cached_tokens
 
     def stats(self, num_unfinished: int) -> EngineStats:
-        """Return a snapshot.
+        """Return the counters and the load at this moment.
 
         Args:
             num_unfinished: number of requested completions that are not delivered yet. vLLM

@@ -1,4 +1,4 @@
-"""Judges, which give opinions on the steps of solutions without rollouts."""
+"""Judges, which name the first wrong step of a solution or score its steps, without rollouts."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ JUDGES: Mapping[str, str] = {
     "critic": "mclabel.judge.critic.judge:CriticJudge",
     "scorer": "mclabel.judge.score:ScorerJudge",
 }
-"""Maps the name of each built-in judge in a configuration to the place of its class."""
+"""Maps the name of each built-in judge in a configuration to its class, as `module:Class`."""

@@ -1,9 +1,9 @@
-"""The interface of judges. A judge gives an opinion on the steps of a solution, without
-rollouts.
+"""The interface of judges. A judge gives an opinion on where the first error of a solution is,
+without rollouts.
 
-An opinion is evidence on the first error, never a label. Its weight is learned when opinions are
-combined (`mclabel.judge.consensus`). If a judge cannot form an opinion, the opinion is unknown,
-never "no error".
+An opinion is not a label. Labels are made when opinions are combined (`mclabel.judge.consensus`),
+which learns how reliable each judge is. If a judge cannot decide, its opinion is unknown, which
+does not mean "no error".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JudgedItem(SolutionItem):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Answer of a language model to a judge."""
+    """Answer of a language model to a prompt of a judge."""
 
     prompt: str
     """Hash of the prompt's text."""
@@ -61,7 +61,7 @@ class Answer:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Key that finds an earlier answer: prompt hash, answer number and token limit."""
+        """Key by which a recorded answer is found: prompt hash, answer number and token limit."""
         return self.prompt, self.number, self.max_tokens
 
 
@@ -70,10 +70,11 @@ class Opinion:
     """Opinion of a judge on one solution."""
 
     is_known: bool
-    """True if the judge has an opinion on the solution."""
+    """True if the judge could decide. If False, `first_error` has no meaning."""
     first_error: Index | None = None
-    """Index of the first wrong step, from 0; None if the judge finds no error. If the judge's claim
-    is `at_or_before`, the first error is at this step or before it, and None states nothing."""
+    """Index of the first wrong step, from 0; None if the judge finds no error. If `Judge.claim` is
+    `at_or_before`, the first error is at this step or before it, and None does not mean that there
+    is no error."""
     sureness: Chance | None = None
     """Confidence of the judge, in [0, 1]: the share of votes for its opinion, or the distance of
     the deciding score from the threshold. None if the judge gives no confidence.
@@ -81,15 +82,15 @@ class Opinion:
     reason: str = ""
     """Reason why the opinion is unknown, or the finding that led to the opinion."""
     votes: TupleOf[Annotated[int, Field(ge=UNKNOWN_VOTE)]] = ()
-    """Votes of a judge that samples several answers. Each vote is the index of the step that it
-    names, the number of steps if it names no error, or `UNKNOWN_VOTE`.
-    """
+    """Votes of a judge that samples several answers. Each vote is the 0-based index of the step
+    that it calls the first error, the number of steps if it finds no error, or `UNKNOWN_VOTE`."""
     scores: TupleOf[FiniteFloat] = ()
     """Scores of the steps, one per step; empty if the judge does not score steps."""
     flags: TupleOf[Flag] = ()
     """Places in the steps that the judge marks as wrong."""
     answers: TupleOf[Answer] = ()
-    """Answers of the judge's language model."""
+    """Answers of the judge's language model, from which the votes were read; empty without a
+    model."""
     num_tokens: Count | None = 0
     """Number of sampled tokens, or of read tokens if the judge samples none. None if the number of
     tokens of an answer is unknown."""
@@ -104,7 +105,7 @@ class AnswerSampler(Protocol):
     """Function that samples an answer of a judge's language model and records it."""
 
     async def __call__(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
-        """Return one answer to a prompt. After a kill, the recorded answer is returned again.
+        """Return one answer to a prompt; a recorded answer is not sampled again.
 
         Args:
             prompt: text of the user's message.
@@ -131,7 +132,9 @@ class Judge(ABC):
 
     Settings: ClassVar[type[JudgeSettings]] = JudgeSettings
     claim: ClassVar[Claim] = "where"
-    """Kind of statement that the judge's opinions make."""
+    """Kind of statement about the first error that the judge's opinions make: `where` (its step, or
+    that there is none), `at_or_before` (a step at or after it), or `scores` (one score per
+    step)."""
     version: ClassVar[str] = "1"
     """Version of the judge, which must change whenever its opinions may change. A run cannot be
     resumed with a different version."""
@@ -163,20 +166,20 @@ class Judge(ABC):
 
     @classmethod
     def check_input(cls, settings: Any, problems: Callable[[], Iterable[str]]) -> None:
-        """Check that the settings are not tuned on the problems that are judged.
+        """Check that no setting, such as a threshold, is chosen on the judged problems.
 
         Args:
             settings: settings of the judge, before `resolve_settings` has resolved them.
             problems: function that returns the texts of the problems that are judged.
 
         Raises:
-            DataError: a judged problem is also used to choose a setting, such as a threshold.
+            DataError: a judged problem is also used to choose a setting.
         """
         return None
 
     @classmethod
     def split_rule(cls, settings: Any) -> str:
-        """Return the name of the rule that splits a text into steps; see `split_into_steps`.
+        """Return the name of the rule of `split_into_steps` that splits a solution text into steps.
 
         Args:
             settings: an instance of `Settings`.
@@ -226,23 +229,24 @@ class Judge(ABC):
 
         Args:
             item: the solution.
-            ask: samples an answer of the judge's language model, if the judge has one.
+            ask: function that samples an answer of the judge's language model and records it.
 
         Returns:
-            The opinion, or the reason why the solution cannot be judged. In the latter case the
-            solution is set aside.
+            The opinion, or the reason why the solution cannot be judged. In the latter case the job
+            lists the solution among its rejects.
 
         Raises:
             EngineDied: the engine of the judge has died.
-            DataError: the solution cannot be judged; it is set aside as `not_judged`.
+            DataError: the solution cannot be judged; the job rejects it with the reason
+                `not_judged`.
         """
 
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
-        """Sample an answer of the judge's language model. The function `ask` calls this method."""
+        """Sample an answer of the language model. The job calls this method for `ask`."""
         raise NotImplementedError(f"{type(self).__name__} has no language model to ask")
 
     def state(self) -> RunnerState:
-        """Return the current state; callable from any thread, also before `start`."""
+        """Return progress and load for displays; callable from any thread, also before `start`."""
         return RunnerState()
 
     async def close(self) -> None:
@@ -258,7 +262,7 @@ def make_judge(settings: JudgeSettings, *, seed: int, num_cpus: float | None = N
     Args:
         settings: settings of the judge.
         seed: seed of the run.
-        num_cpus: see `Judge.num_cpus`.
+        num_cpus: number of CPUs reserved for the judge; None lets it use all CPUs of its machine.
 
     Raises:
         ConfigError: the settings do not name a judge.

@@ -1,4 +1,8 @@
-"""Combines the labels of a run with the opinions of judges, and writes the result as a new run."""
+"""Combines the labels of a run with the opinions of judges and people, and writes a new run.
+
+A *source* is a judge or a person with opinions on the run's solutions. A *rule* derives one label
+from the opinions of all sources; the rule `posterior` also uses the run's rollouts.
+"""
 
 from __future__ import annotations
 
@@ -47,17 +51,19 @@ from mclabel.run.shards.manifest import MANIFEST, claimed_config
 from mclabel.run.shards.store import Store
 
 LEARNED_FROM = "learned_from"
-"""Key of the configuration of a combined run with the hash of the data of the run from which the
-rule `posterior` learns. So a run that changes is not combined into the same output."""
+"""Key of a combined run's configuration. Its value is a hash of the rollouts and labels from which
+the rule `posterior` learns. If the run changes, the hash differs, so `combine` refuses the old
+output."""
 FEW = 400
 """Number of solutions below which the summary calls learned error rates uncertain."""
 Posteriors = Mapping[str, NDArray[np.float64]]
-"""Probabilities of each first error, by solution id. The last entry is that of no error."""
+"""Maps a solution id to the probabilities of its first errors: one entry per step, then one for no
+error."""
 
 
 @dataclass(kw_only=True)
 class CombineReport:
-    """Results of combining. Counts include only blocks that this call has combined."""
+    """Results of `combine`. It counts only solutions of blocks that this call has combined."""
 
     rule: str
     num_blocks: int = 0
@@ -66,20 +72,20 @@ class CombineReport:
     num_kept: int = 0
     """Number of solutions that the rule keeps for training and exports."""
     num_first_errors_changed: int = 0
-    """Number of solutions whose first error differs from the run's."""
+    """Number of solutions whose first error differs from that of the original run."""
     num_relearned: int = 0
-    """Number of changed first errors that would change even without a judge. The cause is that the
-    rule `posterior` fits its priors to the rollouts of the whole run."""
+    """Number of first errors that would change even without a judge, because the rule `posterior`
+    fits its priors to the rollouts of the whole run."""
     num_unknown: Counter[str] = field(default_factory=Counter)
-    """Maps each source to its number of judged solutions on which it has no opinion."""
+    """Maps each source to the number of solutions that it has judged without reaching a
+    decision."""
     num_unjudged: Counter[str] = field(default_factory=Counter)
-    """Maps each source to its number of solutions without a judgement, such as solutions that the
-    run gained later.
-    """
+    """Maps each source to the number of solutions that it has not judged, such as solutions that
+    were added to the run later."""
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Maps each judge to the error rates that the rule `posterior` has learned."""
     groups: Sequence[Sequence[str]] = ()
-    """Names of the sources that repeat each other's errors, by the rule `posterior`."""
+    """Groups of sources that repeat each other's errors, as found by the rule `posterior`."""
 
     def lines(self) -> list[str]:
         """Return the lines of the summary for the user."""
@@ -136,7 +142,8 @@ class CombineReport:
 
 
 LEAST_BELIEF = 0.5
-"""Default minimum belief of the rule `posterior`, equal to the estimator's default `min_belief`."""
+"""Default minimum probability of the likeliest first error with which the rule `posterior` keeps a
+solution. It equals the default of `estimator.min_belief`."""
 
 
 def combine(
@@ -159,10 +166,11 @@ def combine(
         opinions: runs of `mclabel judge` over that run, each as `RUN` or `NAME=RUN`, and folders of
             `mclabel annotate`, in which each person is a source.
         out: folder or URL of the new run.
-        rule: rule of `mclabel.judge.consensus.rules.RULES`.
-        least_belief: minimum probability, for the rule `posterior`, of the likeliest first error
-            with which a solution is kept, in [0, 1]; None takes `LEAST_BELIEF`.
-        on_progress: function that is called with the number of done blocks and of all blocks.
+        rule: `posterior`, `same_location` or `judge`; see `mclabel.judge.consensus.rules`.
+        least_belief: minimum probability of the likeliest first error with which the rule
+            `posterior` keeps a solution, between 0 and 1; None takes `LEAST_BELIEF`.
+        on_progress: function that is called with the number of finished blocks and the number of
+            all blocks.
 
     Raises:
         ConfigError: there is no such rule, or the run is the output.
@@ -229,7 +237,7 @@ def _refuse_changed_run(run: str, out: Store, changed: Sequence[str]) -> bool:
         changed: keys in which the output's configuration differs from that of this command.
 
     Returns:
-        False, as no other change is allowed either.
+        False: the output may not be resumed. The caller reports changes of other keys.
 
     Raises:
         ShardError: only the run, and possibly its opinions, have changed.
@@ -272,7 +280,7 @@ def _uncombined_config(run: str, source: Store) -> dict[str, Any]:
 
 
 def _sources(places: Sequence[str]) -> list[Source]:
-    """Return the sources of opinions: judges and people.
+    """Return the judges and people whose opinions are at the given places.
 
     Raises:
         ConfigError: two sources have the same name, or a folder of people's labels is given a name.
@@ -294,7 +302,7 @@ def _sources(places: Sequence[str]) -> list[Source]:
 
 
 def _identities(sources: Sequence[Source]) -> dict[str, str]:
-    """Return the identity of each judge's opinions.
+    """Return a hash of each source's opinions, by name of the source.
 
     Raises:
         ConfigError: two runs have the same opinions, which would count twice.
@@ -313,7 +321,7 @@ def _identities(sources: Sequence[Source]) -> dict[str, str]:
 
 
 def _identity(source: Source) -> str:
-    """Return the identity of a judge's opinions: the judge and the content of its opinions."""
+    """Return a hash of a source's configuration and of its opinions."""
     recorded = claimed_config(Store(source.run.location), MANIFEST)
     contents = [
         [name, opinion.is_known, opinion.first_error, list(opinion.scores)]
@@ -327,9 +335,9 @@ class _LearnedPosterior:
     """Posteriors and error rates that the rule `posterior` has learned from the whole run."""
 
     posteriors: Posteriors = field(default_factory=dict)
-    """Posteriors by rollouts and judges."""
+    """Posteriors computed from rollouts and judges."""
     alone: Posteriors = field(default_factory=dict)
-    """Posteriors by rollouts alone, without judges."""
+    """Posteriors computed from rollouts alone."""
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     groups: Sequence[Sequence[str]] = ()
     identity: Mapping[str, str] = field(default_factory=dict)
@@ -385,9 +393,9 @@ def _learn_posterior(
 def _hash_learning_data(
     solutions: Sequence[str], chances: NDArray[np.float64], named: NDArray[np.int64]
 ) -> str:
-    """Return a hash of the data from which the rates are learned, except the opinions.
+    """Return a hash of the rollouts' evidence and of the labels from which the rates are learned.
 
-    The run's configuration already identifies the opinions.
+    Opinions are left out, since the run's configuration already contains a hash of them.
     """
     order = np.argsort(np.array(solutions))
     # Round the probabilities, since their last digits may differ on a machine that resumes the job.
@@ -430,7 +438,7 @@ def _label_by_rule(
 
 
 def _label_by_judge(row: LabeledSolution, source: Source) -> LabeledSolution:
-    """Return the row with a judge's labels: its first error, and its scores as the means."""
+    """Return the row with a judge's labels: its first error, and its scores as values."""
     opinion = source.run.opinions.get(row.solution.id)
     is_known = opinion is not None and opinion.is_known and bool(row.steps)
     consensus = Consensus(rule=JUDGE, kept=is_known, opinions=collect_opinions(row, [source]))
@@ -455,7 +463,10 @@ def _label_by_judge(row: LabeledSolution, source: Source) -> LabeledSolution:
 def _label_by_posterior(
     row: LabeledSolution, least_belief: float, posteriors: Posteriors
 ) -> tuple[LabeledSolution, int | None, bool]:
-    """Return the row with its posterior, its likeliest first error, and whether it is kept."""
+    """Return the row with its posterior, the likeliest first error, and whether it is kept.
+
+    The first error is None if "no error" is likeliest.
+    """
     chances = posteriors[row.solution.id]
     error, kept = most_likely_error(chances, row.solution.outcome, least_belief)
     return replace(row, posterior=tuple(chances.tolist())), error, kept
@@ -464,7 +475,7 @@ def _label_by_posterior(
 def _num_relearned(
     block: SourceBlock, labeled: Sequence[LabeledSolution], alone: Posteriors
 ) -> int:
-    """Count the solutions of a block whose first error changes even without a judge."""
+    """Count the solutions whose first error would change in the same way without judges."""
     own = (_label_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
     named = {row.solution.id: error for row, error, _ in own}
     return sum(
@@ -485,7 +496,7 @@ def _count_rows(
     Args:
         report: report in which the rows are counted.
         block: block of the source run, with the rows before combining.
-        labeled: rows of the block after combining, in the same order.
+        labeled: the same rows after combining.
         judged: ids of the solutions that each source has judged, by name of the source.
     """
     for before, now in zip(block.rows, labeled, strict=True):

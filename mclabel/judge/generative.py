@@ -4,12 +4,13 @@ The generative PRM samples several verifications (chains) of a solution and aver
 `generative_chains` samples and reads a single chain. `mclabel.prm.scoring.scorer` declares the
 settings.
 
-The engine runs on its own event loop in a thread, so that callers need no event loop. The number of
-chains is decided like the number of a critic's votes (`critic.parse.VoteCounter`): few chains if
-they agree on the first error, more if they disagree. A chain without a verdict is sampled once more
-with twice the tokens. If no chain of a solution has a verdict, its scores are unknown. Sampling
-seeds are derived from the texts and the chain's number. Scores therefore do not depend on the order
-of the solutions or on other solutions that are scored in the same call.
+The engine runs on its own event loop in a thread, so that the methods of `GenerativePRM` can be
+called without an event loop. The number of chains is decided like the number of a critic's votes
+(`critic.parse.VoteCounter`): few if they agree on the first error, more if they disagree. A chain
+without a verdict is sampled once more with twice the tokens. If no chain of a solution has a
+verdict, its scores are unknown. Sampling seeds are derived from the texts and the chain's number.
+Scores therefore do not depend on the order of the solutions or on other solutions that are scored
+in the same call.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _NAMED_REASONS = 3
 
 
 def find_prm_identity(settings: ScorerSettings) -> dict[str, Any]:
-    """Return inputs that a PRM's scores depend on beside the settings: its weights and prompts.
+    """Return hashes of a PRM's weights and prompts, by name, for the identity of a run.
 
     Raises:
         ConfigError: the settings name a bundled model that does not exist.
@@ -69,14 +70,14 @@ def find_prm_identity(settings: ScorerSettings) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptedSolution(EncodedSolution):
-    """A solution that a generative PRM scores. Its ids are the token ids of the first prompt."""
+    """A solution that a generative PRM scores. Its `ids` are the token ids of the first prompt."""
 
     problem: str
     steps: tuple[str, ...]
 
 
 class GenerativePRM:
-    """Scores steps by verifications that a language model writes."""
+    """Scores steps by verifications that a language model writes; implements `Scorer`."""
 
     def __init__(self, engine: Engine, settings: GenerativeSettings, *, name: str) -> None:
         """Start the engine in its own thread.
@@ -119,7 +120,17 @@ class GenerativePRM:
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> PromptedSolution:
-        """Return a solution with the token ids of its first prompt; see `Scorer`."""
+        """Return a solution with the token ids of its first prompt.
+
+        Args:
+            problem: text of the problem.
+            solution: texts of the steps, or one text that is split into steps.
+            place: description of the solution for error messages.
+
+        Raises:
+            DataError: there are no steps, or a step has no text.
+            TooLongError: prompt and answer do not fit into the model's context.
+        """
         given = split_into_steps(solution, OUR_SPLIT) if isinstance(solution, str) else solution
         steps = tuple(given)
         if not steps or not all(step.strip() for step in steps):
@@ -146,7 +157,7 @@ class GenerativePRM:
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> list[list[float] | UnscoredError]:
-        """Return the scores of each solution, or the error that explains why there are none.
+        """Return for each solution its scores, or the reason why it has none.
 
         The scores of a solution are one number in [0, 1] per step.
         """
@@ -173,7 +184,7 @@ class GenerativePRM:
         *,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[StepEstimates | UnscoredError]:
-        """Score encoded solutions, and return the number of sampled tokens as well.
+        """Return for each encoded solution its scores and the number of sampled tokens.
 
         Raises:
             EngineDied: the engine has died.
@@ -250,12 +261,12 @@ class GenerativePRM:
             return await gather_or_cancel(*map(estimate_one, asked))
 
     async def _estimate_solution(self, solution: PromptedSolution) -> StepEstimates | UnscoredError:
-        """Sample chains until they agree or their maximum number is reached."""
+        """Sample chains until they agree on the first error or their maximum number is reached."""
         settings = self._settings
         votes = VoteCounter(settings.least_chains, settings.most_chains)
         chains: list[Chain] = []
         unknown: Sequence[int] = ()
-        """Numbers of the chains without a verdict in the last round."""
+        """Indices of the last round's chains without a verdict, which are sampled once more."""
         num_tokens = 0
         while count := votes.wanted():
             is_retry = votes.retry

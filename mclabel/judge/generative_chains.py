@@ -8,14 +8,14 @@ the steps are:
     step e incorrect         1, …, 1, q, …, q     q from step e on, since later steps rest on e
 
 The minimum and the last score are therefore q, which is the authors' score of a solution. A
-threshold of 0.5 separates the steps as the words do. If the engine gives no probabilities, q is 1
-or 0. A chain whose words contradict q is unknown, like a critic's answer that contradicts itself.
+threshold of 0.5 finds the same first error as the words. If the engine gives no probabilities, q is
+1 or 0. A chain whose words contradict q is unknown: it gives no scores.
 
 GenPRM (arXiv 2504.00891) is asked about each step in turn and sees its judgements on the earlier
 steps. A step's score is P(Yes) / (P(Yes) + P(No)).
 
-Both differ from the authors' code for chains that are truncated or have no verdict. Here such a
-chain is unknown. In the authors' code it has the score 0 or 0.5.
+In both methods, a chain that is truncated or has no verdict is unknown. In the authors' code it has
+the score 0 or 0.5.
 
 The prompts are copied from the authors word for word:
 
@@ -64,7 +64,7 @@ If the solution is incomplete, only verify the provided steps.""",
 THINKPRM_START = "\nLet's verify step by step:"
 """Text with which every ThinkPRM chain begins."""
 THINKPRM_STOPS = ("Is the solution correct?", "</think>")
-"""Texts that end a chain. The heading of a step after the last one also ends it."""
+"""Texts that end a chain. A chain also ends at the heading of a step that does not exist."""
 WHOLE_QUESTION = "\nIs the solution correct? "
 WHOLE_VERDICTS = ("yes", "no")
 
@@ -80,10 +80,10 @@ GENPRM_VERDICTS = ("Yes", "No")
 
 
 def wording_hash(template: str) -> str:
-    """Return a hash that identifies a verifier's prompts and the answers that are read.
+    """Return a hash of a verifier's prompts and of the words that it reads as verdicts.
 
     Args:
-        template: name of a built-in template, or the text of the user's own template.
+        template: `thinkprm`, `genprm`, or the text of the user's own template.
     """
     if template == "genprm":
         parts = (GENPRM_SYSTEM, GENPRM_START, GENPRM_STOP, GENPRM_QUESTION, GENPRM_END)
@@ -143,7 +143,7 @@ class VerdictTokens:
         Args:
             engine: engine that is started.
             prompt: token ids of the prompt.
-            prefix: token ids of the chain.
+            prefix: token ids of the chain, without the question.
 
         Raises:
             EngineError: both log-probabilities are infinite or not numbers.
@@ -167,7 +167,7 @@ CERTAIN = 0.5
 JUDGEMENT_TOKENS = 16
 """Maximum number of tokens of a judgement that is read as text."""
 PROBE = "1 + 1 = 2"
-"""Text with which `start` tests whether the engine gives log-probabilities and renders chats."""
+"""Text with which `prepare` tests whether the engine gives log-probabilities and renders chats."""
 MAX_REASON = 300
 """Maximum number of characters of a chain's `reason`."""
 _JUDGEMENT = re.compile(r"\s{0,3}(yes|no)\b", re.IGNORECASE)
@@ -175,7 +175,7 @@ _JUDGEMENT = re.compile(r"\s{0,3}(yes|no)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """One verification of a solution."""
+    """Result of one sampled verification of a solution."""
 
     scores: tuple[float, ...] | None = None
     """Scores of the steps, each in [0, 1]; None if the chain has no usable verdict."""
@@ -186,7 +186,7 @@ class Chain:
 
 
 class Verifier(Protocol):
-    """Interface of objects that sample chains from a model."""
+    """Interface of classes that sample chains (verifications of a solution) from a model."""
 
     async def prepare(self) -> None:
         """Prepare to read verdicts, after the engine has started.
@@ -200,7 +200,7 @@ class Verifier(Protocol):
 
     @property
     def num_around(self) -> int:
-        """Number of tokens that a request needs beyond the first prompt and `max_tokens`."""
+        """Number of tokens of fixed texts that a request contains besides the first prompt."""
 
     async def sample_chain(
         self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
@@ -219,7 +219,7 @@ class Verifier(Protocol):
 
 
 class _Asking:
-    """Common base class of both verifiers."""
+    """Common base class of both verifiers, which ask `question` and read one of two `answers`."""
 
     question: str
     answers: tuple[str, str]
@@ -229,7 +229,7 @@ class _Asking:
         self._tokens: VerdictTokens | None = None
 
     async def prepare(self) -> None:
-        """Find the tokens of verdicts if `read` asks for them and the engine gives logprobs."""
+        """Find the tokens of verdicts, if verdicts are read as log-probabilities of tokens."""
         engine = self._engine
         if self._read == "text":
             return
@@ -277,7 +277,8 @@ class WholeVerifier(_Asking):
         Args:
             engine: engine that runs the model.
             template: `thinkprm`, or the text of the user's own template.
-            read: form in which a verdict is read, as in `GenerativeSettings`.
+            read: form in which a verdict is read: `token` reads the probability of the verdict's
+                token if the engine gives it, `text` always reads the words.
         """
         super().__init__(engine, read=read)
         self._is_built_in = template == "thinkprm"
@@ -290,13 +291,13 @@ class WholeVerifier(_Asking):
 
     @property
     def num_around(self) -> int:
-        """Number of tokens of the chain's beginning and of the question."""
+        """Number of tokens of the chain's fixed beginning, of the question, and of its answer."""
         return len(self._engine.encode(self._start)) + len(self._engine.encode(self.question)) + 1
 
     async def sample_chain(
         self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
-        """Sample a chain, and read its verdicts and the answer to the question."""
+        """Sample a chain, and read its verdicts and the model's verdict on the whole solution."""
         prompt, start = self.first_prompt_ids(problem, steps), self._engine.encode(self._start)
         stops = (*THINKPRM_STOPS, f"Step {len(steps) + 1}:") if self._is_built_in else ()
         try:
@@ -331,7 +332,7 @@ class TurnVerifier(_Asking):
     question, answers = GENPRM_QUESTION, GENPRM_VERDICTS
 
     def first_prompt_ids(self, problem: str, steps: Sequence[str]) -> tuple[int, ...]:
-        """Return the token ids of the chat up to the last step, without analyses."""
+        """Return the token ids of a chat with the problem and all steps, without analyses."""
         return self._chat([], "\n".join((problem, *steps)))
 
     @property
@@ -341,14 +342,14 @@ class TurnVerifier(_Asking):
         return sum(len(self._engine.encode(text)) for text in texts) + JUDGEMENT_TOKENS
 
     async def prepare(self) -> None:
-        """Check that the engine renders a chat, and find the tokens of judgements."""
+        """Check that the engine renders chats, and find the tokens of judgements."""
         self._chat([], PROBE)
         await super().prepare()
 
     async def sample_chain(
         self, problem: str, steps: Sequence[str], *, chain_index: int, max_tokens: int
     ) -> Chain:
-        """Ask about each step. A step without a judgement makes the whole chain unknown."""
+        """Ask about each step in turn. If one gets no judgement, the whole chain is unknown."""
         turns: list[tuple[str, str]] = []
         scores: list[float] = []
         num_tokens = 0
@@ -384,7 +385,11 @@ class TurnVerifier(_Asking):
     async def _score_analysis(
         self, prompt: tuple[int, ...], prefix: tuple[int, ...], chain_index: int
     ) -> tuple[float | None, int]:
-        """Return the score of a step whose analysis has ended, and the tokens sampled for it."""
+        """Return the score of a step from the judgement after its analysis.
+
+        Also return the number of tokens that were sampled for the judgement. The score is None if
+        there is no readable judgement.
+        """
         if self._tokens is not None:
             return await self._tokens.chance(self._engine, prompt, prefix), 0
         forced = (*prefix, *self._engine.encode(self.question))
@@ -406,7 +411,14 @@ class TurnVerifier(_Asking):
 
 
 def make_verifier(engine: Engine, template: str, *, read: str) -> Verifier:
-    """Return the verifier for a template; see `GenerativeSettings`."""
+    """Return the verifier for a template.
+
+    Args:
+        engine: engine that runs the model.
+        template: `thinkprm`, `genprm`, or the text of the user's own template.
+        read: form in which a verdict is read: `token` reads the probability of the verdict's token
+            if the engine gives it, `text` always reads the words.
+    """
     if template == "genprm":
         return TurnVerifier(engine, read=read)
     return WholeVerifier(engine, template, read=read)

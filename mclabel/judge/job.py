@@ -1,4 +1,6 @@
-"""Runs a judging job from its configuration: it reads solutions and writes opinions."""
+"""Runs a judging job from its configuration. It reads solutions, asks a judge about the first error
+of each, and writes the judge's opinions.
+"""
 
 from __future__ import annotations
 
@@ -110,14 +112,13 @@ def judge(
     *,
     accept_changes: bool = False,
 ) -> JobReport:
-    """Ask a judge for an opinion on every solution of a file or a run, or resume such a job.
+    """Ask a judge for the first error of every solution of a file or a run, or resume such a job.
 
     Args:
         config: configuration of the job.
         on_state: function that is called often with the state of the job.
-        accept_changes: whether input that changed since the job began is accepted. If true, changed
-            solutions are judged again and removed solutions are left out. If false, a changed
-            input is an error.
+        accept_changes: True to accept input that changed since the job began: changed solutions are
+            judged again, and removed solutions are left out. If False, a changed input is an error.
 
     Raises:
         ConfigError: there is no such judge, or something that the judge needs is missing.
@@ -202,7 +203,7 @@ def _policies(config: JudgeConfig) -> dict[str, PolicySettings]:
 
 
 def _settle_settings(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
-    """Return the judge's settings with names resolved (`Judge.settled`).
+    """Return the judge's settings with names resolved, such as paths made absolute.
 
     Args:
         config: configuration of the job.
@@ -244,7 +245,10 @@ def _merge_settings(content: Mapping[str, Any], additions: Mapping[str, Any]) ->
 
 
 def _served_names(config: JudgeConfig) -> dict[str, str]:
-    """Return the names of the judge's models on their servers, by key; unset names are left out."""
+    """Return the names of the judge's models on their servers, by key in the judge's settings.
+
+    Names that are not set are left out.
+    """
     names = {key: policy.engine.served_name for key, policy in _policies(config).items()}
     return {key: name for key, name in names.items() if name is not None}
 
@@ -259,7 +263,7 @@ def _earlier_answers(
     Args:
         config: configuration of the job.
         semantic: inputs on which the job's opinions depend.
-        served: result of `_served_names`.
+        served: names of the job's models on their servers, by key in the judge's settings.
 
     Raises:
         ConfigError: the earlier run has other models, or the same models with other settings.

@@ -1,4 +1,4 @@
-"""Reads the opinions of a judging job, and shows them in the terminal with the model's answers."""
+"""Reads and counts the opinions of a judging job, reads its input, and prints judged solutions."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class OpinionRun:
 
     location: str
     judge: str
-    """Name of the judge's component."""
+    """Name of the judge in a configuration (`kind`), such as `critic`."""
     claim: Claim
     solutions: str
     """File, folder or URL of the judged solutions, as it was given in the command."""
     opinions: dict[str, Opinion]
     """Opinions by solution id; rejected solutions are missing."""
     num_steps: dict[str, int]
-    """Number of steps by solution id."""
+    """Number of steps of each solution, by its id."""
     texts: dict[str, str]
-    """Digest of the problem and the steps (`text_digest`) by solution id."""
+    """Hash of each solution's problem and steps (`text_digest`), by its id."""
 
     @classmethod
     def read(cls, location: str) -> OpinionRun:
@@ -78,12 +78,12 @@ class OpinionRun:
 
 
 def text_digest(problem: str, steps: Sequence[str]) -> str:
-    """Return a digest of the texts of a problem and of a solution's steps."""
+    """Return a hash of the texts of a problem and of a solution's steps."""
     return content_id("texts", problem, list(steps))
 
 
 def read_text_digests(source: Store) -> dict[str, str]:
-    """Return the digest of each solution of a labelling run (`text_digest`), by solution id."""
+    """Return the hash of each solution of a labelling run (`text_digest`), by solution id."""
     return {
         row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
         for row in read_labels(source)
@@ -91,7 +91,7 @@ def read_text_digests(source: Store) -> dict[str, str]:
 
 
 def read_opinion(location: str, row: Mapping[str, Any]) -> Opinion:
-    """Return the opinion in a row of a shard.
+    """Return the opinion that a row of an opinion shard stores.
 
     Args:
         location: location of the run.
@@ -129,13 +129,13 @@ class SolutionOpinion:
     problem: str
     steps: tuple[str, ...]
     judge: str
-    """Name of the judge's component."""
+    """Name of the judge in a configuration (`kind`), such as `critic`."""
     claim: Claim
     opinion: Opinion
 
 
 def read_judged_solutions(location: str) -> Iterator[SolutionOpinion]:
-    """Yield each judged solution of a run with its opinion, with one shard in memory at a time.
+    """Yield each judged solution of a run with its opinion; only one shard is in memory.
 
     Raises:
         ShardError: the location is not a run of `mclabel judge`, a shard is damaged, or a row is
@@ -158,7 +158,7 @@ def read_judged_solutions(location: str) -> Iterator[SolutionOpinion]:
 
 
 def _input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of the input that a row of a shard stores."""
+    """Return the input row of a judged solution, which its row in a shard stores as JSON."""
     try:
         content = json.loads(row["input"])
     except (ValueError, RecursionError) as error:
@@ -169,12 +169,12 @@ def _input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _judged_item(location: str, row: Mapping[str, Any], content: Mapping[str, Any]) -> SolutionItem:
-    """Return the solution that was judged.
+    """Return the judged solution of a row of a shard.
 
     Args:
         location: location of the run.
         row: row of a shard.
-        content: content of that row's input.
+        content: input row that the row of the shard stores.
     """
     item = convert_row_to_item(row["row"], f"solution {row['id']}", content)
     if isinstance(item, RejectReason):
@@ -210,7 +210,8 @@ class OpinionCounts:
     num_failed_answers: int = 0
     """Number of failed requests to a critic's model; each failure is an unknown vote."""
     num_tokens: int = 0
-    """Number of tokens of all opinions, as far as it is known."""
+    """Number of tokens of all opinions. Answers whose number of tokens is not reported are left
+    out."""
     num_uncounted_answers: int = 0
     """Number of answers for which the service does not report the number of tokens."""
     claim: Claim = "where"
@@ -305,8 +306,8 @@ def read_judged_input(source: str, *, strict: bool = False, split: str = OUR_SPL
         source: path or URL of a `.jsonl`, `.json`, `.parquet` or `.csv` file, or folder or URL of a
             labelling run. A row of a file has `problem`, and `solution` (one text) or `steps` (list
             of texts).
-        split: name of the rule that splits a solution text into steps; see `split_into_steps`.
-        strict: whether a row that cannot be used is an error.
+        split: name of the rule of `split_into_steps` that splits a solution text into steps.
+        strict: True if a row that cannot be used is an error; otherwise such a row is rejected.
 
     Raises:
         DataError: the input cannot be read, or has no solution that can be judged.
@@ -337,7 +338,7 @@ def _run_rows(store: Store) -> Iterator[SolutionItem]:
 
 
 def split_item_steps(item: SolutionItem, split: str) -> tuple[str, ...]:
-    """Return the texts of a solution's steps; a solution given as one text is split."""
+    """Return the texts of a solution's steps; a solution given as one text is split by a rule."""
     return tuple(split_into_steps(item.steps, split)) if isinstance(item.steps, str) else item.steps
 
 
@@ -355,7 +356,7 @@ def _judged(item: SolutionItem, steps: tuple[str, ...], reference: str | None) -
 
 
 MAX_ANSWER = 400
-"""Number of characters of an answer that are shown. They are the last ones, since an answer ends
+"""Maximum number of characters of an answer that are printed: the last ones, since an answer ends
 with its verdict."""
 
 
@@ -363,7 +364,7 @@ def print_judged_solution(console: Console, judged: SolutionOpinion) -> None:
     """Print a problem, a solution and the opinion on it.
 
     Args:
-        console: console that prints them.
+        console: console to print on.
         judged: solution with its opinion.
     """
     opinion = judged.opinion

@@ -62,9 +62,10 @@ if TYPE_CHECKING:
 FILE_SUFFIX = ".jsonl"
 """Suffix of an output that is a file; any other output is a folder or URL."""
 THRESHOLD = 0.5
-"""Threshold of a scoring job: its opinions name the first step with a lower score."""
+"""Threshold of a scoring job. Its opinions call the first step with a lower score the first
+error."""
 _ALLOWS_CODE = "judge.trust_remote_code=true"
-"""Setting that an error message names as the way to allow a model's own code."""
+"""Setting that allows a model's own code to run, for error messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,17 +90,17 @@ def score(
 ) -> ScoreReport:
     """Score every solution of a file or a run once, or resume an interrupted job.
 
-    If `out` is a folder or URL, the result is a run of opinions there. If `out` is a file, it is
-    written in one piece at the end. Until then the shards are in `OUT.partial/`, from which the
-    same command resumes. Without `out`, `on_line` receives the JSON lines.
+    If `out` is a folder or URL, the result is a run of opinions there. If `out` is a file, it
+    appears only when all solutions are scored. Until then the shards are in `OUT.partial/`, from
+    which the same command resumes. Without `out`, `on_line` receives the JSON lines.
 
     Args:
         config: configuration of the job.
         on_state: function that is called often with the state of the job.
         on_line: function that is called with each JSON line, in input order, if `out` is None.
-        accept_changes: whether input that changed since the run began is accepted. If true, changed
-            solutions are scored again and removed solutions are left out. If false, a changed
-            input is an error.
+        accept_changes: True to accept input that changed since the run began: changed solutions are
+            scored again, and removed solutions are left out. If False, a changed input is an error.
+            It matters only if `out` is a folder or URL.
 
     Raises:
         DataError: the input cannot be read, or no solution can be scored. With `strict`, also if a
@@ -135,7 +136,7 @@ def score(
 
 
 def read_score_lines(store: Store) -> Iterator[str]:
-    """Yield the input rows with their scores as JSON lines, in input order."""
+    """Yield the input rows as JSON lines, with step scores and aggregate scores, in input order."""
     for row in sorted(opinion_rows(store), key=lambda row: int(row["row"])):
         scores = row["scores"] if row["is_known"] else None
         figures = {name: scores and how(scores) for name, how in AGGREGATIONS.items()}
@@ -146,7 +147,7 @@ def read_score_lines(store: Store) -> Iterator[str]:
 
 
 def _count_scored(store: Store) -> dict[str, int]:
-    """Return the numbers of solutions of a run with and without scores."""
+    """Return the numbers of solutions with scores (`num_scored`) and without (`num_unknown`)."""
     are_known = [bool(row["is_known"]) for row in opinion_rows(store)]
     return {"num_scored": sum(are_known), "num_unknown": len(are_known) - sum(are_known)}
 
@@ -183,7 +184,7 @@ def _rejects(store: Store) -> tuple[Reject, ...]:
 
 
 def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> None:
-    """Write the scores, and beside them a file of rejected rows and one about the PRM."""
+    """Write the output file, and beside it files with the rejected rows and the PRM's identity."""
     out = Path(str(config.out))
     write_reject_lines(Path(f"{out}.rejects.jsonl"), rejects)
     written = Path(f"{store.location}/scored.jsonl")
@@ -218,7 +219,7 @@ def _check_out(config: ScoreConfig) -> None:
 
 
 class ScorerJudge(Judge):
-    """Judge that scores every step with a PRM and names the first step below a threshold."""
+    """Judge that scores every step with a PRM; scores below a threshold mean wrong steps."""
 
     class Settings(JudgeSettings, ScorerSettings):
         """A trained PRM's opinion on every step."""
@@ -243,13 +244,16 @@ class ScorerJudge(Judge):
     settings: Settings
 
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
-        """Prepare to judge; see `Judge`."""
+        """Store the settings without loading the PRM."""
         super().__init__(settings, seed=seed)
         self._scorer: BatchedScorer | None = None
 
     @classmethod
     def resolve_settings(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
-        """Return the settings with a threshold chosen on the held-out labels; see `Judge`."""
+        """Return the settings with an absolute path, and with a threshold chosen if it is not set.
+
+        The threshold is chosen on the labels of `held_out`, or taken from `recorded`.
+        """
         path = settings.prm
         update = {"prm": str(Path(path).absolute())} if Path(path).is_dir() else {}
         if settings.held_out is None:
@@ -261,7 +265,7 @@ class ScorerJudge(Judge):
 
     @classmethod
     def check_input(cls, settings: Any, problems: Callable[[], Iterable[str]]) -> None:
-        """Check that the held-out labels are labels of other problems; see `Judge`."""
+        """Check that the held-out labels are of problems that are neither judged nor trained on."""
         if settings.held_out is None:
             return
         held_out = read_leak_keys([settings.held_out])
@@ -287,12 +291,12 @@ class ScorerJudge(Judge):
 
     @classmethod
     def split_rule(cls, settings: Any) -> str:
-        """Return the name of the PRM format's rule for splitting steps; see `Judge`."""
+        """Return the name of the rule by which the PRM's format splits a text into steps."""
         split: str = settings.text_split
         return split
 
     def identity_inputs(self) -> dict[str, Any]:
-        """Return the fingerprint of the PRM's weights, and the threshold; see `Judge`."""
+        """Return the threshold, and hashes of the PRM's weights and prompts."""
         return {"threshold": self.settings.threshold, **find_prm_identity(self.settings)}
 
     def check_ready(self) -> None:
@@ -301,7 +305,10 @@ class ScorerJudge(Judge):
             self.settings.check_prm()
 
     def resources(self) -> EngineResources:
-        """Return one CPU core, and one GPU if the PRM runs on a GPU; see `Judge`."""
+        """Return one CPU core, and one GPU if the PRM runs on a GPU.
+
+        For a generative PRM, return the resources of its engine.
+        """
         if self.settings.format == GENERATIVE:
             return self.settings.resources()
         return EngineResources(num_cpus=1.0, num_gpus=float(self.settings.on_gpu))
@@ -323,7 +330,7 @@ class ScorerJudge(Judge):
             return load_scorer(self.settings, threads=threads)
 
     async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion | RejectReason:
-        """Score the steps of a solution; see `Judge`."""
+        """Score the steps of a solution; the first score below the threshold is the first error."""
         from mclabel.prm.examples.encode import TooLongError
 
         assert self._scorer is not None, "start() first"
@@ -340,7 +347,7 @@ class ScorerJudge(Judge):
         except DataError as error:  # a fault of the PRM, not of the solution
             raise EngineError(str(error)) from error
         threshold = self.settings.threshold
-        assert threshold is not None, "settled() first"
+        assert threshold is not None, "resolve_settings() first"
         first_error = find_first_below(scores, threshold)
         nearest = min(scores) if first_error is None else scores[first_error]
         return Opinion(
@@ -352,7 +359,7 @@ class ScorerJudge(Judge):
         )
 
     def state(self) -> RunnerState:
-        """Return the state of the scorer; see `Judge`."""
+        """Return the scorer's counts of tokens and waiting solutions."""
         return RunnerState() if self._scorer is None else self._scorer.state()
 
     async def close(self) -> None:
@@ -362,7 +369,7 @@ class ScorerJudge(Judge):
 
 
 def choose_threshold(settings: ScorerJudge.Settings) -> float:
-    """Return the threshold that is best on the held-out labels.
+    """Return the threshold with the best F1 on the held-out labels.
 
     Raises:
         DataError: the labels are only of solutions with an error, or only of solutions without one.

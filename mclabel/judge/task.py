@@ -1,4 +1,5 @@
-"""Runs a judge as a task (`mclabel.run.task`): its items are solutions, its results opinions.
+"""Runs a judge as a task, the interface by which workers process blocks (`mclabel.run.task`). The
+items of this task are solutions, and its results are opinions.
 
 Answers of a language model are written to the block's journal, so that no answer is sampled again
 after a kill. A new run can also reuse the answers of an earlier run of the same judge. It then
@@ -38,7 +39,7 @@ from mclabel.run.task import (
 )
 
 AnswerKey = tuple[str, str, int, int]
-"""Id of a solution, followed by the key of an answer (`Answer.key`)."""
+"""Id of a solution, hash of the prompt, number of the answer, and its maximum number of tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Judged:
     opinion: Opinion | None = None
     num_tokens: int = 0
     set_aside: RejectReason | None = None
-    """Reason why the solution cannot be judged; None if it was judged."""
+    """Reason why the solution is rejected without an opinion; None if it was judged."""
 
 
 JUDGE_WORDS = TaskWords(
@@ -69,13 +70,13 @@ class JudgeTask:
     make: Callable[[], Judge]
     """Function that makes the judge; each worker calls it."""
     source: str
-    """Name of the input."""
+    """File, folder or URL of the input."""
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
     strict: bool = False
     """True if a solution that cannot be judged is an error."""
     answers: Mapping[AnswerKey, Answer] = field(default_factory=dict)
-    """Answers of an earlier run, which are reused."""
+    """Answers of an earlier run, which are reused for the same prompts."""
 
     @property
     def outputs(self) -> OpinionOutputs:
@@ -94,10 +95,10 @@ class JudgeTask:
 
 
 class JudgeRunner:
-    """Judges solutions with one judge. A `Runner` (`mclabel.run.task`)."""
+    """Judges solutions with one judge, on a worker. It implements `Runner` (`mclabel.run.task`)."""
 
     def __init__(self, task: JudgeTask, store: Store) -> None:
-        """Prepare to judge; `start` loads what the judge needs.
+        """Make the judge without loading anything.
 
         Args:
             task: task that makes the judge and has the settings of the run.
@@ -108,14 +109,14 @@ class JudgeRunner:
         self._counts: Counter[str] = Counter()
 
     async def start(self) -> None:
-        """Load what the judge needs."""
+        """Load the judge's models."""
         await self._judge.start()
 
     async def begin(self, attempt: Attempt) -> None:
         """Do nothing, since blocks need no preparation."""
 
     async def run(self, item: JudgedItem, attempt: Attempt) -> Judged:
-        """Judge one solution."""
+        """Judge one solution; its answers are recorded in the journal of the attempt."""
         ask = _Asking(self._judge, item.id, attempt.journal, self._task.answers, self._counts)
         try:
             opinion = await self._judge.judge(item, ask)
@@ -131,7 +132,7 @@ class JudgeRunner:
         return Judged(opinion=opinion, num_tokens=opinion.num_tokens or 0)
 
     def commit(self, finished: FinishedBlock) -> CommitResult:
-        """Write the block's shard."""
+        """Write the shard of a finished block, unless another worker has written it."""
         numbers = {item.id: item.number for item in finished.block.items}
         rows = [
             {
@@ -161,7 +162,7 @@ class JudgeRunner:
         return CommitResult(is_stored=won, counts={"num_judged": len(rows)})
 
     def state(self) -> RunnerState:
-        """Return the state of the judge, and counts of opinions, answers and steps."""
+        """Return the judge's progress, and counts of opinions, answers and steps."""
         state = self._judge.state()
         return RunnerState(
             num_live=state.num_live,
@@ -229,7 +230,7 @@ class OpinionOutputs:
 
     words: TaskWords
     source: str
-    """Name of the input, which is reported with rejected solutions."""
+    """File, folder or URL of the input, which is reported with rejected solutions."""
 
     def committed(self, store: Store) -> CommittedBlocks:
         """Return the blocks whose shards have been committed."""

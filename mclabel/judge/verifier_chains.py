@@ -1,10 +1,11 @@
 """Exports a critic's chains of thought that agree with the labels, as training data for a verifier.
 
-`mclabel judge` has asked a critic about solutions of a labelling run and has recorded its answers.
-As in ThinkPRM (arXiv 2504.16828), a chain is exported if its verdicts agree with the labels of the
-steps. In ThinkPRM each step has a label. Here steps may be unlabelled, so the chain's first error
-is compared with the labels that exist, up to the first step that is labelled wrong. No step before
-the chain's first error may be labelled wrong, and no step from this error on may be labelled sound.
+A *chain* is an answer in which a critic (a language model) verifies the steps of a solution.
+`mclabel judge` has recorded such answers about solutions of a labelling run. As in ThinkPRM (arXiv
+2504.16828), a chain is exported if its verdicts agree with the labels of the steps. In ThinkPRM
+each step has a label. Here steps may be unlabelled, so the chain's first error is compared with the
+labels that exist, up to the first step that is labelled wrong. No step before the chain's first
+error may be labelled wrong, and no step from this error on may be labelled sound.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ChainSelection:
     """Built-in prompt that the rows contain instead of the critic's prompt; None keeps the critic's
     prompt."""
     seed: int = 0
-    """Seed of the choice among surplus chains."""
+    """Seed of the random choice if there are more chains than are exported."""
 
 
 @dataclass(kw_only=True)
@@ -72,8 +73,8 @@ class ChainsReport:
     num_chains: Counter[str] = field(default_factory=Counter)
     """Number of chains per class of solutions, `RIGHT` or `WRONG`."""
     num_believed: Counter[str] = field(default_factory=Counter)
-    """Number of chains that are complete, short enough and pass the filter, per class of solutions
-    (`RIGHT` or `WRONG`)."""
+    """Number of chains that may be exported, since they are complete, short enough and pass the
+    filter, per class of solutions (`RIGHT` or `WRONG`)."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Number of chains that were left out, by reason."""
     url: str | None = None
@@ -93,7 +94,7 @@ class ChainsReport:
 
     @property
     def rates(self) -> str:
-        """Text with the number and share of believed chains per class of solutions."""
+        """Text with the number and share of chains that may be exported, per class of solutions."""
         return ", ".join(
             f"{self.num_believed[name]:,} of {count:,} on {name} solutions"
             + (f" ({self.num_believed[name] / count:.0%})" if count else "")
@@ -225,7 +226,7 @@ def _template(run: OpinionRun) -> Template:
 
 
 def _written_template(asked: Template, prompt: str | None) -> Template:
-    """Return the template of the prompts in the exported rows."""
+    """Return the template of the exported prompts: the critic's own, or the named one."""
     if prompt is None:
         return asked
     fit = [name for name, template in TEMPLATES.items() if template.parser == asked.parser]
@@ -300,7 +301,10 @@ class _Reason(str):
 
 
 def _solution_class(row: LabeledSolution, by: Filter) -> str | _Reason:
-    """Return the class of a solution, `RIGHT` or `WRONG`, or the reason why it has none."""
+    """Return the class of a solution, or the reason why it has none.
+
+    The class is `RIGHT` or `WRONG` by the step labels if `by` is `process`, else by the outcome.
+    """
     if not row.is_kept:
         return _Reason("on solutions that a consensus does not keep")
     if by == "process":
@@ -351,10 +355,10 @@ def _first_wrong(row: LabeledSolution) -> int | None:
 
 
 def _agrees(row: LabeledSolution, error: int | None) -> bool:
-    """Return whether a first error agrees with all labels up to the first wrong step.
+    """Return whether a chain's first error agrees with all labels up to the first wrong step.
 
-    A sound label means that the solution has no error up to that step. So no step from the first
-    error on may be labelled sound. Steps without a label are ignored.
+    A step is labelled sound if the solution has no error up to it. So no step from the chain's
+    first error on may be labelled sound. Steps without a label are ignored.
     """
     wrong = _first_wrong(row)
     last = len(row.steps) - 1 if wrong is None else wrong
@@ -365,7 +369,7 @@ def _agrees(row: LabeledSolution, error: int | None) -> bool:
 
 
 def _choose_chains(believed: list[_Chain], per_solution: int, report: ChainsReport) -> list[_Chain]:
-    """Choose equally many chains on right and on wrong solutions, in an order set by the seed."""
+    """Choose equally many chains on right and on wrong solutions at random, and count the rest."""
     by_kind: dict[str, list[_Chain]] = {RIGHT: [], WRONG: []}
     texts: dict[str, set[str]] = defaultdict(set)  # by prompt, as two samples may be the same text
     for chain in sorted(believed, key=lambda kept_chain: kept_chain.key):

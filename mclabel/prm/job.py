@@ -105,7 +105,7 @@ def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
 
 
 def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
-    """Train the network and save it. With several workers, only the first worker saves it.
+    """Train the network and save it. If several workers train it, only the first one saves it.
 
     Args:
         scorer: scorer to train.
@@ -153,7 +153,7 @@ def fit_scorer(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -
 
 
 def _train_worker(config: TrainConfig, blocks: Blocks) -> None:
-    """Read the data and train on this worker's share of every batch. Each worker calls this."""
+    """Read the data and train on this worker's share of every batch."""
     scorer = NewScorer.prepare(config)
     fit_scorer(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
 

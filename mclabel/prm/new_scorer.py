@@ -1,4 +1,4 @@
-"""The scorer that a training run makes: its tokenizer, untrained network and saved files."""
+"""The scorer that a training run trains: its tokenizer, its untrained network, and its files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Reinforcement learning with process rewards: step values, credit, and adapters for trainers.
+"""Reinforcement learning with process rewards: a server that computes an advantage for each step of
+a completion (its credit), a client, and adapters for trainers.
 
-`client` has no dependencies, and each module of `adapters` needs only its trainer. They therefore
-also run in an environment whose library versions do not fit mclabel.
+`client` has no dependencies, and each module of `adapters` needs only its trainer. So they also run
+in environments in which mclabel's dependencies cannot be installed.
 """

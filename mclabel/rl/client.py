@@ -3,8 +3,8 @@
 client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
 (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
 
-`find_token_ends`, `spread_credits` and `place_credits_at_ends` convert one number per
-step to one number per token, which trainers need.
+The *credit* of a step is its advantage. `find_token_ends`, `spread_credits` and
+`place_credits_at_ends` convert one credit per step to one number per token, which trainers need.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ END_TOKENS = (
 MAX_TRIES = 8
 """Maximum number of requests per call of the client while the server is unreachable or busy."""
 BAD_TRIES = 3
-"""Number of unreadable answers after which a call of the client fails."""
+"""Number of unreadable answers of the server after which a call of the client fails."""
 FIRST_WAIT_S, LAST_WAIT_S = 0.25, 10.0
 """Seconds to wait before the second request, and maximum seconds before a later request. The wait
 doubles with every request."""
@@ -53,15 +53,15 @@ class RewardItem:
     answers. A text may be a whole solution that ends with `#### 72` or a box. It is required if the
     server checks answers."""
     group: str | None = None
-    """Name of the completion's group. Completions of a group are compared with each other; None
-    groups completions by problem."""
+    """Name of the completion's group. Completions of a group are compared with each other to
+    compute advantages; None groups completions by problem."""
     truncated: bool = False
     """True if the completion was cut off at the token limit."""
 
 
 @dataclass(frozen=True)
 class StepRewards:
-    """Rewards and credits of one completion, as the server returns them."""
+    """Reward, step scores and step credits of one completion, as the server returns them."""
 
     reward: float
     """Reward of the completion, in [0, 1]; 0 if it was refused. A masked completion has the mean
@@ -78,17 +78,18 @@ class StepRewards:
     scores: tuple[float, ...] = ()
     """PRM score of each step; empty if the server has no PRM."""
     credits: tuple[float, ...] = ()
-    """Advantage of each step, computed by the credit in the server's configuration."""
+    """Advantage of each step, computed by the method that the server's setting `credit` names."""
     ends_segment: tuple[bool, ...] = ()
-    """True for each step that is the last step of its segment, at which a reward is placed."""
+    """True for each step that is the last of its segment. A segment is one or more consecutive
+    steps with the same credit."""
     refused: str | None = None
     """Reason why the completion was not scored, such as `empty`; None if it was scored."""
 
     @property
     def step_rewards(self) -> tuple[float, ...]:
-        """Return the credits as rewards that a trainer sums.
+        """Return the credits as rewards of steps, for a trainer that sums rewards.
 
-        The last step of each segment has the segment's credit, and other steps have 0.
+        The last step of each segment has the segment's credit, and all other steps have 0.
         """
         pairs = zip(self.credits, self.ends_segment, strict=True)
         return tuple(credit if ends else 0.0 for credit, ends in pairs)
@@ -119,7 +120,8 @@ class RewardClient:
     def score(self, items: Sequence[RewardItem]) -> list[StepRewards]:
         """Return the rewards of completions, in order.
 
-        All completions of a group must be in the same call, because they are compared.
+        All completions of a group must be in the same call, because they are compared with each
+        other.
 
         Raises:
             RewardError: the server stays unreachable or busy, or refuses the request.
@@ -192,7 +194,7 @@ class RewardClient:
 
 
 def _json_form(value: Any) -> Any:
-    """Convert an array or a decimal number to a value that JSON supports."""
+    """Convert an array to a list, and a decimal number to text, since JSON lacks these types."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Decimal):
@@ -254,7 +256,7 @@ def strip_end_tokens(completion: str, end_tokens: Sequence[str] = END_TOKENS) ->
 def find_token_ends(
     ids: Sequence[int], ends: Sequence[int], decode: Callable[[Sequence[int]], str]
 ) -> list[int]:
-    """Return the end position of each step in a trainer's tokens.
+    """Return the token index at which each step ends, exclusive, in a trainer's tokens.
 
     A token belongs to the step that contains its last character. Tokens after the last step, such
     as the end token, belong to the last step.
@@ -265,7 +267,7 @@ def find_token_ends(
         decode: function that returns the text of ids without special tokens.
 
     Returns:
-        One exclusive position for each step, increasing. The last is `len(ids)`.
+        One exclusive token index for each step. They do not decrease, and the last is `len(ids)`.
     """
     if not ends:
         return []
@@ -284,7 +286,7 @@ def find_token_ends(
 
 
 def spread_credits(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
-    """Return one advantage per token: the credit of the token's step.
+    """Return one advantage per token: the credit (advantage) of the token's step.
 
     Args:
         credits: credit of each step.
@@ -300,7 +302,7 @@ def spread_credits(credits: Sequence[float], ends: Sequence[int], num_tokens: in
 def place_credits_at_ends(
     credits: Sequence[float], ends: Sequence[int], num_tokens: int
 ) -> list[float]:
-    """Return one reward per token: the credit of a step at the step's last token, else 0.
+    """Return one reward per token: a step's credit at its last token, 0 at all other tokens.
 
     The credits of steps that end at the same token are summed.
 
@@ -325,7 +327,7 @@ _MIN_STEPS = 4
 
 
 def find_zero_reward_reason(steps: Sequence[str]) -> str | None:
-    """Return why a solution gets the reward 0: `empty` or `repeated`, or None if it does not.
+    """Return why a solution gets the reward 0 whatever its answer: `empty` or `repeated`, or None.
 
     A solution is `repeated` if it has at least 4 steps that are not blank, and more than half of
     them repeat an earlier step word for word.

@@ -19,7 +19,7 @@ from mclabel.rl.credit_methods import OutcomeCredit
 from mclabel.rl.credits import CreditSettings
 
 CreditField = Annotated[CreditSettings, Chosen("credits", default="outcome")]
-"""Type of a configuration field that selects a credit."""
+"""Type of a configuration field that selects a method to compute the advantages of steps."""
 
 
 class RewardSettings(ScorerSettings):

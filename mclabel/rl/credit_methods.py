@@ -1,7 +1,8 @@
-"""The built-in credits: by outcome, by first error, by the scores of a PRM, and by step values.
+"""The built-in credits, which compute one advantage per step: by outcome, by first error, and by
+the scores of a PRM.
 
-A policy learns to exploit a PRM. Credit by scores therefore limits the credit of each step, for any
-number of steps.
+A group consists of several solutions of one problem, which are compared. A policy learns to exploit
+a PRM. `MinCredit` therefore limits the advantage of each step, for any number of steps.
 
 Credit by step values measures how much a step changes the probability of a right answer. The caller
 estimates the values: by rollouts from every step, by the posterior of fewer rollouts, or from
@@ -33,12 +34,12 @@ from mclabel.rl.credits import (
 class OutcomeCredit(Credit):
     """Credit of Dr. GRPO (arXiv 2503.20783): the reward minus the mean reward of the group.
 
-    The credit is not divided by the group's standard deviation. All steps of a solution are one
-    segment.
+    The credit is not divided by the group's standard deviation. All steps of a solution have the
+    same credit.
     """
 
     class Settings(CreditSettings):
-        """Settings of the credit by outcome."""
+        """Settings of the credit that depends only on the outcomes of solutions."""
 
         leave_one_out: bool = False
         """True to subtract the mean reward of the group's other solutions (RLOO, arXiv
@@ -47,7 +48,7 @@ class OutcomeCredit(Credit):
     settings: Settings
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
-        """Return one segment for each solution; see `Credit.assign`."""
+        """Return for each solution one segment that covers all its steps."""
         credits = center_rewards(group)
         if self.settings.leave_one_out:
             others = compute_means_of_others([evidence.reward for evidence in group])
@@ -71,12 +72,12 @@ class FirstErrorCredit(Credit):
     """
 
     class Settings(CreditSettings):
-        """Settings of the credit by first error."""
+        """The credit that penalises the steps from the first error on has no settings."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"first_error"})
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
-        """Return one or two segments for each solution; see `Credit.assign`."""
+        """Return for each solution one segment, or two that meet at the first error."""
         pairs = zip(group, center_rewards(group), strict=True)
         return [_segments_around_error(evidence, credit) for evidence, credit in pairs]
 
@@ -98,7 +99,7 @@ class MinCredit(Credit):
     """
 
     class Settings(CreditSettings):
-        """Settings of the credit by lowest score."""
+        """Settings of the credit that depends on the lowest PRM score of the remaining steps."""
 
         process_weight: float = Field(1.0, ge=0, le=100)
         """Weight of the PRM's scores. The outcome has the weight 1."""
@@ -107,7 +108,7 @@ class MinCredit(Credit):
     needs: ClassVar[frozenset[Need]] = frozenset({"scores"})
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
-        """Return a segment for each step; see `Credit.assign`."""
+        """Return for each solution one segment per step."""
         scores_of_all = [evidence.scores or () for evidence in group]
         means = compute_means_of_others([min(scores, default=0.0) for scores in scores_of_all])
         return [

@@ -1,8 +1,8 @@
-"""The interface of credits, which compute one advantage per step from a group's evidence.
+"""The interface of credits. A credit is a method that computes one advantage per step (the step's
+credit) from the rewards and step scores of a group of solutions.
 
 A built-in credit is a class in `credit_methods` and a line in `CREDITS`. Other packages can define
-credits, too. A credit is a pure function of outcomes and step scores: it uses no
-model, engine, clock or randomness.
+credits, too. The result must depend on the rewards and step scores alone.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ CREDITS: Mapping[str, str] = {
     "first_error": "mclabel.rl.credit_methods:FirstErrorCredit",
     "prm_min": "mclabel.rl.credit_methods:MinCredit",
 }
-"""Path `module:class` of each built-in credit, by its name in a configuration."""
+"""Maps the name of each built-in credit in a configuration to its class, as `module:Class`."""
 
 ERROR_BELOW = 0.5
 """PRM score below which a step counts as wrong."""
 
 Need = Literal["scores", "first_error"]
-"""Evidence that a credit may need besides the outcome: step scores of a PRM, or the index of the
-first error."""
+"""Input that a credit may need besides the reward: step scores of a PRM, or the index of the first
+error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepEvidence:
-    """Evidence of one solution of a group. A group consists of solutions of one problem."""
+    """Inputs of a credit about one solution of a group: its reward, step scores and first error.
+
+    A group consists of solutions of one problem.
+    """
 
     num_steps: Index
     """Number of steps; 0 for a solution without text."""
@@ -83,8 +86,7 @@ class CreditSettings(ComponentSettings):
 
 
 class Credit(ABC):
-    """Base class of credits. A credit is a method that assigns an advantage to each step of a
-    solution, given the evidence on all solutions of its group.
+    """Base class of credits: methods that assign an advantage to each step of a solution.
 
     `Settings` is the class of the credit's settings. A configuration selects the credit by `kind`
     and may set its other settings.
@@ -92,7 +94,7 @@ class Credit(ABC):
 
     Settings: ClassVar[type[CreditSettings]] = CreditSettings
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """Evidence that the credit needs besides outcomes."""
+    """Inputs that the credit needs besides rewards."""
     settings: Any
 
     def __init__(self, settings: Any) -> None:
@@ -105,10 +107,10 @@ class Credit(ABC):
 
     @abstractmethod
     def assign(self, group: Sequence[StepEvidence]) -> list[TupleOf[Segment]]:
-        """Return the credit of every solution of a group, in order.
+        """Return the advantages of the steps of every solution of a group, in order.
 
         Args:
-            group: evidence of one or more solutions of one problem.
+            group: rewards, step scores and first errors of one or more solutions of one problem.
 
         Returns:
             The segments of each solution. A solution without steps has no segments.
@@ -144,7 +146,7 @@ def make_single_segment(num_steps: int, credit: float) -> tuple[Segment, ...]:
 
 
 class CheckedCredit:
-    """A credit whose evidence and segments are checked at each call."""
+    """Wrapper of a credit that checks its inputs and its segments at each call."""
 
     def __init__(self, settings: CreditSettings) -> None:
         """Create the credit that the settings name.
@@ -158,11 +160,11 @@ class CheckedCredit:
         self.name, self.needs = settings.kind, self._credit.needs
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
-        """Return the credit of every solution of a group, in order; see `Credit.assign`.
+        """Return the segments of every solution of a group, in order.
 
         Raises:
-            DataError: the group is empty, or the evidence of a solution contradicts itself or is
-                incomplete.
+            DataError: the group is empty, or the fields of a solution contradict each other, or one
+                that the credit needs is missing.
             ComponentError: the credit does not return segments that cover all steps.
         """
         if not group:
@@ -188,12 +190,12 @@ class CheckedCredit:
     def assign_known(
         self, group: Sequence[StepEvidence | None]
     ) -> list[tuple[Segment, ...] | None]:
-        """Return the credit of every solution with a known outcome, and None for the others.
+        """Return the segments of every solution with a known reward, and None for other solutions.
 
-        Only solutions with known outcomes are compared. The method raises the errors of `assign`.
+        Only solutions with known rewards are compared. The method raises the errors of `assign`.
 
         Args:
-            group: evidence of each solution; None for a solution with an unknown outcome.
+            group: inputs of each solution; None for a solution whose reward is unknown.
         """
         known_evidence = [evidence for evidence in group if evidence is not None]
         credits = iter(self.assign(known_evidence) if known_evidence else ())

@@ -1,4 +1,5 @@
-"""The service of rewards and step credits: one PRM, checker and credit for all requests.
+"""The service that computes rewards and step credits (advantages) of completions. One PRM, checker
+and credit method serve all requests.
 
 Completions of several requests are scored in the same batches. An empty or repetitive completion is
 refused: its reward is 0, and its step credits are computed as if all PRM scores were 0. A
@@ -64,7 +65,7 @@ class _ItemResult:
 
 
 def check_credit_evidence(settings: RewardSettings) -> None:
-    """Check that the server can compute the evidence that its credit needs.
+    """Check that the server has the PRM that its credit method needs.
 
     Raises:
         ConfigError: the credit does not exist, or needs scores but there is no PRM.
@@ -78,17 +79,17 @@ def check_credit_evidence(settings: RewardSettings) -> None:
 
 
 class Rewarder:
-    """A service that computes the rewards and step credits of completions."""
+    """A service that computes the rewards and step credits (advantages) of completions."""
 
     def __init__(self, settings: RewardSettings, *, limits: RequestLimits) -> None:
-        """Prepare to reward; `start` loads the PRM.
+        """Create the service without loading the PRM.
 
         Args:
             settings: settings of the server.
-            limits: limits of the concurrent work.
+            limits: maximum numbers of requests that are processed and that wait.
 
         Raises:
-            ConfigError: the credit needs evidence that the server cannot compute.
+            ConfigError: the credit needs step scores, but there is no PRM.
         """
         check_credit_evidence(settings)
         self.settings = settings
@@ -116,7 +117,8 @@ class Rewarder:
         """Start to compute the rewards of completions. Cancelling the returned task ends the work.
 
         Args:
-            items: completions; None for a completion whose prompt and query did not match.
+            items: completions; None for a completion whose query (prompt and completion as one
+                text) does not begin with its prompt.
 
         Raises:
             Refused: the server is busy or shutting down. The task may also raise it.
@@ -196,7 +198,7 @@ class Rewarder:
         )
 
     async def _split_or_refuse(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
-        """Return the ends of a completion's steps, and the reason for refusing it or None.
+        """Return the ends of a completion's steps, and the reason for refusing it, if any.
 
         The ends are exclusive positions in characters.
         """
@@ -212,7 +214,7 @@ class Rewarder:
     async def _score_steps(
         self, item: RewardItem, ends: tuple[int, ...]
     ) -> tuple[float, ...] | str:
-        """Return the scores of a completion's steps, or the reason in `REFUSALS` for refusing it.
+        """Return the scores of a completion's steps, or the name of a reason for refusing it.
 
         The scores are empty without a PRM.
         """
@@ -333,11 +335,10 @@ REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched", "no_gold
 - `too_long`: it is longer than `MAX_CHARACTERS` or than the PRM accepts.
 - `not_scored`: the PRM cannot encode or score its text.
 - `unmatched`: the trainer's query does not begin with its prompt.
-- `no_gold`: the gold states that the problem has no answer.
-"""
+- `no_gold`: the gold answer says that the problem has no answer, such as `proof`."""
 UNREADABLE = ("not_scored", "unmatched", "no_gold")
-"""Reasons for refusing a completion after which its reward is unknown. A completion that is
-`too_long` counts as truncated instead."""
+"""Reasons for refusing a completion that make its reward unknown instead of 0. A completion that is
+`too_long` counts as truncated."""
 
 
 def find_step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
@@ -355,9 +356,10 @@ def split_at_ends(text: str, ends: Sequence[int]) -> tuple[str, ...]:
 
 
 def split_or_refuse_text(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
-    """Return the ends of a completion's steps, and the reason for refusing it or None.
+    """Return the ends of a completion's steps, and the reason for refusing it, if any.
 
-    The ends are exclusive positions in characters. The reason depends only on the text.
+    The ends are exclusive positions in characters. The reason, None if it is not refused, depends
+    only on the text.
     """
     if not text.strip():
         return (), "empty"

@@ -1,4 +1,4 @@
-"""The HTTP server of rewards and step credits.
+"""The HTTP server of rewards and step credits (the advantages of the steps of completions).
 
 `serve_rewards` runs the server until it is interrupted. `make_app` returns the server as an ASGI
 application. `parse_score_request` and `parse_openrlhf_request` parse and check requests.
@@ -46,13 +46,13 @@ def serve_rewards(
     Args:
         config: configuration of PRM, checker and credit.
         place: host, port and token of the server.
-        limits: limits of the concurrent work.
+        limits: maximum numbers of requests that are processed and that wait.
         on_ready: function that is called when the server listens. Its arguments are the base URL
             and a function that stops the server and may be called from any thread.
 
     Raises:
         ConfigError: the port is in use, the host is reachable from other machines but no token is
-            set, or the credit needs evidence that the server cannot compute.
+            set, or the credit needs step scores but there is no PRM.
         DataError: the PRM does not exist.
         EngineError: the PRM cannot be loaded, or its engine died.
     """
@@ -89,7 +89,7 @@ def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
     """Return the server as an ASGI application.
 
     Args:
-        rewarder: rewarder, already started.
+        rewarder: service that computes the rewards; it must be started.
         token: token that clients must send. With None, only requests to a loopback host name are
             accepted.
     """
@@ -103,13 +103,13 @@ def make_app(rewarder: Rewarder, *, token: str | None) -> ASGIApp:
 
 
 class _Served:
-    """The endpoints of the server."""
+    """The endpoints of the server, as methods that answer a request."""
 
     def __init__(self, rewarder: Rewarder) -> None:
         self._rewarder, self._settings = rewarder, rewarder.settings
 
     async def score(self, request: Request) -> Response:
-        """Return rewards, scores and credits of completions."""
+        """Return rewards, step scores and step credits of completions."""
         items = parse_score_request(await read_body(request, max_bytes=MAX_BODY), self._settings)
         work = self._rewarder.begin(items)
         return await respond_when_done(work, request, _items_response)
@@ -144,7 +144,7 @@ def _items_response(rewards: Sequence[StepRewards]) -> Response:
 
 
 def _openrlhf_content(rewards: Sequence[StepRewards]) -> dict[str, Any]:
-    """Return an answer for OpenRLHF: rewards, and figures for its log, per completion."""
+    """Return an answer for OpenRLHF: for each completion its reward, and figures for the log."""
     numbers = [rewarded.reward for rewarded in rewards]
     logs = {
         "refused": [float(rewarded.refused is not None) for rewarded in rewards],
@@ -221,7 +221,7 @@ def parse_openrlhf_request(body: bytes, settings: RewardSettings) -> list[Reward
         prompt that does not contain the texts of `settings.around`.
 
     Raises:
-        Refused: the same reasons as in `parse_score_request`.
+        Refused: the request is malformed or too large, or a required gold answer is missing.
     """
     content = parse_body(body)
     for name in ("query", "prompts", "labels"):
@@ -253,7 +253,7 @@ def _openrlhf_item(query: str, prompt: str, settings: RewardSettings) -> RewardI
 def _require_gold_answers(
     items: list[RewardItem], name: str, settings: RewardSettings
 ) -> list[RewardItem]:
-    """Return the items. If the server checks answers, check that all items have gold answers.
+    """Return the items. If the server checks answers, refuse a request without gold answers.
 
     A missing gold answer is an error of the set-up, so the request is refused. But a data set may
     contain rows whose gold states that there is no answer, such as `proof`. Such a row must not
@@ -288,7 +288,7 @@ def _answer_fault(answer: Any) -> str | None:
 
 
 def _check_length(name: str, given: object) -> None:
-    """Refuse a list that is too long before its elements are read."""
+    """Refuse a list of more than `MAX_ITEMS` elements before the elements are read."""
     if isinstance(given, list) and len(given) > MAX_ITEMS:
         message = (
             f"{name}: has {len(given):,} elements, but a request may have at most {MAX_ITEMS:,}"

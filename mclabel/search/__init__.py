@@ -1,8 +1,8 @@
-"""Searches for solutions of problems, steered by the scores of their steps.
+"""Searches for solutions of problems. The scores of steps decide which prefixes are continued.
 
-A search method is a pure state machine that decides which prefixes to continue. A built-in method
-is one class in the module `levels` and one line in `SEARCHES`. A user's method is a class in a
-package of their own.
+A search method decides which prefixes of solutions to continue, as a pure state machine. A built-in
+method is one class in the module `levels` and one line in `SEARCHES`. A user's method is a class in
+a package of their own.
 """
 
 from __future__ import annotations

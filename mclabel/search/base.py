@@ -57,7 +57,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Expansion:
-    """Request of a method to sample continuations of a node."""
+    """Request of a search method to sample continuations of a node."""
 
     node: str
     """Id of the node to continue."""
@@ -83,15 +83,15 @@ class MethodSettings(ComponentSettings):
 
     @property
     def summary(self) -> str:
-        """Short description of the method, for display."""
+        """Name and main settings of the method, for display."""
         return f"{self.kind}, n={self.n}"
 
 
 class SearchMethod(ABC):
-    """Method that decides which prefixes to continue; the base class of all methods.
+    """Base class of search methods, which decide which prefixes to continue.
 
-    `Settings` is the class of the method's settings. In a configuration they stand beside `kind`,
-    the name of the method. docs/search.md shows how to write a method.
+    `Settings` is the class of the method's settings. In a configuration these settings stand beside
+    the key `kind`, which names the method. docs/search.md shows how to write a method.
     """
 
     Settings: ClassVar[type[MethodSettings]] = MethodSettings
@@ -132,10 +132,10 @@ class SearchMethod(ABC):
             self.finished[node.id] += 1
 
     def result(self) -> Mapping[str, Annotated[FiniteFloat, Field(ge=0)]]:
-        """Return the weight of each finished solution in a vote, by the solution's id.
+        """Return the number of votes that each finished solution counts for, by its id.
 
-        By default this is the number of times that the solution was sampled. The method may be
-        called at any time.
+        By default this is the number of times that the solution was sampled. This may be called at
+        any time.
         """
         return dict(self.finished)
 

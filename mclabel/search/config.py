@@ -17,7 +17,7 @@ from mclabel.search.base import MethodSettings
 from mclabel.search.scorers import StepScorerSettings
 
 STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
-"""Maps a value of `split.by` to the texts that end a step."""
+"""Maps a value of the setting `split.by` to the texts that end a step."""
 
 Choice = Literal["best", "weighted_vote", "majority"]
 """Rule that chooses the answer. `best` takes the answer of the solution with the highest score.
@@ -32,7 +32,7 @@ def _default_method() -> MethodSettings:
 
 
 class SteeredSettings(SampledSettings):
-    """Settings of a search that do not depend on the method."""
+    """Settings of a search with any method: scorer, choice of the result, and token limit."""
 
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
     """Scorer of prefixes. `exact` gives the true correctness of steps (arith and pyarith only)."""
@@ -62,7 +62,7 @@ class SteeredSettings(SampledSettings):
 
 
 class PolicySteeredSettings(SteeredSettings):
-    """Settings of a search that do not depend on the method, including the policy."""
+    """Settings of a search with any method, including the policy."""
 
     policy: PolicySettings = PolicySettings()
     """Policy that writes the solutions."""

@@ -45,7 +45,7 @@ MAX_TEXT = 60
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """Checked parts of a search job, before anything is loaded or written."""
+    """Parts of a search job that have been checked before anything is loaded or written."""
 
     config: SearchConfig
     policy: PreparedPolicy
@@ -57,7 +57,7 @@ class SearchPlan:
 
     @property
     def resources(self) -> EngineResources:
-        """Resources of a worker: the maximum of policy and scorer, which share CPUs and GPUs."""
+        """Resources of a worker: the larger of the needs of policy and scorer, which share them."""
         ray = self.config.ray
         own, other = self.policy.resources(ray), self.scorer.resources()
         if own.bundles:
@@ -68,7 +68,7 @@ class SearchPlan:
 
     @property
     def inputs(self) -> ProblemInputs:
-        """Input of the job, made from the problems."""
+        """Input of the job as the workers need it, made from the problems."""
         return ProblemInputs.from_stream(self.problems)
 
     def preview(self, *, accept_changes: bool = False) -> SearchPreview:
@@ -77,7 +77,8 @@ class SearchPlan:
         If some problems are searched already, the preview includes a forecast of tokens.
 
         Args:
-            accept_changes: see `search`.
+            accept_changes: True to accept that problems have changed since the run began; False to
+                raise `ShardError` instead.
 
         Raises:
             ShardError: the output belongs to another search, or to other problems.
@@ -115,7 +116,7 @@ class SearchPlan:
         )
 
     def _forecast(self, trees: Sequence[StoredTree]) -> Interval:
-        """Return a forecast of the sampled tokens of the whole job from the searched problems."""
+        """Return a forecast of the sampled tokens of the whole job from its finished searches."""
         seen = [
             (Size.of_lengths([len(tree.problem)]), float(tree.cost.num_sampled)) for tree in trees
         ]
@@ -141,7 +142,7 @@ class SearchPreview:
     scorer_parameters: int | None
     """Number of parameters of the scorer's model; 0 without a model, None if unknown."""
     search: str
-    """Name and settings of the method, and rule of the choice."""
+    """Name and settings of the method, and the rule that chooses the answer."""
     num_problems: int
     num_rejected: int
     """Number of input rows that cannot be used."""
@@ -200,7 +201,7 @@ def plan_search(config: SearchConfig) -> SearchPlan:
 
 
 def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
-    """Read problems like `read_problems`, but also problems without a gold answer.
+    """Read the problems of an input, also those without a gold answer.
 
     A problem without a gold answer gets an empty answer, and its solutions are neither right nor
     wrong.
@@ -229,7 +230,7 @@ def read_questions(settings: ReaderSettings, *, strict: bool) -> ProblemStream:
 
 
 def _problem_or_row(row: Any, columns: Columns) -> Any:
-    """Return the problem in a row if the row lacks only the answer; else return the row itself."""
+    """Return a problem with an empty answer if a row lacks only the answer; else return the row."""
     problem_column, answer_column = columns
     found = read_problem(row, columns)
     if answer_column is not None or not isinstance(found, RejectReason):
@@ -302,7 +303,7 @@ def read_model_sizes(store: Store) -> ModelSizes | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchReport:
-    """Results and cost of a search job, with the effects of interruptions."""
+    """Results and cost of a search job, and the tokens that interruptions saved or lost."""
 
     figures: SearchFigures | None
     """Results and cost; None if no problem was searched."""

@@ -1,8 +1,8 @@
 """The built-in search methods: best of n, beam search, DVTS, REBASE and particle filtering.
 
-Most methods sample level by level. A level is complete when every requested continuation has
-arrived. Only then does the method choose the nodes to continue, so the order of arrival has no
-effect.
+Most methods sample level by level: the continuations that are requested together form a level,
+which is complete when all of them have arrived. Only then does the method choose the nodes to
+continue, so the order of arrival has no effect.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LevelSearch(SearchMethod):
     """
 
     def __init__(self, settings: Any, root: Node, *, seed: int) -> None:
-        """Start the search of a problem; see `SearchMethod`."""
+        """Start the search of a problem at its root node."""
         super().__init__(settings, root, seed=seed)
         self.level = 0
         """Number of levels that were requested."""
@@ -84,7 +84,7 @@ class LevelSearch(SearchMethod):
         """
 
     def record(self, parent: str, node: Node) -> None:
-        """Record a continuation; see `SearchMethod`."""
+        """Record a continuation of the node `parent` that was requested."""
         super().record(parent, node)
         self.arrived[node.id] += 1
         self._num_due -= 1
@@ -95,7 +95,7 @@ class LevelSearch(SearchMethod):
         return max(0, int(self.settings.n) - self.finished.total())
 
     def ranked(self, nodes: Iterable[str]) -> list[Node]:
-        """Return the nodes by decreasing value; ties go to the lower id."""
+        """Return the nodes by decreasing aggregate score; ties go to the lower id."""
         nodes_of_ids = (self.nodes[node] for node in nodes)
         return sorted(nodes_of_ids, key=lambda node: (-self.value(node), node.id))
 
@@ -116,7 +116,7 @@ class BestOfNSearch(SearchMethod):
         """Samples `n` complete solutions without steering: the baseline of all searches."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
-        """Start the search of a problem; see `SearchMethod`."""
+        """Start the search of a problem at its root node."""
         super().__init__(settings, root, seed=seed)
         self._pending: Sequence[Expansion] = (
             [Expansion(node=root.id, count=settings.n, steps=None)] if root.is_open else []
@@ -131,14 +131,14 @@ class BestOfNSearch(SearchMethod):
 class BeamSearch(LevelSearch):
     """Beam search: continues the best prefixes of each level (arXiv 2408.03314).
 
-    The samples of a level are divided among the best distinct open nodes of the level before, at
+    The samples of a level are divided among the best distinct open nodes of the previous level, at
     most `n / width` nodes. Each finished solution reduces the number of samples per level by one.
     The search ends with `n` finished solutions, or earlier if no node is open.
 
     It departs from the reimplementation of the paper in search-and-learn. That code samples `n`
     continuations per level no matter how many solutions are finished, drops surplus solutions by
-    score, and repeats solutions if there are too few. There, an option lets identical continuations
-    compete as one node; here they always do.
+    score, and repeats solutions if there are too few. Identical continuations count as one node
+    here; in that code this is an option.
     """
 
     class Settings(WidthSettings):
@@ -163,9 +163,10 @@ class DvtsSearch(SearchMethod):
     and moves to the best of them, until the best one is finished. Subtrees are not ranked against
     each other, so solutions stay diverse. No subtree waits for another one.
 
-    Several subtrees may be at the same node; at the beginning, all are at the root. The samples of
-    such a node are not labelled by subtree. Once all have arrived, they are assigned to the
-    subtrees at random, by the seed. Since the samples are independent, this is equivalent.
+    Several subtrees may be at the same node; at the beginning, all are at the root. Their samples
+    are requested together, and once all have arrived, they are assigned to the subtrees at random,
+    by the seed. Since the samples are independent, the result is the same as with separate
+    requests.
 
     The results depart from search-and-learn. That code returns the last `width` continuations of
     every subtree, finished or not. Here the results are all finished solutions, including those
@@ -177,7 +178,7 @@ class DvtsSearch(SearchMethod):
         """Runs `n / width` independent searches; each takes the best of `width` continuations."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
-        """Start the search of a problem; see `SearchMethod`."""
+        """Start the search of a problem, with all subtrees at its root node."""
         super().__init__(settings, root, seed=seed)
         self._moved: Counter[str] = Counter()
         """Maps the id of a node to the number of subtrees that have moved to it and have not yet
@@ -231,9 +232,9 @@ class DvtsSearch(SearchMethod):
 class RebaseSearch(LevelSearch):
     """REBASE (reward balanced search): continues better prefixes more often (arXiv 2408.00724).
 
-    In every level, the number of missing solutions is divided among the open nodes, in proportion
-    to exp(value / temperature). A node that was sampled several times gets its share as many times,
-    as in the paper, where each sample is a separate leaf.
+    In every level, the number of solutions that are missing to reach `n` is divided among the open
+    nodes, in proportion to exp(value / temperature). The share of a node that was sampled several
+    times counts as many times, as in the paper, where each sample is a separate leaf.
 
     The rounding departs from the paper's code, which goes through the leaves from the best one and
     rounds each share of the remaining number up. That favours good leaves. Here the shares with the
@@ -283,11 +284,12 @@ def split_by_largest_remainder(total: int, shares: Sequence[float]) -> list[int]
 
 
 LEAST_ESS = 0.5
-"""Minimum effective sample size, as a fraction of the particles (arXiv 2510.05825)."""
+"""Minimum effective sample size of the weights, as a fraction of the number of particles (arXiv
+2510.05825)."""
 _LEAST = 1e-7
 """Minimum distance of a score from 0 and 1 before its odds are computed, as in the paper's code."""
 _HALVINGS = 50
-"""Number of bisections of the interval of the exponent."""
+"""Number of bisections by which the exponent of the weights is found."""
 
 
 class ParticleSearch(LevelSearch):
@@ -315,7 +317,7 @@ class ParticleSearch(LevelSearch):
         """Keeps a population of prefixes that is resampled by the odds of their scores."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
-        """Start the search of a problem; see `SearchMethod`."""
+        """Start the search of a problem, with all particles at its root node."""
         super().__init__(settings, root, seed=seed)
         self._settled: dict[str, float] = {}
         """Maps the id of a finished node in the population to its number of particles."""
@@ -345,7 +347,7 @@ class ParticleSearch(LevelSearch):
         """Return the number of particles of each finished solution in the population.
 
         If the population has no finished solution, return all finished solutions that were sampled,
-        as in `SearchMethod.result`.
+        with the numbers of times that they were sampled.
         """
         particles = dict(self._settled)
         for node, count in self.arrived.items():
@@ -364,7 +366,7 @@ class ParticleSearch(LevelSearch):
 def temper_weights(
     log_odds: Sequence[float], counts: Sequence[int], min_ess_fraction: float
 ) -> list[float]:
-    """Return weights that are tempered until the effective sample size is large enough.
+    """Return weights that are flattened until the effective sample size is large enough.
 
     The weights are the odds raised to the largest exponent in [0, 1] that reaches this size.
 

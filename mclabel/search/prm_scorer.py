@@ -1,4 +1,4 @@
-"""Step scorer that uses a trained PRM, in this process or on a server.
+"""Scorer of prefixes of solutions that uses a trained PRM, in this process or on a server.
 
 If the PRM runs in this process and reads the policy's tokens, only the new tokens of a prefix are
 computed. Otherwise every prefix is computed from its first token, and the cost counts all these
@@ -40,7 +40,7 @@ MAX_TOGETHER = 1024
 
 
 class PrmScorer(StepScorer):
-    """Scorer that uses a PRM of any supported format."""
+    """Scorer of prefixes that uses a PRM of any supported format."""
 
     class Settings(StepScorerSettings, ScorerSettings):
         """A trained PRM."""
@@ -53,7 +53,7 @@ class PrmScorer(StepScorer):
     settings: Settings
 
     def __init__(self, settings: Settings) -> None:
-        """Prepare to score; see `StepScorer`."""
+        """Store the settings without loading the PRM."""
         super().__init__(settings)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prm")
         self._scorer: Any = None
@@ -64,7 +64,7 @@ class PrmScorer(StepScorer):
         self._running: asyncio.Task[None] | None = None
 
     def identity_inputs(self) -> dict[str, Any]:
-        """Return the identity of the PRM's weights; see `StepScorer`."""
+        """Return hashes of the PRM's weights and prompts, by name."""
         return find_prm_identity(self.settings)
 
     def check_ready(self) -> None:
@@ -158,7 +158,7 @@ class PrmScorer(StepScorer):
         return [scored_by_id[id(prefix)] for prefix in prefixes]
 
     def _shares_tokens(self, prefix: Beginning) -> bool:
-        """Return whether the PRM can read the policy's tokens of the prefix's new steps."""
+        """Return whether policy and PRM decode the token ids of the new steps to the same text."""
         if self._incremental is None or (
             prefix.parent is None and prefix.num_new < len(prefix.steps)
         ):

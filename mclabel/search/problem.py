@@ -35,7 +35,8 @@ from mclabel.search.tree import (
 T = TypeVar("T")
 
 WHOLE = -1
-"""Part index (see `tree.Place`) of a continuation that is sampled to the end of the solution."""
+"""Index, in place of a number from 0, of the only completion of a continuation that is sampled to
+the end of the solution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,14 +84,14 @@ async def search_problem(
             added; None uses no journal.
 
     Raises:
-        EngineError: the engine died.
+        EngineError: the engine has died.
         DataError: the problem leaves no room for a solution, or cannot be scored.
     """
     return await ProblemSearch(problem, context, priority=priority, journal=journal).run()
 
 
 class ProblemSearch:
-    """State of the search of one problem; see `search_problem`."""
+    """State of the search of one problem. `search_problem` makes and runs it."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class ProblemSearch:
         priority: int = 0,
         journal: BlockJournal | None = None,
     ) -> None:
-        """Prepare to search; see `search_problem`."""
+        """Prepare to search. The arguments are those of `search_problem`."""
         settings, policy = context.settings, context.policy
         self._problem, self._context, self._priority = problem, context, priority
         self._journal = journal
@@ -335,7 +336,7 @@ class ProblemSearch:
     # Scoring
 
     async def score_node(self, parent: str, name: str) -> Node:
-        """Score a node and return it. A node that was cut by a token limit is not scored.
+        """Score a node, unless a token limit cut it, and return it with its scores.
 
         Args:
             parent: id of the node's parent.

@@ -24,7 +24,7 @@ SCORERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Beginning:
-    """Prefix of a solution to be scored, which extends a scored prefix by at least one step."""
+    """Prefix of a solution to be scored. It extends an already scored prefix by new steps."""
 
     problem: Problem
     steps: tuple[Step, ...]
@@ -32,9 +32,9 @@ class Beginning:
     ids: tuple[int, ...]
     """Token ids of all steps, by the policy's tokenizer."""
     num_new: int
-    """Number of steps after the scored prefix, at least 1."""
+    """Number of steps after the already scored prefix, at least 1."""
     parent: Any
-    """State that the scorer kept for the scored prefix (`Scored.kept`); None if the scored prefix
+    """State that the scorer kept for the already scored prefix (`Scored.kept`); None if that prefix
     is empty."""
 
 
@@ -60,10 +60,10 @@ class StepScorerSettings(ComponentSettings):
 
 
 class StepScorer(ABC):
-    """Scorer of prefixes of solutions; the base class of all scorers.
+    """Base class of scorers of prefixes of solutions.
 
-    `Settings` is the class of the scorer's settings. In a configuration they stand beside `kind`,
-    the name of the scorer.
+    `Settings` is the class of the scorer's settings. In a configuration these settings stand beside
+    the key `kind`, which names the scorer.
     """
 
     Settings: ClassVar[type[StepScorerSettings]] = StepScorerSettings
@@ -124,7 +124,9 @@ class StepScorer(ABC):
 
 
 def make_scorer(settings: StepScorerSettings) -> StepScorer:
-    """Make the scorer of settings without loading anything. Its results are checked.
+    """Make the scorer that settings name, without loading anything.
+
+    It is wrapped so that the types and ranges of its results are checked.
 
     Raises:
         ConfigError: the settings name no scorer.
@@ -161,7 +163,7 @@ class ExactScorer(StepScorer):
     is_truth: ClassVar[bool] = True
 
     async def score(self, beginning: Beginning) -> Scored:
-        """Return scores by the first wrong step of the prefix."""
+        """Return the score 1 for steps before the first wrong step, and 0 from there on."""
         problem = beginning.problem
         if not has_known_truth(problem.meta):
             raise DataError(

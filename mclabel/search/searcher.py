@@ -38,13 +38,13 @@ class Searcher:
     def __init__(
         self, policy: Policy, settings: PolicySearchSettings, *, name: str, limits: RequestLimits
     ) -> None:
-        """Prepare to search; `start` loads policy and scorer.
+        """Prepare to search without loading anything.
 
         Args:
             policy: the policy, not started yet.
             settings: settings of the server. All requests use the scorer and the checker in them.
             name: name of the model in answers.
-            limits: limits on concurrent requests.
+            limits: maximum numbers of requests that are processed and that wait.
         """
         self._policy, self._name = policy, name
         self._scorer = make_scorer(settings.scorer)
@@ -62,13 +62,13 @@ class Searcher:
         """Start a search and return its task. Cancelling the task ends the search.
 
         Raises:
-            Refused: there are too many requests, or the server is shutting down. The task also
+            Refused: there are too many requests, or the server is shutting down. The returned task
                 raises `Refused` if the search fails.
         """
         return self.requests.begin(lambda: self._answer(request))
 
     async def close(self) -> None:
-        """Release policy and scorer."""
+        """Cancel all searches, and release policy and scorer."""
         await self.requests.close()
         self._executor.close()
         await self._scorer.close()
@@ -108,7 +108,7 @@ class Searcher:
 def _distinct_solutions(
     rows: tuple[LabeledSolution, ...], count: int
 ) -> tuple[SearchedSolution, ...]:
-    """Return the first `count` solutions with distinct texts."""
+    """Return the first `count` solutions whose texts differ."""
     by_text = {row.solution.text: row.solution for row in reversed(rows)}
     first = [row.solution for row in rows if by_text[row.solution.text] is row.solution]
     return tuple(
@@ -127,7 +127,7 @@ def _longest_unfinished(search_result: SearchResult) -> SearchedSolution:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedSolution:
-    """Solution in an answer."""
+    """Solution in an answer of the server."""
 
     steps: tuple[str, ...]
     """Texts of the steps; joined, they are the solution's text."""
@@ -147,7 +147,7 @@ class SearchedSolution:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAnswer:
-    """Answer to a request."""
+    """Answer of the server to a request for a search."""
 
     model: str
     """Name of the model."""
@@ -242,8 +242,8 @@ MAX_PARTS = 64
 MAX_CHOICES = 128
 """Maximum number of solutions that a request may ask for."""
 MAX_SOLUTIONS = 256
-"""Token limit of a request if the server sets no `tokens`, as a number of solutions of maximum
-length."""
+"""If the setting `tokens` is null, a request may sample as many tokens as this number of solutions
+of maximum length."""
 
 _Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 
@@ -431,7 +431,7 @@ class RequestReader:
 
 
 def _fixed_parameters(policy: PolicySettings) -> dict[str, Any]:
-    """Return the request parameters that have the same value for every request, with the value."""
+    """Return the request parameters that may have only one value, with this value."""
     return {
         "temperature": policy.temperature,
         "top_p": policy.top_p,

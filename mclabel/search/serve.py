@@ -52,14 +52,14 @@ def serve_search(
         config: configuration of policy, method and scorer.
         place: address and token of the server.
         name: name of the model for clients; None uses `policy.model`.
-        limits: limits on concurrent requests.
+        limits: maximum numbers of requests that are processed and that wait.
         on_ready: function that is called once the server listens. Its arguments are the server's
             base URL and a function that ends the server from any thread.
 
     Raises:
         ConfigError: the port is in use, a host that other machines can reach has no token, or the
-            scorer needs known truth, which requests do not contain.
-        EngineError: the engine cannot be loaded, or died.
+            scorer is `exact`, which needs problems whose wrong steps are known.
+        EngineError: the engine cannot be loaded, or has died.
     """
     load_component_class(config.search, SearchMethod)
     if load_component_class(config.scorer, StepScorer).is_truth:
@@ -120,7 +120,7 @@ def make_app(reader: RequestReader, searcher: Searcher, *, token: str | None) ->
 
     Args:
         reader: parser of requests.
-        searcher: the started searcher.
+        searcher: service that runs the searches; it must be started.
         token: token that clients must send; None serves only requests to a loopback name.
     """
     served = _Served(reader, searcher)
@@ -136,7 +136,7 @@ class _Served:
         self._created = int(time.time())
 
     async def models(self, request: Request) -> Response:
-        """Return the only served model."""
+        """Return the list of models, which has one entry."""
         model = {"id": self._reader.name, "object": "model", "created": self._created}
         return json_response({"object": "list", "data": [{**model, "owned_by": "mclabel"}]})
 

@@ -1,4 +1,6 @@
-"""Task of a search job: items are problems, and a block writes search trees and solutions."""
+"""Task of a search job, which workers run block by block. An item of a block is a problem; its
+results are a search tree and finished solutions.
+"""
 
 from __future__ import annotations
 
@@ -80,12 +82,12 @@ class ProblemResult:
     num_tokens: int = 0
     """Number of sampled tokens."""
     set_aside: RejectReason | None = None
-    """Reason why the problem could not be searched; None if it was searched."""
+    """Reason why the problem is rejected without a search; None if it was searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTask:
-    """Task that searches for solutions to problems."""
+    """Task that searches for solutions to problems; see `mclabel.run.task` for its interface."""
 
     make_policy: Callable[[], Policy]
     """Function that makes the policy; it is called on each worker."""
@@ -95,11 +97,11 @@ class SearchTask:
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
     strict: bool = False
-    """True if a problem that cannot be searched is an error; False to set it aside."""
+    """True if a problem that cannot be searched is an error; False to list it among the rejects."""
 
     @property
     def outputs(self) -> SearchOutputs:
-        """Outputs of a search job."""
+        """Reader of the outputs of a search job."""
         return SEARCH_OUTPUTS
 
     def runner(self, store: Store) -> SearchRunner:
@@ -112,10 +114,10 @@ class SearchTask:
 
 
 class SearchRunner:
-    """Runner of a search job (`mclabel.run.task`), with one policy and one scorer."""
+    """Runs searches on a worker, with one policy and one scorer; implements `Runner`."""
 
     def __init__(self, task: SearchTask, store: Store) -> None:
-        """Prepare to search; `start` loads policy and scorer.
+        """Make policy and scorer without loading anything.
 
         Args:
             task: the task to run.
@@ -349,8 +351,8 @@ class FinishedSolution:
     weight: float
     """Weight of the solution in a vote."""
     group: int | None
-    """Number of the solution's answer; equivalent answers have the same number. None if the
-    solution has no answer."""
+    """Number that identifies the solution's answer; equivalent answers have the same number. None
+    if the solution has no answer."""
 
 
 def choose_solution(finished: Sequence[FinishedSolution], rule: Choice) -> int:

@@ -25,7 +25,7 @@ from mclabel.search.base import ROOT, Node
 
 @dataclass(kw_only=True)
 class TreeNode:
-    """Node of the tree, with the tokens and steps after its parent and the scorer's state."""
+    """Node of the search tree, with its tokens and steps after its parent."""
 
     node: Node
     ids: tuple[int, ...]
@@ -55,7 +55,7 @@ class SearchTree:
         """Maps ids to nodes. Parents come before their children."""
 
     def path(self, name: str) -> list[TreeNode]:
-        """Return the nodes from the root to a node, without the root.
+        """Return the nodes on the way from the root to a node, without the root.
 
         Args:
             name: id of the last node.
@@ -84,7 +84,7 @@ class SearchTree:
             piece: the sampled steps.
 
         Returns:
-            The node of the continuation, and whether it is new.
+            The node of the continuation, and True if the node is new.
         """
         name = content_id("node", parent, piece.ids, piece.is_finished, piece.is_cut)
         before = self.nodes[parent].node
@@ -117,7 +117,7 @@ class SearchTree:
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """Continuation of a prefix. All its steps are complete unless the piece was cut."""
+    """Sampled continuation of a prefix. Its last step is incomplete if a token limit cut it."""
 
     ids: tuple[int, ...]
     """Token ids after the prefix."""
@@ -184,14 +184,14 @@ class TokenBudget:
 
 
 class ContinuationBuilder:
-    """Continuation of a prefix that is sampled in several successive completions."""
+    """Builds a continuation of a prefix from several successive completions."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], *, start: int) -> None:
-        """Start an empty piece.
+        """Start an empty continuation.
 
         Args:
             decode: function that turns token ids into text.
-            start: number of tokens of the solution before the piece.
+            start: number of tokens of the solution before the continuation.
         """
         self._decode, self._start = decode, start
         self.ids: tuple[int, ...] = ()
@@ -226,13 +226,13 @@ class ContinuationBuilder:
         return is_complete
 
     def split_into_steps(self, splitter: StepSplitter) -> None:
-        """Split the whole text of the piece into steps; for pieces without closed steps."""
+        """Split the whole text into steps. No step may have been closed before."""
         steps = splitter.split(self.ids, self._text, self._decode)
         self._steps = [replace(step, end=self._start + step.end) for step in steps]
         self._text, self._closed = "", len(self.ids)
 
     def build(self, *, is_finished: bool, is_cut: bool) -> Continuation:
-        """Return the finished piece. The text of an open step becomes its last step."""
+        """Return the continuation. The text of an open step becomes its last step."""
         if self._text:
             self._finish_step()
         return Continuation(

@@ -1,4 +1,4 @@
-"""Selection of solutions to label from a pool."""
+"""Selection of the solutions of a pool that are worth labelling."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ RULES: Mapping[str, str] = {
     "convincing": "mclabel.select.pool:CONVINCING",
     "uncertain": "mclabel.select.pool:UNCERTAIN",
 }
-"""Import path of each built-in rule, by its name in a configuration."""
+"""Maps the name of each built-in rule in a configuration to its object, as `module:name`."""

@@ -1,4 +1,6 @@
-"""The job that selects solutions of a pool to label: it reads scores and writes a manifest."""
+"""The job that selects solutions of a pool to be labelled. It reads the solutions and their PRM
+scores, and writes a manifest: a Parquet file that lists the selected solutions.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,7 @@ class SelectReport:
     num_scored: int
     """Number of solutions in the pool that have scores; 0 if the rule needs no scores."""
     num_strange: int
-    """Number of scored solutions that are not in the pool."""
+    """Number of solutions in the file or run of scores that are not in the pool."""
     num_certain: int
     """Number of solutions chosen by the rule."""
     num_wrong: int
@@ -144,7 +146,7 @@ class SelectReport:
 def select(
     config: SelectConfig, on_state: Callable[[JobState], None] = lambda state: None
 ) -> SelectReport:
-    """Select solutions of a pool, and write them with their probabilities as a manifest.
+    """Select solutions of a pool, and write them with their sampling probabilities as a manifest.
 
     The manifest depends only on pool, scores, seed and settings. With `prm`, the pool is first
     scored into `OUT.scores.jsonl`; after an interruption, the same command resumes.
@@ -265,7 +267,13 @@ def _make_report(
 def _score_pool(
     config: SelectConfig, place: str, on_state: Callable[[JobState], None]
 ) -> JobReport | None:
-    """Score the pool; return the job's report if a limit stopped it, else None."""
+    """Score the pool with a PRM; return the job's report if a limit stopped it, else None.
+
+    Args:
+        config: configuration of the selection.
+        place: file for the scores.
+        on_state: called often with the state of the scoring job.
+    """
     from mclabel.judge.score import score  # loads torch
 
     assert config.prm is not None
@@ -284,10 +292,10 @@ def _score_pool(
 def _write_ranking(
     config: SelectConfig, rule: Rule, pool: Pool, place: str, keys: Floats, scores: Floats
 ) -> int:
-    """Read the scores, and write the ranking keys and scores of the pool's solutions.
+    """Read the scores, and fill in the ranking keys and scores of the pool's solutions.
 
-    If several solutions have the same text, only the first gets a key. So the rule chooses the text
-    at most once; the other solutions can still be drawn at random.
+    If several solutions have the same text, only the first gets a key. So the rule chooses a text
+    at most once; the solutions that repeat it can still be drawn at random.
 
     Args:
         config: configuration of the selection.
@@ -330,7 +338,7 @@ def _write_ranking(
 def _scored_rows(
     place: str, aggregate_scores: Callable[[tuple[float, ...]], float]
 ) -> Iterator[tuple[str, ScoredSolution]]:
-    """Yield the `text_id` and the scores of each scored solution in a file or a run.
+    """Yield each scored solution in a file or a run, after the hash of its texts (`text_id`).
 
     `aggregate_scores` aggregates the scores of the steps.
     """
@@ -387,7 +395,7 @@ def _manifest_rows(
 def _manifest_metadata(
     config: SelectConfig, pool: Pool, chosen: ChosenSolutions, scores: Floats, place: str | None
 ) -> dict[str, Any]:
-    """Return the metadata of the manifest."""
+    """Return the metadata of the manifest: how the selection was made, and its figures."""
     others = len(pool.rows) - len(chosen.certain)
     all_in = len(chosen.drawn) == others
     return {
@@ -412,7 +420,7 @@ def _manifest_metadata(
 
 
 def _recorded_prm(config: SelectConfig, place: str) -> dict[str, Any]:
-    """Return the recorded name and weights' digest of the PRM; a value is None if not recorded."""
+    """Return the recorded name of the PRM and the hash of its weights; None if not recorded."""
     if config.prm is not None:
         return {"prm": config.prm, "weights": hash_weights(config.prm)}
     if is_solution_file(place):

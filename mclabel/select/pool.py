@@ -1,7 +1,9 @@
-"""The pool of solutions, the rules that rank them, and their selection with exact probabilities.
+"""The pool of solutions, the rules that rank its solutions, and the selection of some of them with
+known sampling probabilities.
 
 `mclabel.select.job` reads a pool and its scores, ranks the solutions by a `Rule`, and calls
-`choose`. `mclabel.core.stats.pool` uses the probabilities to estimate statistics of the whole pool.
+`choose_solutions`. `mclabel.core.stats.pool` uses the probabilities to estimate statistics of the
+whole pool.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class Pool:
     problems: NDArray[np.int64]
     """0-based index of each solution's problem, `[num_solutions]`."""
     left_out: frozenset[str] = frozenset()
-    """The `text_id` of each solution that earlier selections chose; the pool leaves these out."""
+    """`text_id` of each solution that earlier selections chose. Such solutions are not in the
+    pool."""
 
     @property
     def id(self) -> str:
@@ -66,7 +69,7 @@ class Pool:
 
     @property
     def is_wrong(self) -> NDArray[np.bool_]:
-        """Flags of solutions whose answer is wrong or ungraded, `[num_solutions]`."""
+        """True for solutions whose answer is wrong or ungraded, `[num_solutions]`."""
         wrong = (Outcome.WRONG, Outcome.UNGRADED)
         return np.array([row.outcome in wrong for row in self.rows], dtype=bool)
 
@@ -126,7 +129,7 @@ def parse_outcome(row: Mapping[str, Any], place: str) -> Outcome | None:
 
 
 def item_text_id(item: SolutionItem) -> str:
-    """Return the `text_id` of a solution from a file or from scores."""
+    """Return the hash of the texts of a problem and its solution."""
     return hash_solution_text(
         item.problem, item.steps if isinstance(item.steps, str) else "".join(item.steps)
     )
@@ -168,12 +171,12 @@ class ChosenSolutions:
     drawn: Ints
     """Positions of the solutions that were drawn uniformly, in increasing order."""
     probability: float
-    """Sampling probability of each solution that the rule did not choose; 1.0 if all of these
-    solutions were drawn."""
+    """Probability with which each solution that the rule did not choose was drawn; 1.0 if all of
+    these solutions were drawn."""
 
 
 def num_to_draw(budget: int, uniform_share: float) -> int:
-    """Return the number of solutions to draw at random: at least 1 unless `uniform_share` is 0."""
+    """Return how many solutions of the budget to draw at random: at least 1 if the share is > 0."""
     if uniform_share == 0:
         return 0
     return min(budget, max(1, round(uniform_share * budget)))
@@ -191,7 +194,7 @@ def choose_solutions(
     wrong_share: float | None,
     per_problem: int | None,
 ) -> ChosenSolutions:
-    """Choose solutions with exact probabilities.
+    """Choose solutions: the best ones by a rule's ranking, and others uniformly at random.
 
     The budget N has two parts. The first k solutions of the rule's ranking are chosen with
     probability 1. The uniform part of m = N - k solutions is drawn without replacement from the
@@ -207,12 +210,13 @@ def choose_solutions(
         problems: 0-based index of each solution's problem.
         keys: ranking key of each solution; the highest keys are chosen first. NaN if the rule
             cannot rank a solution.
-        is_wrong: flags of the solutions whose answer is wrong or ungraded.
+        is_wrong: True for solutions whose answer is wrong or ungraded.
         budget: number of solutions to choose, in 1..M, where M is the size of the pool.
         uniform_share: fraction of the budget that is drawn uniformly, in [0, 1].
         seed: random seed of the draw and of the order of equal keys.
-        wrong_share: fraction of solutions with `is_wrong` in the rule's part. If one kind has too
-            few solutions, the other kind takes their place. None ranks by keys alone.
+        wrong_share: fraction of wrong or ungraded answers among the k solutions that the rule
+            chooses. If there are too few of them, or of the others, the rest is filled up with the
+            other kind. None ranks by keys alone.
         per_problem: maximum number of solutions that the rule chooses from one problem; None for no
             limit.
 
@@ -253,7 +257,10 @@ def _choose_best(
     wrong_share: float | None,
     per_problem: int | None,
 ) -> Ints:
-    """Return the positions of at most `count` solutions that the rule chooses, best first."""
+    """Return the positions in the pool of at most `count` solutions that the rule chooses.
+
+    The arguments are those of `choose_solutions`; `ranked` holds positions, best first.
+    """
     used = np.zeros(int(problems.max()) + 1, dtype=np.int64)
     if wrong_share is None:
         return _take_in_turns(ranked, problems, used, count, per_problem)
@@ -268,7 +275,9 @@ def _choose_best(
 def _take_in_turns(
     ranked: Ints, problems: Ints, used: Ints, count: int, per_problem: int | None
 ) -> Ints:
-    """Return the first solutions of a ranking in which problems take turns.
+    """Return the first positions of a ranking in which problems take turns.
+
+    The best solution of each problem comes first, then the second best of each, and so on.
 
     Args:
         ranked: positions of solutions in the pool, best first.
@@ -300,23 +309,23 @@ def _hashes(seed: int, purpose: str, ids: Sequence[str], places: Ints) -> NDArra
 
 
 KIND = "selections"
-"""Kind of component, which names the entry point group of third-party rules."""
+"""Name of this kind of component in the entry points by which other packages add rules."""
 RULE_PARAMETERS = ("problem", "solution", "steps", "scores", "score", "outcome")
 """Parameter names that the function of a third-party rule may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredSolution:
-    """A solution of the pool with its scores."""
+    """A solution of the pool with its PRM scores, from which a rule computes its ranking key."""
 
     place: str
-    """File and row, or id, that identify the solution in messages."""
+    """File and row of the solution, or its id, for messages."""
     problem: str
     steps: tuple[str, ...]
     scores: tuple[float, ...]
     """Score of each step, in [0, 1]."""
     score: float
-    """Score of the whole solution."""
+    """Score of the whole solution, aggregated from the scores of its steps."""
     outcome: Outcome | None
     """Outcome of the solution; None if it is unknown."""
 
@@ -339,7 +348,7 @@ class Rule:
 
 
 def entropy_of_first_error(scores: tuple[float, ...]) -> float:
-    """Return the entropy, in nats, of the position of the first error, or its absence.
+    """Return the entropy, in nats, of the first error: which step it is, or that there is none.
 
     Each score is taken as the probability that a step is right given that all earlier steps are.
     """
@@ -414,7 +423,7 @@ def make_scored_solution(
     """Make the record of a solution from its texts and the scores in its row.
 
     Args:
-        place: file and row, or id, that identify the solution in messages.
+        place: file and row of the solution, or its id, for messages.
         problem: text of the problem.
         steps: texts of the solution's steps.
         row: row with `scores`.

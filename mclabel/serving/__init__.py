@@ -1,1 +1,1 @@
-"""Shared parts of the HTTP servers: address, access, limits and shutdown."""
+"""Shared parts of all HTTP servers: address, access control, limits and shutdown."""

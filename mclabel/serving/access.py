@@ -66,10 +66,10 @@ async def _refusal_response(request: Request, error: Exception) -> Response:
 
 
 class _Fence:
-    """Access control of an API server: by token, or without a token by the Host header.
+    """Access control of an API server: by the token, or by the Host header if there is no token.
 
-    Without a token, the Host header must be a loopback name. This refuses web pages that reach this
-    machine by DNS rebinding.
+    Without a token, the Host header must be a loopback name. So requests of web pages that reach
+    this machine by DNS rebinding are refused.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -190,7 +190,7 @@ class PageFence:
     def _visitor(self, sent_token: str) -> str | None:
         """Return the name of the visitor with a token; None if the token is unknown.
 
-        All tokens are compared, in constant time.
+        All tokens are compared, in constant time, so that response times do not disclose a token.
         """
         visitor = None
         for token, name in self._tokens.items():

@@ -36,7 +36,7 @@ class RequestLimits:
 
 
 class RequestQueue:
-    """Running and waiting requests of a server."""
+    """Running and waiting requests of a server, within the limits on their numbers."""
 
     def __init__(self, limits: RequestLimits) -> None:
         """Start without requests.
@@ -64,7 +64,7 @@ class RequestQueue:
             work: function that processes the request and returns the answer.
 
         Raises:
-            Refused: there are too many requests, or the server is shutting down. The task also
+            Refused: there are too many requests, or the server is shutting down. The returned task
                 raises `Refused` if the request fails.
         """
         if self._ending is not None:
@@ -132,8 +132,8 @@ class RequestQueue:
 
 
 MAX_DROPPED = 64 * 2**20
-"""Maximum bytes of a too large request that are read and discarded before the error is sent. A
-client does not read the error while it is still sending."""
+"""Maximum bytes of a too large request that are read and discarded before the error is sent. This
+is needed because a client that is still sending does not read the error."""
 BODY_S = 30.0
 """Maximum seconds for a client to send the body of its request."""
 
@@ -193,10 +193,12 @@ def parse_body(body: bytes) -> dict[str, Any]:
 async def respond_when_done(
     work: asyncio.Task[T], request: Request, respond: Callable[[T], Response]
 ) -> Response:
-    """Wait for a request's task and return the response. Cancel the task if the client disconnects.
+    """Wait for the task of a request and return the response to the client.
+
+    If the client disconnects, the task is cancelled.
 
     Args:
-        work: task of the request.
+        work: task that computes the result.
         request: the request.
         respond: function that turns the task's result into a response.
     """
@@ -230,7 +232,7 @@ _TYPES: Mapping[int, str] = {
     500: "server_error",
     503: "server_error",
 }
-"""Maps HTTP statuses to error types of the OpenAI API."""
+"""Maps HTTP statuses of errors to the error types of the OpenAI API."""
 
 
 class Refused(MclabelError):

@@ -1,8 +1,8 @@
 """Runs the HTTP server of an application: handles its address, its connections and its shutdown.
 
 Clients without the token cannot use up all connections. The header of a request must arrive within
-`HEADER_S` seconds. Connections over which no authorised request has arrived take at most half of
-all places.
+`HEADER_S` seconds. Connections over which no authorised request has arrived may be at most half of
+all connections.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOK_S = 0.1
 END_S = 2
 """Maximum seconds for running responses to end at shutdown."""
 GRACE_S = 4.0
-"""Seconds after a signal until the server is ended by force."""
+"""Seconds between a signal to end and the forced end of the server."""
 
 Ready = Callable[[str, Callable[[], None]], None]
 """Function that is called once the server listens. Its arguments are the server's base URL and a
@@ -41,7 +41,7 @@ function that ends the server from any thread."""
 
 
 def make_server(app: ASGIApp, *, places: int = 1_024) -> uvicorn.Server:
-    """Return a plain HTTP server that reserves connections for authorised clients.
+    """Return an HTTP server (without TLS) that reserves connections for authorised clients.
 
     Args:
         app: application with its access control.
@@ -74,10 +74,12 @@ async def run_server(
 
     Args:
         app: application with its access control.
-        asked: requests of the server, which are ended at shutdown. `asked.died` ends the server.
+        asked: requests of the server, which are ended at shutdown. If its `died` is set, the server
+            ends.
         listening: socket that listens at the address.
         place: address of the server.
-        on_ready: function that is called once the server listens; see `Ready`.
+        on_ready: function that is called once the server listens, with the base URL and a function
+            that ends the server.
     """
     server = make_server(app)
 
@@ -117,7 +119,7 @@ def mark_connection_authorised(scope: Scope) -> None:
 
 
 class ConnectionLimiter:
-    """Registry of a server's connections, with a limit on unauthorised connections."""
+    """Registry of a server's connections, which limits the number of unauthorised ones."""
 
     def __init__(self, places: int) -> None:
         """Start without connections.
@@ -130,7 +132,7 @@ class ConnectionLimiter:
         self._authorised: set[Connection] = set()
 
     def protocol(self, **arguments: Any) -> Connection:
-        """Return the protocol object of a new connection; called by uvicorn."""
+        """Return the protocol object of a new connection; uvicorn calls this method."""
         return Connection(self, **arguments)
 
     def add(self, connection: Connection) -> None:
@@ -179,7 +181,7 @@ class Connection(H11Protocol):
         self._limiter.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Process a part of a request."""
+        """Process received bytes; the time limit ends once the header of a request is complete."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self._wait_for_header()

@@ -1,1 +1,1 @@
-"""Combines the evidence of several judges and of rollouts on the solutions of a run."""
+"""Combines the opinions of several judges, and the rollouts of a run, into labels."""

@@ -1,15 +1,20 @@
-"""Models of a judge's opinion given the first error, with error rates learned without truth.
+"""Models of a judge's opinion given the true first error, with error rates learned without true
+labels.
 
 A judge that names a step is modelled as reading the steps in order until it finds a fault. It finds
 a fault with one probability at each sound step, with another at the first wrong step, and with a
 third at each later step. A scorer gives a number to each step, which is reduced to a level. The
 probability of each level given the previous level is learned separately for sound steps, first
-wrong steps and later steps. So correlated scores of neighbouring steps do not count as independent
-evidence.
+wrong steps and later steps. So correlated scores of neighbouring steps are not multiplied as if
+they were independent.
 
 Both models give the likelihood of an opinion under each first error. They fit their rates to
 probabilities of first errors (one round of expectation maximisation; Dawid and Skene 1979). An
 uninformative judge has the same rates at all kinds of steps, so its opinions have no effect.
+
+Arrays have one row per solution. T is the number of steps of the longest solution; shorter
+solutions are padded. In arrays with T + 1 columns, column t means that the first error is at the
+0-based step t, and the column at a solution's number of steps means that there is no error.
 """
 
 from __future__ import annotations
@@ -26,26 +31,26 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SURENESS = 4
-"""Number of classes of a judge's confidence in the step that it names."""
+"""Number of classes into which a judge's confidence in its opinion is divided."""
 LEVELS = 8
-"""Number of levels of a scorer's numbers, each with equally many of a run's steps."""
+"""Number of levels to which scores are reduced. Each level contains equally many steps of a run."""
 STRENGTH = 4.0
-"""Weight of the prior on a judge's rates, as a number of observations."""
+"""Number of observations that the prior on a judge's rates counts for."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepCategories:
-    """Categories of the steps of all solutions, one per step."""
+    """One category for each step of all solutions, such as an opinion on the step."""
 
     values: Ints
-    """Categories [solution, T], in [0, count); -1 for steps without a category."""
+    """Categories [solution, T], in [0, count); -1 for padding and for steps without a category."""
     count: int
     """Number of categories."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SourceOpinions:
-    """Opinions of a source, step by step."""
+    """Opinions of a source (a judge, or the run's own labels), step by step."""
 
     NOT_YET: ClassVar[int] = 0
     HERE: ClassVar[int] = 1
@@ -54,22 +59,28 @@ class SourceOpinions:
 
     seen: StepCategories
     """Opinion on each step that the source has read: 1 for a fault and 0 for none, or the level of
-    a scorer. It is -1 for other steps."""
+    a scorer. It is -1 for steps that the source has not read, and for padding."""
     contexts: StepCategories
-    """Category of each step, on which the models of other sources condition; never -1.
+    """Category of each step, given which the models of other sources predict their opinions; never
+    -1.
 
     For a source that names a step, the category is `NOT_YET` before that step, `HERE` at it,
     `PASSED` after it, and `UNKNOWN` without an opinion. For a scorer it is the step's level, or the
-    last category (`count - 1`) without a level.
-    """
+    last category (`count - 1`) without a level."""
     names: bool
     """True if the source names a step; False if it gives levels."""
     is_known: NDArray[np.bool_]
-    """[solution]: whether the source has an opinion on the solution."""
+    """True for solutions on which the source has an opinion, [solution]."""
 
     @classmethod
     def from_first_errors(cls, named: Ints, num_steps: Ints) -> SourceOpinions:
-        """Return the opinions of a source that names first errors, as in `FirstErrorJudgeModel`."""
+        """Return the opinions of a source that names first errors.
+
+        Args:
+            named: 0-based index of the step that the source names, [solution]. The number of steps
+                means no error, -1 means no opinion.
+            num_steps: numbers of steps, [solution].
+        """
         step, there = np.arange(int(num_steps.max())), num_steps[:, None]
         at, is_known = named[:, None], named[:, None] >= 0
         is_here = is_known & (step == at) & (at < there)
@@ -88,31 +99,34 @@ class SourceOpinions:
 class JudgeModel(Protocol):
     """Model of a judge's opinions on a run's solutions, with its current error rates.
 
-    A first error is given by the index of its step, from 0. The index after the last step means
-    that there is no error.
+    A first error is given by the 0-based index of its step. The number of steps means no error.
     """
 
     @abstractmethod
     def log_likelihood(self) -> Floats:
         """Return the log-likelihood of the opinions given each possible first error.
 
-        Its shape is [solution, T + 1]. It is 0 in the padding after a short solution.
+        Its shape is [solution, T + 1]; see the module. It is 0 in the padding.
         """
         ...
 
     @abstractmethod
     def fit(self, chances: Floats) -> Self:
-        """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
+        """Return the model with rates fitted to first-error probabilities.
+
+        Args:
+            chances: probability of each first error, [solution, T + 1].
+        """
         ...
 
     @abstractmethod
     def rates(self) -> Mapping[str, float]:
-        """Return the rates, by name."""
+        """Return the judge's error rates by name; empty if the model has none."""
         ...
 
     @abstractmethod
     def step_opinions(self) -> SourceOpinions:
-        """Return the judge's opinions, step by step."""
+        """Return the judge's opinions as one category per step."""
         ...
 
 
@@ -120,14 +134,15 @@ def step_log_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Flo
     """Return the log-likelihood of a judge's opinions on steps, given each possible first error.
 
     Args:
-        table: probabilities of the judge's opinion on a step given a context, [kind, context,
-            opinion]. The kinds are a sound step, the first wrong step, and a later step. None gives
-            a log-likelihood of 0.
-        contexts: contexts of the steps, [solution, T].
-        seen: opinions on the steps, [solution, T]; -1 for steps without one.
+        table: probabilities of the judge's opinion on a step given the step's context (a category
+            such as the opinion of another judge), [kind, context, opinion]. The kinds are a sound
+            step, the first wrong step, and a later step. None gives a log-likelihood of 0.
+        contexts: context of each step, [solution, T].
+        seen: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
 
     Returns:
-        The log-likelihoods, [solution, T + 1].
+        The log-likelihoods, [solution, T + 1]: column t is the first error at step t, and the
+        column at the number of steps is no error.
     """
     if table is None:
         return np.zeros((len(seen), seen.shape[1] + 1))
@@ -150,13 +165,14 @@ def fit_table(
     Args:
         chances: probability of each first error, [solution, T + 1].
         contexts: context of each step, [solution, T].
-        seen: opinion on each step, [solution, T]; -1 for steps without one.
+        seen: opinion on each step, [solution, T]; -1 for padding and steps without an opinion.
         shape: number of contexts, and number of different opinions.
-        usual: pseudo-count of each opinion, which is added to the counts of every context,
-            [opinion].
+        usual: prior count of each opinion, [opinion], which is added to the counts of every
+            context.
 
     Returns:
-        The `table` of `step_likelihood`, [kind, context, opinion].
+        Probabilities of the opinions, [kind, context, opinion]. The kinds are a sound step, the
+        first wrong step, and a later step.
     """
     there = seen >= 0
     is_first = chances[:, : seen.shape[1]]
@@ -172,15 +188,16 @@ def fit_table(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FirstErrorJudgeModel:
-    """Model of a judge that names the first error."""
+    """Model of a judge that names the first error. Its methods implement `JudgeModel`."""
 
     num_steps: Ints
     """Numbers of steps, [solution]."""
     named: Ints
-    """Index of the step that the judge names, [solution]. The number of steps means no error, -1
-    means no opinion."""
+    """0-based index of the step that the judge calls the first error, [solution]. The number of
+    steps means no error, -1 means no opinion."""
     sureness: Ints
-    """Class of the judge's confidence, [solution], in [0, SURENESS)."""
+    """Class of the judge's confidence in its opinion, [solution], from 0 to SURENESS - 1
+    (highest)."""
     false_alarm: float = 0.05
     """Probability that the judge finds a fault at a sound step."""
     detection: float = 0.5
@@ -193,7 +210,7 @@ class FirstErrorJudgeModel:
     there is an error; there is no error and it names none. None means equal probabilities."""
 
     def log_likelihood(self) -> Floats:
-        """See `JudgeModel`."""
+        """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
         table = np.log(np.clip([self.false_alarm, self.detection, self.later], 1e-6, 1 - 1e-6))
         passed = np.log1p(-np.exp(table))
         likely = self._counts(0) * table[0] + self._counts(1) * passed[0]
@@ -204,7 +221,7 @@ class FirstErrorJudgeModel:
         return np.asarray(np.where(self._known, likely, 0.0))
 
     def fit(self, chances: Floats) -> Self:
-        """See `JudgeModel`."""
+        """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
         weights = np.where(self._known, chances, 0.0)
         detected, passed = (
             [float((weights * self._counts(kind + other)).sum()) for kind in (0, 2, 4)]
@@ -230,7 +247,7 @@ class FirstErrorJudgeModel:
         )
 
     def rates(self) -> Mapping[str, float]:
-        """See `JudgeModel`."""
+        """Return the rates `false_alarm`, `detection` and `later`."""
         return {
             "false_alarm": self.false_alarm,
             "detection": self.detection,
@@ -238,7 +255,7 @@ class FirstErrorJudgeModel:
         }
 
     def step_opinions(self) -> SourceOpinions:
-        """See `JudgeModel`."""
+        """Return the judge's opinions as one category per step."""
         return SourceOpinions.from_first_errors(self.named, self.num_steps)
 
     @property
@@ -247,7 +264,9 @@ class FirstErrorJudgeModel:
         return (self.named[:, None] >= 0) & (errors <= self.num_steps[:, None])
 
     def _counts(self, kind: int) -> Floats:
-        """Return counts of one kind, [solution, T + 1], by solution and assumed first error.
+        """Return how many steps of one kind each solution has, given each first error.
+
+        The shape is [solution, T + 1]. "Fault" means that the judge finds a fault at the step.
 
         Args:
             kind: 0: sound steps with a fault; 1: sound steps without one; 2: first wrong steps with
@@ -270,7 +289,10 @@ class FirstErrorJudgeModel:
         return np.asarray(np.maximum(named - error - 1, 0) * is_error, dtype=np.float64)
 
     def _relation_to_error(self) -> Ints:
-        """Return the relation of the named step to each assumed first error, [solution, T + 1]."""
+        """Return the relation of the named step to each first error, [solution, T + 1].
+
+        The relations are 0 to 3, in the order in which `sure` lists them.
+        """
         named, steps = self.named[:, None], self.num_steps[:, None]
         error = np.arange(int(self.num_steps.max()) + 1)[None]
         relation = np.where(named < error, 1, np.where(named > error, 2, 0))
@@ -279,7 +301,7 @@ class FirstErrorJudgeModel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScorerModel:
-    """Model of a scorer, which gives a number in [0, 1] to each step."""
+    """Model of a scorer, which scores each step in [0, 1]. It implements `JudgeModel`."""
 
     num_steps: Ints
     """Numbers of steps, [solution]."""
@@ -310,11 +332,11 @@ class ScorerModel:
         return cls(num_steps=num_steps, levels=levels)
 
     def log_likelihood(self) -> Floats:
-        """See `JudgeModel`."""
+        """Return the log-likelihood of the scores given each first error, [solution, T + 1]."""
         return step_log_likelihood(self.moves, self._levels_before, self.levels)
 
     def fit(self, chances: Floats) -> Self:
-        """See `JudgeModel`."""
+        """Return the model with `moves` fitted to first-error probabilities, [solution, T + 1]."""
         levels = np.bincount(self.levels[self.levels >= 0], minlength=LEVELS) + 1.0
         usual = STRENGTH * levels / levels.sum()
         shape = (LEVELS + 1, LEVELS)
@@ -322,11 +344,11 @@ class ScorerModel:
         return type(self)(num_steps=self.num_steps, levels=self.levels, moves=moves)
 
     def rates(self) -> Mapping[str, float]:
-        """See `JudgeModel`."""
+        """Return no rates: a scorer has no error rates that can be reported."""
         return {}
 
     def step_opinions(self) -> SourceOpinions:
-        """See `JudgeModel`."""
+        """Return the level of each step as the scorer's opinion on it."""
         contexts = np.where(self.levels < 0, LEVELS, self.levels)
         return SourceOpinions(
             seen=StepCategories(values=self.levels, count=LEVELS),

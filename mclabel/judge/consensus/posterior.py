@@ -1,16 +1,18 @@
-"""Computes the posterior of the first error from rollouts and judges, and learns error rates.
+"""Computes the posterior of the first error from rollouts and judges, and learns the judges' error
+rates.
 
 For each first error e of a solution, the rollouts give a probability. The posterior estimator
 computes it, with priors fitted to the whole run (`mclabel.labeling.estimators.posterior`). Each
 judge's opinion multiplies the probability of e by the opinion's likelihood under e. The likelihood
 follows from the judge's error rates. Expectation maximisation learns these rates from the run
-itself, without truth. One round fits each judge's rates to the current probabilities of first
-errors, and then updates the probabilities with the new likelihoods (Dawid and Skene 1979; for step
-labels arXiv 2512.03244 votes instead). An uninformative judge gets the same rates for every e, so
-its opinions have no effect.
+itself, without true labels. One round fits each judge's rates to the current probabilities of first
+errors, and then updates the probabilities with the new likelihoods (Dawid and Skene 1979; arXiv
+2512.03244 takes votes of judges for step labels instead). An uninformative judge gets the same
+rates for every e, so its opinions have no effect.
 
 Multiplying likelihoods is valid only for independent sources. Judges that repeat errors of each
-other, or of the rollouts, are therefore found first, and only their additional evidence counts.
+other, or of the rollouts, are therefore found first, and only what they add to the other source
+counts.
 
 Two constants keep one source from overruling all others. Rollouts of one model make correlated
 errors, so their likelihood is raised to the power `_ROLLOUT_WEIGHT`. And every source is doubted:
@@ -32,8 +34,12 @@ In a group, the opinions of the judge that finds most faults count in full. The 
 further judge are modelled given the opinions of the earlier judges on the same step, with separate
 probabilities for sound steps, the first wrong step, and later steps. (Trees of dependent features
 do the same, Friedman, Geiger and Goldszmidt 1997. Here a summary of all earlier judges replaces the
-single parent.) An exact copy of a judge adds no evidence and has no effect. A stricter threshold of
-the same PRM has the effect of the evidence that it adds.
+single parent.) An exact copy of a judge therefore has no effect, and a second threshold of the same
+PRM has a small one.
+
+Arrays have one row per solution, and T is the number of steps of the longest solution. In arrays
+with T + 1 columns, column t means that the first error is at the 0-based step t, and the column at
+a solution's number of steps means that there is no error. Later columns are padding.
 """
 
 from __future__ import annotations
@@ -61,12 +67,12 @@ Ints = NDArray[np.int64]
 _ROUNDS = 10
 """Number of rounds of expectation maximisation over all judges."""
 _ROLLOUT_WEIGHT = 0.5
-"""Exponent of the likelihood of the rollouts, in [0, 1]."""
+"""Exponent of the likelihood of the rollouts: 1 trusts them fully, 0 ignores them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FusedPosterior:
-    """The posterior of a run's solutions."""
+    """Posterior first errors of a run's solutions, and what was learned about the judges."""
 
     chances: Floats
     """Posterior probabilities of first errors, [solution, T + 1]. Index t < T is the first error at
@@ -75,7 +81,7 @@ class FusedPosterior:
     models: Mapping[str, JudgeModel]
     """Models of the judges, with their fitted rates."""
     groups: Sequence[Sequence[str]]
-    """Names of the sources that repeat each other's errors, each group of two or more."""
+    """Groups of two or more sources that repeat each other's errors, by name."""
 
 
 def fuse_judges_with_rollouts(
@@ -85,16 +91,16 @@ def fuse_judges_with_rollouts(
     *,
     labels: Ints | None = None,
 ) -> FusedPosterior:
-    """Learn the rates of judges, and combine their opinions with the evidence of rollouts.
+    """Learn the error rates of judges, and combine their opinions with the rollouts.
 
     Args:
-        rollouts: probabilities of first errors by rollouts, [solution, T + 1], laid out as
-            `Fused.chances`.
+        rollouts: probabilities of first errors according to the rollouts, [solution, T + 1], laid
+            out as `FusedPosterior.chances`.
         num_steps: numbers of steps, [solution].
         models: models of the judges, by name.
-        labels: first errors by the run's own labels, [solution]: the number of steps means no
-            error, -1 means undecided. They are used to find judges that repeat the labels. None if
-            there are no labels.
+        labels: 0-based first errors in the run's own labels, [solution]: the number of steps means
+            no error, -1 means undecided. They are used to find judges that repeat the labels. None
+            if there are no labels.
     """
     shown = RolloutEvidence(chances=rollouts, num_steps=num_steps)
     apart = find_repeating_sources(shown, models, labels)
@@ -106,7 +112,7 @@ def multiply_opinions(shown: RolloutEvidence, models: Mapping[str, JudgeModel]) 
     """Return the posterior under the assumption that the models are independent of each other.
 
     Args:
-        shown: evidence of rollouts.
+        shown: first errors according to the rollouts.
         models: models of the judges, by name.
     """
     # Learn rates from rollouts that are weakened towards the mean of the run. Rollouts that are
@@ -128,15 +134,15 @@ def multiply_opinions(shown: RolloutEvidence, models: Mapping[str, JudgeModel]) 
 DOUBT = 0.02
 """Probability that a source's opinion on a solution is unrelated to its first error."""
 LEAST = 1e-9
-"""Lower bound of the probability of a first error by rollouts."""
+"""Lower bound of the probability of a first error according to the rollouts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedRates:
-    """Result of expectation maximisation."""
+    """Result of expectation maximisation: first-error probabilities and fitted models of judges."""
 
     chances: Floats
-    """Probabilities of first errors, [solution, T + 1], laid out as `Fused.chances`."""
+    """Probabilities of first errors, [solution, T + 1], laid out as `FusedPosterior.chances`."""
     models: Mapping[str, JudgeModel]
     """Models of the judges, with their fitted rates."""
     log_likelihood: float
@@ -145,34 +151,35 @@ class LearnedRates:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutEvidence:
-    """Evidence of rollouts on first errors."""
+    """Probabilities of first errors according to the rollouts alone."""
 
     chances: Floats
-    """Probabilities of first errors, [solution, T + 1], laid out as `Fused.chances`."""
+    """Probabilities of first errors, [solution, T + 1], laid out as `FusedPosterior.chances`."""
     num_steps: Ints
     """Numbers of steps, [solution]."""
 
     @property
     def is_possible(self) -> NDArray[np.bool_]:
-        """Mask of the entries within a solution's length, [solution, T + 1]."""
+        """Mask of the columns that are not padding, [solution, T + 1]."""
         return np.asarray(np.arange(self.chances.shape[1]) <= self.num_steps[:, None])
 
     @property
     def floored(self) -> Floats:
-        """Probabilities raised to at least `LEAST` within a solution's length, zero beyond it."""
+        """Probabilities raised to at least `LEAST`, and zero in the padding, [solution, T + 1]."""
         return np.where(self.is_possible, np.maximum(self.chances, LEAST), 0.0)
 
     def by_length(self) -> Floats:
-        """Return the mean probabilities over solutions of the same length, [solution, T + 1]."""
+        """Return for each solution the mean over solutions of its length, [solution, T + 1]."""
         return mean_by_length(self.floored / self.floored.sum(1, keepdims=True), self.num_steps)
 
     def weighted(self, power: float) -> Floats:
-        """Return the probabilities with weakened evidence; see `mix_with_expected_probabilities`.
+        """Return the probabilities moved towards the mean of solutions of the same length.
 
-        The ratio to the mean of solutions of the same length is raised to a power.
+        The ratio to this mean is raised to a power. The result is then mixed with the mean, since
+        any source is unrelated to the first error with the probability `DOUBT`.
 
         Args:
-            power: exponent of the ratio: 1 keeps the evidence, 0 removes it.
+            power: exponent of the ratio: 1 keeps the probabilities, 0 replaces them by the mean.
         """
         expected = self.by_length()
         ratio = log(np.where(self.is_possible, self.floored, 1.0)) - log(
@@ -186,10 +193,10 @@ class RolloutEvidence:
 def fit_rates_and_posterior(
     begun: Floats, num_steps: Ints, models: Mapping[str, JudgeModel], *, rounds: int
 ) -> LearnedRates:
-    """Fit rates to probabilities of first errors, and these to the rates, in alternation.
+    """Fit rates to first-error probabilities, then the probabilities to the rates, repeatedly.
 
     Args:
-        begun: probabilities of first errors by rollouts, [solution, T + 1].
+        begun: probabilities of first errors according to the rollouts, [solution, T + 1].
         num_steps: numbers of steps, [solution].
         models: models of the judges, by name.
         rounds: number of rounds, at least 1.
@@ -206,16 +213,17 @@ def fit_rates_and_posterior(
 def multiply_likelihoods(
     begun: Floats, chances: Floats, num_steps: Ints, models: Sequence[JudgeModel]
 ) -> tuple[Floats, float]:
-    """Multiply the probabilities by rollouts by the likelihoods of all opinions.
+    """Multiply the rollouts' probabilities of first errors by the likelihoods of all opinions.
 
     Args:
-        begun: probabilities of first errors by rollouts, [solution, T + 1].
-        chances: posterior probabilities of the round before, [solution, T + 1].
+        begun: probabilities of first errors according to the rollouts, [solution, T + 1].
+        chances: posterior probabilities of the previous round, [solution, T + 1], which `DOUBT`
+            needs.
         num_steps: numbers of steps, [solution].
         models: models of the judges.
 
     Returns:
-        Posterior probabilities, and the log-likelihood of all opinions.
+        Posterior probabilities, [solution, T + 1], and the log-likelihood of all opinions.
     """
     there = np.arange(begun.shape[1]) <= num_steps[:, None]
     expected, product, likelihood = mean_by_length(chances, num_steps), begun, 0.0
@@ -241,7 +249,7 @@ def mix_with_expected_probabilities(likely: Floats, expected: Floats) -> Floats:
 
 
 def mean_by_length(chances: Floats, num_steps: Ints) -> Floats:
-    """Return the mean over the solutions of the same length, [solution, T + 1]."""
+    """Return for each solution the mean over solutions of its length, [solution, T + 1]."""
     means = np.zeros_like(chances)
     for steps in np.unique(num_steps):
         same = num_steps == steps
@@ -250,10 +258,10 @@ def mean_by_length(chances: Floats, num_steps: Ints) -> Floats:
 
 
 ROLLOUTS = "rollouts"
-"""Name of the run's own labels as a source."""
+"""Name of the run's own labels, which are treated as a source like a judge."""
 LEAST_GAIN = 0.02
-"""Gain in log-likelihood above which two judges are treated as dependent. It is a gain per solution
-on which both have an opinion. In simulated runs of 2,000 solutions the gain was at most .013 for
+"""Gain in log-likelihood, per solution on which both judges have an opinion, above which two judges
+are treated as dependent. In simulated runs of 2,000 solutions the gain was at most .013 for
 independent judges, at least .08 for two thresholds of one PRM, and .22 for copies."""
 LEAST_GAIN_OF_ROLLOUTS = 0.08
 """Gain in log-likelihood above which a judge is treated as dependent on the rollouts. It is higher
@@ -264,9 +272,10 @@ CHANCE = 5.0
 """Gain in log-likelihood of a whole run that may arise by chance. It is subtracted before the gain
 is divided by the number of solutions."""
 _PAIR_ROUNDS = 5
-"""Number of rounds of expectation maximisation over a pair."""
+"""Number of rounds of expectation maximisation over a pair of sources."""
 MOST_COUNTED = 3
-"""Upper limit of the number of judges that find a fault at the same step, as it is counted."""
+"""Maximum number of judges that is counted as finding a fault at the same step; more count as
+this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,29 +297,29 @@ class RepeatingJudgeModel:
     alone: JudgeModel
     """Model of the judge alone, which holds its error rates."""
     others: StepCategories
-    """Combined opinions of the other sources at each step."""
+    """Combined opinions of the earlier sources of the group at each step."""
     table: Floats | None = None
-    """Probabilities of the judge's opinion at a step, given the opinions of the others, [kind,
-    opinion of the others, own opinion]. The kinds are a sound step, the first wrong step, and a
-    later step. None means equal probabilities."""
+    """Probabilities of the judge's opinion at a step, given the combined opinion of the other
+    sources, [kind, others' opinion, own opinion]. The kinds are a sound step, the first wrong step,
+    and a later step. None means equal probabilities."""
 
     def log_likelihood(self) -> Floats:
-        """See `JudgeModel`."""
+        """Return the log-likelihood of the opinions given each first error, [solution, T + 1]."""
         return step_log_likelihood(self.table, self.others.values, self._own_steps.values)
 
     def fit(self, chances: Floats) -> Self:
-        """See `JudgeModel`."""
+        """Return the model with rates fitted to first-error probabilities, [solution, T + 1]."""
         own = self._own_steps
         shape = (self.others.count, own.count)
         table = fit_table(chances, self.others.values, own.values, shape, self._prior_counts(own))
         return replace(self, alone=self.alone.fit(chances), table=table)
 
     def rates(self) -> Mapping[str, float]:
-        """See `JudgeModel`."""
+        """Return the error rates of the judge alone."""
         return self.alone.rates()
 
     def step_opinions(self) -> SourceOpinions:
-        """See `JudgeModel`."""
+        """Return the judge's opinions as one category per step."""
         return self.alone.step_opinions()
 
     @property
@@ -329,9 +338,10 @@ def find_repeating_sources(
     """Find the sources that depend on each other, and model their dependence.
 
     Args:
-        shown: evidence of rollouts.
+        shown: first errors according to the rollouts.
         models: models of the judges, by name.
-        labels: first errors by the run's own labels; see `fuse_judges_with_rollouts`.
+        labels: 0-based first errors in the run's own labels, [solution]: the number of steps means
+            no error, -1 means undecided. None if there are no labels.
     """
     if not models:
         return SourceModels(models=models, groups=())
@@ -361,18 +371,18 @@ def find_repeating_sources(
 
 
 def _evidence_rank(source: SourceOpinions) -> tuple[bool, int]:
-    """Return a sort key by which scorers come first, then judges that find more faults."""
+    """Return a sort key: scorers come first, then judges by falling number of faults found."""
     return source.names, -int((source.seen.values == 1).sum())
 
 
 @dataclass
 class _Pairs:
-    """Computes the gain in log-likelihood if two sources are modelled as dependent."""
+    """Computes how much the log-likelihood rises if two sources are modelled as dependent."""
 
     shown: RolloutEvidence
     models: Mapping[str, JudgeModel]
     begun: Floats = field(init=False)
-    """Probabilities of first errors by rollouts at their full weight, [solution, T + 1]."""
+    """Probabilities of first errors according to the rollouts, not weakened, [solution, T + 1]."""
     alone: dict[str, float] = field(init=False)
     """Log-likelihood of each judge's opinions when only rollouts and this judge are modelled."""
 
@@ -383,7 +393,7 @@ class _Pairs:
         self.alone = {name: self._likelihood({name: model}) for name, model in self.models.items()}
 
     def gain(self, first: str, second: str) -> float:
-        """Return the gain for two judges, per solution on which both have an opinion.
+        """Return the gain for two judges, divided by the solutions on which both have an opinion.
 
         The gain that may arise by chance (`CHANCE`) is subtracted.
         """
@@ -395,7 +405,7 @@ class _Pairs:
         )
 
     def gain_of(self, source: SourceOpinions, name: str) -> float:
-        """Return the gain, per solution, if a judge repeats the run's own opinions (`source`)."""
+        """Return the gain per solution if a judge is modelled as repeating the run's own labels."""
         model = self.models[name]
         given = RepeatingJudgeModel(alone=model, others=source.contexts)
         gain = self._likelihood({name: given}) - self.alone[name]
@@ -416,9 +426,11 @@ class _Pairs:
 def _repeated_run_opinions(
     pairs: _Pairs, shown: RolloutEvidence, labels: Ints | None
 ) -> tuple[SourceOpinions, list[tuple[float, str, str]]]:
-    """Return the run's own opinions that judges repeat most, and each judge's gain.
+    """Return the run's own opinions (`ROLLOUTS`), and how strongly each judge repeats them.
 
-    The candidates are the likeliest first errors by rollouts and the run's labels.
+    Two versions of the run's opinions are tried: the likeliest first errors according to the
+    rollouts, and the run's labels. The version that some judge repeats most is returned, with a
+    tuple (gain, `ROLLOUTS`, judge) for each judge.
     """
     likeliest = shown.chances.argmax(1).astype(np.int64)
     candidates = [SourceOpinions.from_first_errors(likeliest, shown.num_steps)]
@@ -432,7 +444,14 @@ def _repeated_run_opinions(
 
 
 def _linked_sources(name: str, links: Sequence[tuple[float, str, str]]) -> list[str]:
-    """Return a source and all sources that are linked to it, the closest links first."""
+    """Return a source and all sources that are linked to it directly or through others.
+
+    The source with the strongest link to those already listed comes next.
+
+    Args:
+        name: source that comes first.
+        links: pairs of dependent sources, as tuples (gain, source, source).
+    """
     group = [name]
     while True:
         near = [
@@ -444,11 +463,11 @@ def _linked_sources(name: str, links: Sequence[tuple[float, str, str]]) -> list[
 
 
 def _combined_steps(sources: Sequence[SourceOpinions]) -> StepCategories:
-    """Return a summary of the opinions of several sources at each step, as one category.
+    """Return one category per step that summarises the opinions of several sources.
 
-    For sources that name a step, the category contains how many name this step, and whether none,
-    some or all of them have named an earlier step. For scorers, it contains the level of the last
-    scorer, since the others are nearly copies of it.
+    For sources that name a first error, the category encodes how many name this step, and whether
+    none, some or all of them name an earlier step. For scorers, it encodes the level of the last
+    scorer alone, since scorers in one group are nearly copies of each other.
     """
     naming = [source.contexts.values for source in sources if source.names]
     scoring = [source.contexts for source in sources if not source.names]

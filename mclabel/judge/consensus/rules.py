@@ -1,8 +1,8 @@
-"""Rules that derive one label from several opinions.
+"""Rules that derive one label of a solution from the opinions of several sources.
 
 The rule `posterior` learns the error rates of the sources (`mclabel.judge.consensus.posterior`).
-The rule `same_location` is the consensus filter of arXiv 2501.07301. The rule `judge` takes the
-labels of a single judge.
+The rule `same_location` keeps a solution if all sources name the same first error (the consensus
+filter of arXiv 2501.07301). The rule `judge` takes the labels of a single judge.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ RULES = (POSTERIOR, SAME_LOCATION, JUDGE)
 def same_location(opinions: Sequence[SourceOpinion]) -> bool:
     """Return whether all sources have an opinion and name the same first error, or no error.
 
-    A judge with the claim `at_or_before` agrees if the named error is at its step or before it. If
+    A judge with the claim `at_or_before` agrees if the first error is at its step or before it. If
     it names no step, it agrees with every opinion.
 
     Args:
-        opinions: opinions of all sources. The first opinion, that of the rollouts, names the first
-            error with which the others are compared.
+        opinions: opinions of all sources, those of the rollouts first. The other opinions are
+            compared with the first error that the rollouts name.
     """
     named = opinions[0].first_error
     return all(

@@ -1,10 +1,12 @@
-"""Reads the opinions of judges and people on a run, and collects the evidence of its rollouts.
+"""Reads opinions of judges and people on a run's solutions, and first errors from its rollouts.
+
+A *source* is a judge or a person who has opinions on the solutions.
 
 `RunEvidence` computes probabilities of first errors from the rollouts of a whole run. The run may
-have used any estimator. The evidence of a problem is that of the posterior estimator
-(`mclabel.labeling.estimators.posterior`): rollouts by all completers, the solution's own outcome,
-and the agreement of other samples. The priors are fitted to the whole run. A run in progress cannot
-do this, since it has not sampled all rollouts yet.
+have used any estimator. As in the posterior estimator (`mclabel.labeling.estimators.posterior`),
+the probabilities follow from the rollouts by all completers, the solution's own outcome, and the
+agreement of other samples. The priors are fitted to the whole run. The estimator cannot do this
+during the run, since it has not sampled all rollouts yet.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def read_sources(places: Sequence[str], people: Sequence[Source] = ()) -> list[S
     Args:
         places: folders or URLs of runs, each as `PLACE` or `NAME=PLACE`. The default name is the
             name of the judge.
-        people: further sources, which already have names.
+        people: people as sources, which are appended; their names must differ from those of the
+            judges.
 
     Raises:
         ConfigError: two sources have the same name, or there is no source.
@@ -92,7 +95,7 @@ def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[So
     """Raise an error if opinions are not on the solutions of a run.
 
     Args:
-        run: name of the run, for messages.
+        run: folder or URL of the run, for messages.
         rows: digest of each solution's texts (`text_digest`), by solution id.
         sources: sources of opinions.
 
@@ -120,7 +123,7 @@ def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[So
 
 
 def collect_opinions(row: LabeledSolution, sources: Sequence[Source]) -> tuple[SourceOpinion, ...]:
-    """Return the opinion of the run's labels on a solution, then those of all sources."""
+    """Return the run's own label of a solution as an opinion, then the opinions of all sources."""
     own = SourceOpinion(
         source=ROLLOUTS, claim="where", is_known=row.is_decided, first_error=row.first_error
     )
@@ -149,7 +152,7 @@ def make_judge_model(
     Args:
         source: source of the opinions.
         solutions: ids of the solutions.
-        num_steps: numbers of steps, [solution].
+        num_steps: numbers of steps of these solutions, [solution].
     """
     opinions = [source.run.opinions.get(name) for name in solutions]
     known_opinions = [
@@ -189,9 +192,9 @@ def read_people_sources(folder: str) -> list[Source]:
     """Return each person who has submitted solutions, as a source `person:NAME`.
 
     Ratings after the first bad step are ignored. A person's opinion is unknown if the person was
-    unsure before the first bad step, gave up, or called the problem bad. When the overseer has
-    settled a solution, the opinions of the others are kept. Without these opinions the others would
-    seem to make fewer errors than they do.
+    unsure before the first bad step, gave up, or called the problem bad. If the overseer has
+    decided a solution on which people disagreed, their opinions are kept all the same, so that
+    their learned error rates are not too low.
 
     Raises:
         DataError: nobody has submitted a solution, or a file is damaged.
@@ -231,7 +234,8 @@ def read_people_sources(folder: str) -> list[Source]:
 
 Floats = NDArray[np.float64]
 MAX_FITTED = 2000
-"""Maximum number of problems per answer class to which priors are fitted, chosen evenly."""
+"""Maximum number of problems per answer class to which priors are fitted. If there are more,
+problems at even distances are taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +247,7 @@ class _Problem:
 
 
 class RunEvidence:
-    """Collects the evidence of a run's problems in memory, with a few numbers per step."""
+    """Collects the rollouts of a run as counts per step, and computes first errors."""
 
     def __init__(self, settings: PosteriorEstimator.Settings) -> None:
         """Begin without problems.
@@ -260,8 +264,8 @@ class RunEvidence:
         Args:
             rows: labelled solutions of the problem.
             rollouts: rollouts from prefixes of these solutions. If the steps of a rollout are not
-                recorded, as with some estimators, only its outcome is used as evidence, not whether
-                its steps agree with those of the solutions.
+                recorded, as with some estimators, only its outcome is used, not whether its steps
+                agree with those of the solutions.
         """
         rows = [row for row in rows if row.steps]
         if not rows:
@@ -287,11 +291,13 @@ class RunEvidence:
         self._problems.append(_Problem(answer_class=kind, solutions=names, evidence=evidence))
 
     def chances(self) -> tuple[list[str], NDArray[np.int64], Floats]:
-        """Return the probabilities of first errors by the evidence of all added problems.
+        """Return the probabilities of first errors in the solutions of all added problems.
 
         Returns:
             Ids of the solutions; their numbers of steps, [solution]; probabilities of first errors,
-            [solution, T + 1], with that of no error at the index of the number of steps.
+            [solution, T + 1], where T is the longest solution's number of steps. Column t is a
+            first error at the 0-based step t, the column at the number of steps is no error, and
+            later columns are padding.
         """
         priors = self._fitted_priors()
         first_errors: list[Floats] = []
@@ -321,7 +327,7 @@ def _spread_indices(count: int, most: int) -> list[int]:
 
 
 def _first_errors(problem: _Problem, priors: Priors) -> list[Floats]:
-    """Return the probabilities of first errors of each solution, [T + 1], no error last."""
+    """Return for each solution the probability of a first error at each step, then of no error."""
     readings, kind = problem.evidence, problem.answer_class
     by_reading = [_chances_by_reading(readings.outcomes, priors, kind, rare_luck=False)]
     if readings.agreement is not None and priors.agreement is not None:
@@ -359,9 +365,15 @@ def _chances_by_reading(
 
 
 def _chances_by_step(author: Evidence, chances: Floats) -> list[Floats]:
-    """Reorder probabilities by remaining steps, [solution, R + 1], into probabilities by step.
+    """Reorder first-error probabilities, which are given by number of remaining steps.
 
-    The probability that there is no error comes last.
+    Args:
+        author: counts of the policy's own rollouts, which hold the solutions' numbers of steps.
+        chances: probabilities, [solution, R + 1]. Column r > 0 is a first error at the step with r
+            steps left, itself included; column 0 is no error.
+
+    Returns:
+        For each solution the probabilities in the order of its steps, then that of no error.
     """
     by_solution = []
     for row, steps in zip(chances, author.num_steps.tolist(), strict=True):

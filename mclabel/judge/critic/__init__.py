@@ -1,7 +1,8 @@
 """A critic: a language model that is asked for the first wrong step of a solution.
 
 `prompts` builds the prompt. `parse` reads an answer as a vote, and decides how many votes to
-request. `judge` declares the settings and samples the answers.
+request. `judge` declares the settings and samples the answers. `chains` and `verdicts` read
+verdicts on single steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-r"""Finds parts of a critic's answer: text outside of thoughts, boxes, and verdict words.
+r"""Finds parts of a critic's answer: text outside of `<think>` tags (thoughts), boxes, and verdict
+words.
 
 All functions run in time linear in the length of the text. Patterns have bounded repetitions, and
 the content of a box or a conclusion is limited to `MAX_CONTENT` characters.
@@ -51,11 +52,11 @@ _MAX_REFUSAL = 600
 
 @dataclass(frozen=True)
 class Box:
-    r"""A closed `\boxed{}`."""
+    r"""A closed `\boxed{}` in a text; its content is usually a verdict or a step number."""
 
     start: int
     end: int
-    """Index after the closing brace."""
+    """Character index after the closing brace."""
     content: str
     """Content of the box, normalised by `normalize_box_content`."""
     is_negated: bool
@@ -68,7 +69,7 @@ def split_thoughts(text: str) -> tuple[str, str, bool]:
     A closing tag without an opening tag ends a thought that began in the prompt.
 
     Returns:
-        Text outside of thoughts, text inside of thoughts, and whether the last thought was never
+        Text outside of thoughts, text inside of thoughts, and True if the last thought was never
         closed.
     """
     outside: list[str] = []
@@ -88,7 +89,7 @@ def split_thoughts(text: str) -> tuple[str, str, bool]:
 
 
 def find_boxes(text: str) -> list[Box]:
-    """Return the closed, non-empty boxes of a text, in order. Of nested boxes the outer counts."""
+    """Return the closed, non-empty boxes of a text, in order. Boxes in a box are left out."""
     closed: list[Box] = []
     openings: list[tuple[int, int] | None] = []
     for match in _BRACE.finditer(text):
@@ -112,7 +113,10 @@ def find_boxes(text: str) -> list[Box]:
 
 
 def _is_negated(text: str, start: int) -> bool:
-    """Return whether a minus sign precedes a box. A hyphen or a bullet is not a minus sign."""
+    """Return whether a minus sign precedes the box that starts at a character index.
+
+    A hyphen or a bullet is not a minus sign.
+    """
     before = text[max(0, start - 4) : start].replace("\u2212", "-")
     return before.endswith("-") and not before[:-1].endswith("-") and not before[-2:-1].isalnum()
 

@@ -1,8 +1,8 @@
 """Reads a critic's answer as a verifier's chain of thought, with a verdict on each step.
 
-For a vote, only the first error matters (`parse`). A chain that is training data for a verifier
-must also be complete: every step up to the first incorrect step has a consistent verdict, and the
-text is not truncated.
+The module `parse` reads an answer as a vote, for which only the first error matters. A chain that
+is training data for a verifier must also be complete: every step up to the first incorrect step has
+a consistent verdict, and the text is not truncated.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ def read_step_verdicts(
 ) -> StepVerdicts:
     """Return the verdicts of a chain on the steps of a solution.
 
-    If the chain is incomplete, the result has a `fault`.
+    The result has a `fault` if the chain is truncated or lacks verdicts up to the first error.
 
     Args:
         text: text of the answer, thoughts included.
         num_steps: number of steps of the solution, at least 1.
         parser: name of the requested answer format, one of `FIRST_INDEX`.
-        truncated: whether the answer was cut at its maximum number of tokens.
+        truncated: True if the answer was cut at its maximum number of tokens.
 
     Raises:
         ConfigError: there is no such parser.
@@ -63,7 +63,11 @@ def _verdicts_on_steps(outside: str, inside: str, num_steps: int) -> StepVerdict
 def _verdicts_from_first_error(
     text: str, outside: str, num_steps: int, parser: str
 ) -> StepVerdicts:
-    """Return the verdicts on all steps that follow from the first error that an answer names."""
+    """Return verdicts derived from the first error that an answer names.
+
+    Earlier steps are correct, and later steps have no verdict. In the format `lessons`, a step
+    without an analysis has no verdict either.
+    """
     vote = parse_output(text, parser, num_steps, truncated=False)
     if not vote.is_known:
         return StepVerdicts((None,) * num_steps, VerdictFault.NO_VERDICTS, vote.reason)

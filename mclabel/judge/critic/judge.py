@@ -1,4 +1,6 @@
-"""A language model as a judge, whose votes decide on the first error."""
+"""A critic: a language model as a judge, which is asked several times for the first wrong step. Its
+answers are votes, and the majority decides.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class CriticPolicySettings(PolicySettings):
 
 
 class CriticSettings(Settings):
-    """Prompt, policy and votes of a critic."""
+    """Settings of a critic's prompt and of its votes."""
 
     prompt: str = Field("processbench", min_length=1)
     """A built-in prompt (`processbench`, `lessons`, `step_verdicts`, `thinkprm`), or a template
@@ -79,7 +81,7 @@ class CriticSettings(Settings):
 
     @property
     def template(self) -> Template:
-        """The prompt as a template."""
+        """Template named by `prompt`, or made from the user's text in it."""
         if self.prompt in TEMPLATES:
             return TEMPLATES[self.prompt]
         assert self.parser is not None, "checked by a rule"
@@ -137,9 +139,9 @@ class CriticSettings(Settings):
 
 
 POLICY = "judge.policy"
-"""Key of the model's settings."""
+"""Key of the settings of the critic's model, for messages."""
 MAX_REASON = 300
-"""Maximum number of characters of a failed answer's reason."""
+"""Maximum number of characters of the error message that is stored for a failed answer."""
 
 
 class CriticJudge(Judge):
@@ -156,14 +158,14 @@ class CriticJudge(Judge):
     settings: Settings
 
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
-        """Prepare to judge; see `Judge`."""
+        """Store the settings without loading the model."""
         super().__init__(settings, seed=seed)
         with name_section_in_errors(POLICY):
             self._engine: Engine = make_engine(settings.policy, seed=seed, continues=False)
 
     @classmethod
     def resolve_settings(cls, settings: Settings, recorded: Mapping[str, Any]) -> Settings:
-        """Return the settings unchanged, after checking that they name a model; see `Judge`.
+        """Return the settings unchanged, after checking that they name a model.
 
         Raises:
             ConfigError: the engine runs a model, but none is named. The default model cannot judge.
@@ -178,7 +180,7 @@ class CriticJudge(Judge):
         return settings
 
     def identity_inputs(self) -> dict[str, Any]:
-        """Return the hash of the model's content, and that of the template; see `Judge`."""
+        """Return the hash of the model's content and the hash of the prompt template."""
         with name_section_in_errors(POLICY):
             model = self._engine.model_identity()
         return {
@@ -187,7 +189,7 @@ class CriticJudge(Judge):
         }
 
     def prompt_inputs(self) -> dict[str, Any]:
-        """Return the template, and whether prompts contain references; see `Judge`."""
+        """Return the prompt template, and whether prompts contain references."""
         return {
             "template": asdict(self.settings.template),
             "use_reference": self.settings.use_reference,
@@ -209,7 +211,7 @@ class CriticJudge(Judge):
             await self._engine.start()
 
     async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion:
-        """Sample votes in rounds until they have decided."""
+        """Sample answers in rounds until their votes decide on the first error or run out."""
         settings = self.settings
         reference = item.reference if settings.use_reference else None
         if settings.use_reference and reference is None:
@@ -221,7 +223,7 @@ class CriticJudge(Judge):
         answers: list[Answer] = []
         seen: list[Vote] = []
         unanswered: list[int] = []
-        """Numbers of the unknown votes of the last round, which are requested once more."""
+        """Indices of the last round's unknown votes, which are requested once more."""
         while count := votes.wanted():
             is_retry = votes.retry
             numbers = unanswered if is_retry else range(len(seen), len(seen) + count)
@@ -245,7 +247,7 @@ class CriticJudge(Judge):
         return _opinion(votes.result(), seen, answers, len(item.steps))
 
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
-        """Sample an answer of the model; see `Judge`."""
+        """Sample an answer of the critic's model."""
         name = prompt_hash(prompt)
         if (size := describe_oversize(len(prompt), self._engine)) is not None:
             why = f"the prompt has {size}, the most that the model accepts"
@@ -313,7 +315,7 @@ def _failed(prompt: str, number: int, max_tokens: int, why: str) -> Answer:
 def _opinion(
     result: VoteResult, seen: list[Vote], answers: list[Answer], num_steps: int
 ) -> Opinion:
-    """Return the opinion that results from all votes."""
+    """Return the opinion that results from the votes on a solution with `num_steps` steps."""
     lead = result.counts.get(result.first_error, 0) if result.is_decided else 0
     reasons = [vote.reason for vote in seen if not vote.is_known]
     counts = [answer.num_tokens for answer in answers]

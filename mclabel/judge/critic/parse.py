@@ -1,22 +1,23 @@
 """Reads a critic's answers as votes on the first error, and decides how many votes to request.
 
 A vote is known only if the answer gives a verdict in the requested format. Any other answer is an
-unknown vote with a reason, never "no error", so that an outage or a truncated answer does not look
-like a sound solution.
+unknown vote with a reason, never "no error", so that an outage or a truncated answer is not read as
+a verdict on the solution.
 
-Text between `<think>` tags is not searched for a verdict. The one exception is the parser
-`step_verdicts`, whose models are trained to write verdicts into the thought. If the text outside of
-thoughts has no complete verdict, this parser also reads a closed thought.
+Text between `<think>` tags (a thought) is not searched for a verdict. The one exception is the
+parser `step_verdicts`, whose models are trained to write verdicts into the thought. If the text
+outside of thoughts has no complete verdict, this parser also reads a closed thought.
 
-A truncated answer counts only if its verdict, outside of thoughts, is already complete. That is a
-box without further words after it; a conclusion Incorrect, or Correct after an analysis of the last
-step; an incorrect step after verdicts on all earlier steps, or verdicts on all steps.
+A truncated answer counts only if its verdict, outside of thoughts, is already complete. A verdict
+is complete if it is a box without further words after it, a conclusion Incorrect, a conclusion
+Correct after an analysis of the last step, a step called incorrect after verdicts on all earlier
+steps, or a verdict on every step.
 
-`VoteCounter` requests few votes if they agree and more if they disagree. It is a pure state
-machine. Votes are requested in rounds, and a decision is made only after all votes of a round have
-arrived. So the order within a round has no effect. A round requests the fewest votes after which a
-decision is possible. Unknown votes are requested once more, with twice the token budget, in a round
-of their own before any new votes.
+`VoteCounter` requests few votes if they agree and more if they disagree. Votes are requested in
+rounds, and a decision is made only after all votes of a round have arrived. So the order within a
+round has no effect. A round requests the fewest votes after which a decision is possible. Unknown
+votes are requested once more, with twice the token budget, in a round of their own before any new
+votes.
 
 ProcessBench (arXiv 2412.06559) always takes the majority of eight votes. `VoteCounter` stops
 earlier, if the majority is certain, or likely because the first votes agree.
@@ -43,14 +44,14 @@ from mclabel.judge.critic.verdicts import VerdictFault, read_verdicts
 MAX_CHARACTERS = 1_000_000
 """Maximum number of characters in an answer; the vote of a longer answer is unknown."""
 FIRST_INDEX: Mapping[str, int] = {"processbench": 0, "lessons": 1, "step_verdicts": 1}
-"""Number that the first step has in prompts and answers, by parser."""
+"""Maps each parser to the number of the first step in prompts and answers, 0 or 1."""
 _MAX_REASON = 40
-"""Maximum number of characters of an answer that a reason quotes."""
+"""Maximum number of characters of an answer that `Vote.reason` quotes."""
 
 
 @dataclass(frozen=True)
 class Vote:
-    """One answer of a critic about a solution."""
+    """First error of a solution according to one answer of a critic."""
 
     first_error: int | None
     """Index of the first wrong step, from 0. None means no error if the vote is known."""
@@ -64,13 +65,13 @@ class Vote:
 
 
 def parse_output(text: str, parser: str, num_steps: int, truncated: bool) -> Vote:
-    """Read a critic's answer.
+    """Read a critic's answer as a vote on the first error.
 
     Args:
         text: text of the answer, thoughts included.
         parser: name of the requested answer format, one of `FIRST_INDEX`.
         num_steps: number of steps of the solution, at least 1.
-        truncated: whether the answer was cut at its maximum number of tokens.
+        truncated: True if the answer was cut at its maximum number of tokens.
 
     Raises:
         ConfigError: there is no such parser.
@@ -118,7 +119,7 @@ _NO_ERROR = Vote(None, is_known=True)
 
 
 def _vote_for_step(index: int, parser: str, num_steps: int) -> Vote:
-    """Return a vote for a step. Only this function converts step numbers to indices from 0."""
+    """Return a vote for the step with a number that counts as the parser does, from 0 or 1."""
     first_error = index - FIRST_INDEX[parser]
     if not 0 <= first_error < num_steps:
         return _unknown_vote(f"index {index} of {num_steps} steps")
@@ -172,7 +173,8 @@ def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
     If the conclusion is Incorrect, the first error is the step of the last analysis that opens
     before it. Closing tags of analyses are ignored, since even the published example has a wrong
     one. If a critic writes a conclusion after each analysis, its first Incorrect counts, or else
-    its last Correct. If a critic starts again from an earlier step, only the new start counts.
+    its last Correct. If a critic starts again from an earlier step, only the analyses from there on
+    count.
     """
     analyses: list[int] = []
     verdict: bool | None = None
@@ -207,9 +209,10 @@ def _parse_lessons(text: str, num_steps: int, truncated: bool) -> Vote | None:
 
 
 def _conclusion(text: str, start: int, truncated: bool) -> tuple[bool | None, str]:
-    """Return the verdict of the conclusion that opens at `start`, or its fault.
+    """Return the verdict of the conclusion that opens at the character `start`, and its fault.
 
-    An empty conclusion has neither, since it is a closing tag without its slash.
+    The verdict is True for Correct, and None if there is a fault. An empty conclusion has neither a
+    verdict nor a fault, since it is a closing tag that lacks its slash.
     """
     window = text[start : start + MAX_CONTENT]
     closing = _NEXT_TAG.search(window)
@@ -243,7 +246,7 @@ _PARSERS: Mapping[str, tuple[_Reader, str]] = {
     "lessons": (_parse_lessons, "no conclusion"),
     "step_verdicts": (_parse_verdicts, "no verdicts"),
 }
-"""Function of each parser, and the reason of an unknown vote if it finds no verdict at all."""
+"""Maps each parser to its function, and to the vote's reason if the function finds no verdict."""
 
 
 RETRY_BUDGET = 2
@@ -255,21 +258,22 @@ class VoteResult:
     """Result of the votes on a solution."""
 
     counts: Mapping[int | None, int]
-    """Number of known votes by first error, from 0. The key None means no error and comes first."""
+    """Maps each 0-based first error to its number of known votes. The key None means no error and
+    comes first."""
     num_unknown: int
     """Number of votes that are unknown and are not requested again."""
     is_decided: bool
-    """True if voting has ended, at least `least` votes are known, and one location has most."""
+    """True if voting has ended, enough votes are known, and one first error has the most votes."""
     first_error: int | None
     """Index of the step that most votes name. None means no error if the votes are decided."""
 
 
 class VoteCounter:
-    """The votes on one solution.
+    """Counts the votes on one solution and decides how many more to request.
 
     With at least `least` known votes, the solution is decided as soon as all known votes agree, or
-    as soon as the remaining votes cannot change the leading location. After `most` requested votes,
-    the leading location also decides, unless there is a tie.
+    as soon as the remaining votes cannot change which first error leads. After `most` requested
+    votes, the leading first error also decides, unless there is a tie.
     """
 
     def __init__(self, least: int = 3, most: int = 8) -> None:
@@ -300,7 +304,7 @@ class VoteCounter:
         return self._is_retry
 
     def wanted(self) -> int:
-        """Return the number of votes that this round still requests; 0 after the voting."""
+        """Return the number of votes that this round still needs; 0 once voting has ended."""
         return self._due
 
     def record(self, vote: Vote) -> None:
@@ -346,7 +350,7 @@ class VoteCounter:
             self._num_asked += self._due
 
     def _is_certain(self) -> bool:
-        """Return whether enough votes are known and no remaining vote could change the leader."""
+        """Return whether enough votes are known and no remaining vote could change which leads."""
         if self._num_known < self._least:
             return False
         return len(self._counts) == 1 or self._leader()[1] > self._num_left()
@@ -365,7 +369,10 @@ class VoteCounter:
         return min(max(missing, to_lead), num_left)
 
     def _leader(self) -> tuple[int | None, int]:
-        """Return the location with the most votes and its lead; 0 in a tie or without votes."""
+        """Return the first error with the most votes, and its lead over the next one in votes.
+
+        The lead is 0 in a tie or without votes.
+        """
         ranked = self._counts.most_common(2)
         if not ranked:
             return None, 0

@@ -12,7 +12,8 @@ Each built-in template except the last follows a published prompt, but in differ
   specify the form of the verdicts, so it suits only models that were trained to write them.
 
 The wording alone changes a critic's F1 by several points. To use the exact wording of a paper, give
-its text as your own template with the placeholders of this module, and name its parser.
+its text as your own template with the placeholders {problem}, {steps} and {reference}, and name the
+parser of its answers.
 
 The texts of problems and steps come from models and data sets. Parts of them that look like a tag
 or a heading of a prompt are escaped, so that no text can end a step early or imitate another step.
@@ -43,8 +44,8 @@ class Template:
     """Name of the parser of answers. It also decides how the steps are numbered in the prompt."""
     reference_section: str | None = None
     """Section that replaces {reference} in `text` if there is a reference. It contains {reference}
-    itself. Without a reference, {reference} is replaced by nothing. None means that the bare
-    reference replaces {reference}, and that a reference must be given."""
+    itself. Without a reference, {reference} is replaced by nothing. None means that the reference
+    alone replaces {reference}, and that a reference must be given."""
 
 
 def fill_critic_prompt(
@@ -136,7 +137,7 @@ def _fill_placeholders(text: str, values: Mapping[str, str]) -> str:
 
 
 def _write_numbered_steps(steps: Sequence[str], parser: str) -> str:
-    """Return the steps with their numbers, in the form that the parser expects."""
+    """Return the steps with tags or headings that number them as this parser expects."""
     first = FIRST_INDEX[parser]
     if parser == "step_verdicts":
         return "\n".join(
@@ -164,7 +165,10 @@ def _escape_tags(text: str) -> str:
 
 
 def _without_headings(text: str) -> str:
-    """Return the text without a heading at its start, and with later headings in brackets."""
+    """Return a step's text without a heading such as `Step 2:` at its start.
+
+    Later headings are put in brackets, so that they do not look like the start of another step.
+    """
     first = _HEADING.match(text)
     rest = text[first.end() :].lstrip() if first else text
     return _HEADING.sub(r"[step \1]", rest)

@@ -5,9 +5,9 @@ $\boxed{Yes}$` (2504.00891), R-PRM's `Is the step correct (Yes/No)? No` (2503.21
 forms in other words and languages. Step numbers are compared as numbers: "Step 10" comes after
 "Step 9".
 
-A verdict belongs to the step that its own sentence names ("Step 2 is \boxed{incorrect}"), else to
-the step of the last heading. A line that merely begins with a step's name, such as "Step 3 gave us
-x", is a heading only if this step is the next one. Code and its output are skipped. In a text
+A verdict is assigned to the step that its own sentence names ("Step 2 is \boxed{incorrect}"), else
+to the step of the last heading. A line that merely begins with a step's name, such as "Step 3 gave
+us x", is a heading only if this step is the next one. Code and its output are skipped. In a text
 without headings, the verdicts are in the order of the steps. All functions run in time linear in
 the length of the text.
 """
@@ -22,7 +22,7 @@ from enum import StrEnum
 from mclabel.judge.critic.answer_text import find_boxes, says_correct
 
 FIRST_STEP = 1
-"""Number of the first step in critics' texts."""
+"""Number of the first step in critics' texts, which count from 1."""
 
 
 class VerdictFault(StrEnum):
@@ -91,12 +91,12 @@ def _only_verdict(verdicts: set[bool]) -> bool | None:
 def _verdicts_fault(
     verdicts: tuple[bool | None, ...], by_number: dict[int, set[bool]], whole: list[bool]
 ) -> tuple[VerdictFault | None, str]:
-    """Return the fault of verdicts and its description with the step's number.
+    """Return the fault of verdicts, and its description. Without a fault, return None and "".
 
     Args:
         verdicts: verdict on each step.
-        by_number: verdicts by the step numbers that the text names.
-        whole: verdicts on the whole solution, in order.
+        by_number: verdicts by the step numbers, from 1, that the text names.
+        whole: verdicts on the whole solution in the order of the text, True for correct.
     """
     if _NOWHERE in by_number:
         return VerdictFault.BEFORE_FIRST, "verdict before the first step"
@@ -123,7 +123,7 @@ _NOWHERE = -1
 
 
 def _verdicts_with_steps(text: str, marks: list[_Mark]) -> Iterator[tuple[range, bool]]:
-    """Yield each verdict of a text with the numbers of the steps to which it belongs."""
+    """Yield the numbers of the steps of each verdict, and True if the verdict is "correct"."""
     headings = list(_headings(text))
     asked = [mark for mark in marks if mark.is_asked]
     if asked and _NOW_STEP.search(text):  # the headings of such a text repeat earlier steps
@@ -183,7 +183,7 @@ _NAMED = re.compile(
 )
 """Pattern of a step's name right before a verdict. The verdict belongs to this step."""
 _BEFORE = 60
-"""Number of characters before a verdict that are searched for the step to which it belongs."""
+"""Number of characters before a verdict that are searched for the step that it is about."""
 _OVERALL = re.compile(
     r"(?:(?P<whole>\boverall|\b(?:solution|answer) is|\b(?:solution|answer) correct ?\?"
     r"|correctness of the solution|整体|总体|解答)"
@@ -191,8 +191,8 @@ _OVERALL = re.compile(
     r"[ \t*:：,]{0,4}(?:is)?[ \t:]{0,3}[$*(\[\\]{0,4}$",
     re.IGNORECASE,
 )
-"""Pattern of words before a verdict on the whole solution. A "final verdict" may also be the
-verdict on the last step."""
+"""Pattern of words before a verdict on the whole solution. Words such as "final verdict" may also
+announce the verdict on the last step."""
 _ASKED = re.compile(
     rf"\bis (?:the |this |now ){{0,3}}(?:step|paragraph)(?: {_NUMERAL})? correct[ \t]{{0,2}}"
     r"(?:\(yes/no\))?[ \t]{0,2}[?:：][ \t*:$]{0,6}(yes|no)\b",
@@ -235,7 +235,7 @@ class _Heading:
 
 @dataclass(frozen=True)
 class _Mark:
-    """Verdict in a text, before it is assigned to a step."""
+    """A verdict found in a text, which is not assigned to a step yet."""
 
     start: int
     says: bool
@@ -243,9 +243,10 @@ class _Mark:
     numbers: range | None
     """Numbers of the steps that the verdict's sentence names; None if it names none."""
     is_asked: bool = False
-    """True if the verdict answers the question whether the step is correct."""
+    """True if the verdict answers a question such as "Is the step correct?"."""
     is_final: bool = False
-    """True if the verdict may repeat the verdict on the last step."""
+    """True if the verdict is called final, so that it may only repeat the verdict on the last
+    step."""
     is_on_whole: bool = False
     """True if the verdict is on the whole solution."""
 
@@ -310,7 +311,7 @@ def _boxed_verdict(content: str) -> bool | None:
 
 
 def _numbers(first: str | None, last: str | None = None, *others: str | None) -> range:
-    """Return the numbers in a step's name: one for "Step 2", three for "Steps 2-4"."""
+    """Return the step numbers in a step's name: 2 for "Step 2"; 2, 3 and 4 for "Steps 2-4"."""
     number = _number(next(name for name in (first, *others) if name is not None))
     end = number if last is None else int(last)
     return range(number, end + 1 if number < end <= number + _LONGEST else number + 1)

@@ -1,7 +1,8 @@
 """Finds false numeric equalities in solution steps, without any model.
 
-The checks read every chain of equalities in plain text or LaTeX, and decide it with the exact
-arithmetic of the answer checker. All functions are pure: they use neither files nor engines.
+The checks read chains of equalities such as `2 + 3 = 5 = 10 / 2` in plain text or LaTeX, and decide
+each with the exact arithmetic of the answer checker. All functions are pure: they use neither files
+nor engines.
 """
 
 from mclabel.judge.symbolic.checking import Flag, check_steps

@@ -1,8 +1,8 @@
 """Finds false equalities in the steps of a solution.
 
-A flag shows that the first error is at its step or before it. The false equality is a calculation
-error itself, or its numbers were forced to fit after an earlier error. An equality that holds does
-not show that its step is right.
+Each false equality becomes a `Flag`. The first error of the solution is at the step of the flag or
+before it: the equality is a calculation error itself, or its numbers were forced to fit after an
+earlier error. An equality that holds does not show that its step is right.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NamedResult:
     name: tuple[str, ...]
     """Words of the name, in lower case."""
     side: Side
-    """The value."""
+    """The value, as a formula."""
     about: bool
     """True if the relation is "about equal" instead of "equal"."""
     first: int
@@ -93,7 +93,9 @@ def find_named_results(tokens: Sequence[Token], relations: Sequence[int]) -> Ite
 def restates_formula_value(
     first: NamedResult, second: NamedResult, between: Sequence[Token]
 ) -> bool:
-    """Return whether the second result states the value of the first result's formula.
+    """Return whether the second result can be compared with the formula of the first.
+
+    Both must have the same name, with only words of solving between them.
 
     Args:
         first: result with a formula.
@@ -121,14 +123,17 @@ _MAX_PROBLEM_LENGTH = 10_000
 _MAX_SHOWN = 200
 """Maximum number of characters of an equality in a flag."""
 _DENIED_BEFORE = 200
-"""Number of characters before an equality that are searched for words of a test."""
+"""Number of characters before an equality that are searched for words such as `suppose`, which mark
+a test or an assumption."""
 _DENIED_BEHIND = 80
-"""Number of characters after an equality that are searched for a denial."""
+"""Number of characters after an equality that are searched for words such as `wrong`, which deny
+it."""
 _DENIED_JUST_BEFORE = 40
-"""Number of characters before an equality that are searched for a denial."""
+"""Number of characters before an equality that are searched for words such as `not`, which deny
+it."""
 _CASES = frozenset(("or", "either", "case", "cases"))
 _QUESTION = re.compile(r"[^.!?\n]*+(?:\.(?=[0-9])[^.!?\n]*+)*+\?")
-"""Pattern of the text after an equality whose sentence ends with a question mark."""
+"""Pattern of the rest of a sentence after an equality if the sentence is a question."""
 _OR = re.compile(r"[\s$\\(),\[\]]*+\bor\b[\s$\\(),\[\]]*+")
 """Pattern of the word "or" after an equality, which announces an alternative."""
 _ENDS_WITH_OR = re.compile(r"\bor\b[\s$\\(),\[\]]*+\Z")
@@ -187,7 +192,7 @@ def check_steps(problem: str, steps: Sequence[str]) -> list[Flag]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step that has been read."""
+    """A step of the solution, split into tokens, results and equations."""
 
     number: int
     text: str
@@ -197,7 +202,7 @@ class _Step:
     results: Sequence[NamedResult]
     equations: Sequence[Equation]
     behind: str
-    """First characters of the next step's text."""
+    """First characters of the next step's text; empty after the last step."""
 
     def flag(self, start: int, end: int, reason: str) -> Flag:
         return Flag(self.number, start, end, self.text[start:end][:_MAX_SHOWN], reason)
@@ -241,7 +246,10 @@ def _false_alternatives(step: _Step) -> list[Flag]:
 
 
 def _alternative_before(text: str, start: int) -> int | None:
-    """Return the end of the alternative before an equality; None if there is none."""
+    """Return the end of the alternative that `or` joins to an equality; None if there is none.
+
+    Indices count characters of the text.
+    """
     at = max(0, start - _DENIED_JUST_BEFORE)
     match = _ENDS_WITH_OR.search(text, at, start)
     return None if match is None else len(text[: match.start()].rstrip(_SEPARATORS))
@@ -264,7 +272,7 @@ def _false_equalities(step: _Step) -> Iterator[Flag]:
 
 
 def _changed_results(step: _Step, before: _Step | None) -> Iterator[Flag]:
-    """Yield results of a step that differ from the value that the name had just before."""
+    """Yield results whose value differs from the preceding value of the same name."""
     for earlier, later, between in _consecutive_pairs(step, before, lambda side: side.results):
         if restates_formula_value(earlier, later, between):
             reason = _why_false(step, earlier.side, later.side, about=earlier.about or later.about)
@@ -274,7 +282,7 @@ def _changed_results(step: _Step, before: _Step | None) -> Iterator[Flag]:
 
 
 def _unfounded_equations(step: _Step, before: _Step | None) -> Iterator[Flag]:
-    """Yield equations of a step that do not follow from the equation just before."""
+    """Yield equations of a step that do not follow from the preceding equation."""
     tokens = (*step.tokens, *(before.tokens if before else ()))
     for claims, others, between in _consecutive_pairs(step, before, _claims_of):
         earlier, later = claims.equations[-1], others.equations[0]
@@ -290,7 +298,7 @@ def _unfounded_equations(step: _Step, before: _Step | None) -> Iterator[Flag]:
 
 @dataclass(frozen=True, slots=True)
 class _Claims:
-    """A single equation, or several that are alternatives or items of a list."""
+    """A claim: one equation, or several that are alternatives (`x = 1 or x = 2`) or a list."""
 
     equations: Sequence[Equation]
 
@@ -306,7 +314,7 @@ class _Claims:
 def _claims_of(step: _Step) -> list[_Claims]:
     """Return the equations of a step as claims.
 
-    Alternatives such as `x = 1 or x = 2` are one claim, and so are lists that end with "and".
+    Alternatives such as `x = 1 or x = 2` form one claim. Lists that end with "and" form one too.
     """
     runs: list[list[Equation]] = []
     joins: list[set[str]] = []
@@ -373,7 +381,9 @@ def _may_be_congruent(step: _Step, difference: Fraction | None) -> bool:
 
 
 def _is_denied(step: _Step, start: int, end: int) -> bool:
-    """Return whether the words around an equality mark it as a test or as false.
+    """Return whether the words around an equality call it a test or deny it.
+
+    Indices `start` and `end` count characters of the step's text.
 
     The words after the equality may belong to the next step.
     """
@@ -402,7 +412,7 @@ _MAX_LENGTH = 80
 
 
 def explain_false_remainder_division(left: Side, right: Side, behind: str) -> str | None:
-    """Check an equality that is a division with a remainder.
+    """Return why a division with a remainder, such as `17 / 5 = 3 remainder 1`, is false.
 
     Args:
         left: left side of the equality.

@@ -27,15 +27,17 @@ _LAST_NUMBER = re.compile(rf"(?<![0-9.])({_NUMBER})\)?$")
 _BINARY_MINUS = re.compile(r"(?<=[0-9)}%!])-")
 _FRACTION = re.compile(r"\(?(?:[0-9]+/[0-9]+|\\frac\{[0-9]+\}\{[0-9]+\})\)?")
 _SURELY_A_CONVERSION = 7
-"""Smallest conversion factor that is accepted even if one side has no unit."""
+"""Smallest factor between two sides that counts as a conversion of units even if one side has no
+unit."""
 _MAX_UNITS_OF_WORK = 2_000
-"""Maximum units of work of the exact arithmetic for one side."""
+"""Maximum work of the exact arithmetic for one side, in the units of `mclabel.answers`."""
 _MAX_SHOWN = 40
 """Maximum number of digits of a value in a reason."""
 _ABOUT = Fraction(1, 50)
-"""Largest relative difference of two sides that are "about equal"."""
+"""Largest relative difference of two sides that "about equal" allows if the right side is a
+formula."""
 _NEARLY = Fraction(1, 200)
-"""Relative difference up to which "about equal" is never false."""
+"""Relative difference that "about equal" always allows."""
 _PI_ROUNDED = Fraction(1, 400)
 """Allowed relative difference of values with pi, which may have been calculated with 3.14."""
 
@@ -54,14 +56,14 @@ class EqualityOutcome:
 def decide_equality(
     left: Side, right: Side, *, about: bool, rounds: bool
 ) -> EqualityOutcome | None:
-    """Return whether the sides are equal; None if that is not certain.
+    """Return whether the sides are equal, and why not; None if that is not certain.
 
     Args:
         left: left side of the equality. A side without an operation is not decided, since a bare
             number may belong to a unit or a name (`30 minutes = 30/60`).
         right: right side of the equality.
-        about: whether the relation is "about equal" instead of "equal".
-        rounds: whether a whole number may be a rounded fraction here.
+        about: True if the relation is "about equal" instead of "equal".
+        rounds: True if the step says that whole numbers may be rounded fractions.
     """
     if not left.operations or left.letters or right.letters:
         return None
@@ -97,7 +99,10 @@ def evaluate_formula(text: str) -> Value | None:
 
 
 def _holds_with_other_mixed_numbers(left: Side, right: Side) -> bool:
-    """Return whether the sides are about equal if mixed numbers are read in another way."""
+    """Return whether the sides are about equal with the other reading of mixed numbers.
+
+    `2 1/2` may also be a product, or an item number before the fraction.
+    """
     for a, b in product((left.text, left.mixed), (right.text, right.mixed)):
         x, y = (evaluate_formula(text) if text else None for text in (a, b))
         if x is None or y is None:
@@ -144,7 +149,7 @@ def _decide_irrational(
 def _rounding(
     left: Side, right: Side, x: Fraction, y: Fraction, *, about: bool, rounds: bool
 ) -> Fraction:
-    """Return the largest difference of the values that rounding can explain.
+    """Return the largest difference of the values x (left) and y (right) that rounding explains.
 
     A number may be truncated instead of rounded, so a whole unit of its last place is allowed.
     Decimals with two or more places may be rounded numbers, so their relative error is added.
@@ -183,7 +188,7 @@ def _trailing_zeros(literal: str) -> int:
 
 
 def _has_other_explanation(left: Side, right: Side, x: Fraction, y: Fraction) -> bool:
-    """Return whether a difference has another explanation than a calculation error.
+    """Return whether the values x (left) and y (right) differ by something else than an error.
 
     The explanations are: a percentage without its sign, a conversion of units, a further operation
     on the intermediate result (`5 + 3 = 8 + 2 = 10`), and a percentage of the number before it
@@ -209,7 +214,7 @@ def _has_other_explanation(left: Side, right: Side, x: Fraction, y: Fraction) ->
 
 
 def _runs_on(right: Side, x: Fraction) -> bool:
-    """Return whether the right side begins or ends with the left side's value and continues it."""
+    """Return whether the right side is a formula that begins or ends with the left side's value."""
     if right.literal is not None or not right.operations:
         return False
     ends = (_FIRST_NUMBER.match(right.text), _LAST_NUMBER.search(right.text))

@@ -1,4 +1,6 @@
-"""The symbolic checks as a judge. A false equality shows an error at its step or before it."""
+"""The symbolic checks as a judge. A false equality shows that the first error is at its step or
+before it.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,16 @@ class SymbolicJudge(Judge):
     version: ClassVar[str] = "2"
 
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
-        """Prepare to judge; see `Judge`."""
+        """Create the thread in which steps are checked."""
         super().__init__(settings, seed=seed)
         self._executor = CpuExecutor()
         self._num_chars = 0
 
     async def judge(self, item: JudgedItem, ask: AnswerSampler) -> Opinion:
-        """Check the steps of a solution, in a thread."""
+        """Return the false equalities as flags, and the step of the first one as the first error.
+
+        Without a false equality, `first_error` is None. The checks run in a thread.
+        """
         flagged = await self._executor.run(lambda: check_steps(item.problem, item.steps))
         self._num_chars += item.num_chars
         flags = tuple(

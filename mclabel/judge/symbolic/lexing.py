@@ -41,7 +41,7 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Token:
-    """One token and its place."""
+    """One token of a step's text."""
 
     kind: Kind
     text: str
@@ -110,7 +110,8 @@ ABBREVIATIONS = frozenset(
 _SHORT_WORDS = frozenset(
     "of in to is so we he it or by as at on an if be do up us am pm go no my me ad tv pi".split()
 )
-"""English words of two letters. Other pairs of letters, such as `ab`, are products."""
+"""English words of two letters. Other pairs of letters, such as `ab`, are read as products of
+variables."""
 _MATH_OPENS = frozenset(("\\(", "\\["))
 
 
@@ -141,19 +142,19 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _is_formula_open(delimiter: str, math: bool) -> bool:
-    """Return whether a formula is open after a delimiter.
+    """Return whether a LaTeX formula is open after a delimiter.
 
     A `$` may be a dollar sign, so it does not change the state.
 
     Args:
         delimiter: text of the delimiter.
-        math: whether a formula was open before it.
+        math: True if a formula was open before the delimiter.
     """
     return math if delimiter == "$" else delimiter in _MATH_OPENS
 
 
 def _token(match: re.Match[str], group: str, math: bool, before: list[Token]) -> Token | None:
-    """Return the token of a match; None if the matched text has no meaning."""
+    """Return the token of a match, by the name of the matched group; None if it has no meaning."""
     text = match[0]
     start, end = match.span()
     match group:
@@ -212,7 +213,7 @@ def _symbol_token(text: str, start: int, end: int) -> Token | None:
 def _text_token(content: str, start: int, end: int) -> Token:
     r"""Return the token of a text inside of a formula, such as `\text{apples}`.
 
-    Its kind is UNKNOWN if the text contains more than words.
+    Its kind is UNKNOWN if the text contains something else than words.
     """
     plain = content.strip().strip("().,")
     if len(plain) == 1 and plain.isalpha():
@@ -238,7 +239,7 @@ def _word(text: str, start: int, end: int, math: bool) -> Token:
 
 
 def _is_bullet(match: re.Match[str], math: bool, before: list[Token]) -> bool:
-    """Return whether a token is a bullet: it begins a line of text and a space follows it."""
+    """Return whether a sign is a bullet: it begins a line of text, and a space follows it."""
     if math or not match.string[match.end() : match.end() + 1].isspace():
         return False
     return not before or before[-1].text == "\n"
@@ -269,7 +270,7 @@ class Side:
     decimals: list[str] = field(default_factory=list)
     """Numbers with a decimal point, as written."""
     literal: str | None = None
-    """Digits of the number if the side is a single number; else None."""
+    """The number as written if the side is a single number; else None."""
     units: set[str] = field(default_factory=set)
     """Words of the units after numbers."""
     operations: int = 0
@@ -277,11 +278,12 @@ class Side:
     has_percent: bool = False
     has_sum: bool = False
     mixed: str | None = None
-    """Another reading of a side with a mixed number. It is a product, or it omits the number before
-    the fraction, which may belong to the words before the formula. None without a mixed number."""
+    """Another reading of a side with a mixed number such as `2 1/2`: a product, or only the
+    fraction if the number before it may belong to the preceding words. None without a mixed
+    number."""
     vague: bool = False
     """True if the side has another possible reading. Its equality then never counts as false."""
     letters: set[str] = field(default_factory=set)
     """Variables of the side."""
     signs_used: int = 0
-    """Number of tokens that the side consists of."""
+    """Number of tokens of the side."""

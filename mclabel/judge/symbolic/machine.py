@@ -2,8 +2,8 @@
 
 In the first state the machine expects an operand. In the second state, after an operand, it expects
 an operator, a unit or the end of the side. A token that does not fit ends the side. If the formula
-may continue in a form that the machine does not support, the side is not read at all. A part of a
-larger expression must not be judged.
+may continue in a form that the machine does not support, the side is not read at all, since the
+value of a part says nothing about the whole expression.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SideParser:
         Args:
             tokens: tokens of the step.
             start: index of the first token of the side.
-            letters: whether single letters are read as variables.
+            letters: True if single letters are read as variables.
             goal: index of the token at which the side must end; None if it may end anywhere.
         """
         self.tokens = tokens
@@ -56,7 +56,7 @@ class SideParser:
         the number of LaTeX arguments that must follow.
         """
         self.behind = False
-        """True if an operand has just ended."""
+        """True in the second state, after an operand."""
         self.last = start
         """Index of the last token that belongs to the formula."""
         self.product_at: int | None = None
@@ -102,7 +102,7 @@ class SideParser:
         return True
 
     def _operand(self, token: Token) -> bool:
-        """Read a token where an operand is expected. Return False at the end of the formula."""
+        """Read a token where an operand is expected. Return False if it ends the formula."""
         side = self.side
         match token.kind:
             case Kind.NUMBER:
@@ -134,7 +134,7 @@ class SideParser:
         raise UnreadableFormula
 
     def _is_called(self) -> bool:
-        """Return whether a letter names a function or has an index, as in `f(`, `a_` or `f'`."""
+        """Return whether the current letter is no plain variable, as in `f(`, `a_` or `f'`."""
         if self.at + 1 >= len(self.tokens):
             return False
         follows = self.tokens[self.at + 1]
@@ -175,7 +175,7 @@ class SideParser:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def _read_after_operand(self, token: Token) -> bool:
-        """Read a token after an operand. Return False at the end of the formula."""
+        """Read a token after an operand. Return False if it ends the formula."""
         match token.kind:
             case Kind.OPERATOR:
                 return self._sign_of_operation(token)
@@ -280,7 +280,7 @@ class SideParser:
         return True
 
     def _bracket_behind(self, token: Token) -> bool:
-        """Read a bracket after a number: it contains words about the number, or a factor."""
+        """Read a bracket after a number. The bracket holds words about the number, or a factor."""
         depth = 0
         has_words = has_numbers = False
         for end in range(self.at, min(len(self.tokens), self.at + 30)):

@@ -1,12 +1,13 @@
-"""Finds equations that do not follow from the equation before: `2x + 3 = 11`, then `x = 5`.
+"""Finds equations that do not follow from the preceding equation: `2x + 3 = 11`, then `x = 5`.
 
 Only linear and quadratic equations in one letter with rational coefficients are compared. Between
 the two equations there may be only words of solving (`subtract 3 from both sides`). Values are
 substituted exactly, but a rounded solution does not count as false.
 
 `read_left_side` and `read_right_side` find the sides of an equality and check that they are
-complete. A left side ends at its relation, so its beginning is searched. It is the first token from
-which a formula reaches the relation, provided that no token before it belongs to the formula.
+complete. The end of a left side is given by the relation (the sign of equality), and its beginning
+is searched: the first token from which a formula reaches the relation, provided that no token
+before it belongs to the formula.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Equation:
 
     @property
     def names(self) -> bool:
-        """True if the left side is only the letter, as in `x = 5`."""
+        """True if the left side is only the letter, so that the right side is its value."""
         return self.left.text == self.letter
 
 
@@ -171,7 +172,7 @@ def _may_be_compared(first: Equation, second: Equation) -> bool:
 
 
 def are_branches(first: str, second: str) -> bool:
-    """Return whether two results consist of the same numbers, as `3 + 4` and `3 - 4` do."""
+    """Return whether two texts have the same numbers, as the two cases `3 + 4` and `3 - 4` do."""
     return sorted(_NUMBER.findall(first)) == sorted(_NUMBER.findall(second))
 
 
@@ -243,16 +244,16 @@ def _fraction_text(x: Fraction) -> str:
 
 
 _MAX_STARTS = 10
-"""Maximum number of tokens that are tried as the start of a left side."""
+"""Maximum number of tokens that are tried as the beginning of a left side."""
 
 
 def read_right_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
-    """Return the side after the relation at index `at`; None if it cannot be read.
+    """Return the side after a relation; None if it cannot be read.
 
     Args:
         tokens: tokens of the step.
-        at: index of the relation.
-        letters: whether single letters are read as variables.
+        at: index of the relation (the sign of equality) among the tokens.
+        letters: True if single letters are read as variables.
     """
     start = at + 1
     if start >= len(tokens):
@@ -273,12 +274,12 @@ def _is_broken(tokens: Sequence[Token], at: int) -> bool:
 
 
 def read_left_side(tokens: Sequence[Token], at: int, *, letters: bool = False) -> Side | None:
-    """Return the side before the relation at index `at`; None if it cannot be read.
+    """Return the side before a relation; None if it cannot be read.
 
     Args:
         tokens: tokens of the step.
-        at: index of the relation.
-        letters: whether single letters are read as variables.
+        at: index of the relation (the sign of equality) among the tokens.
+        letters: True if single letters are read as variables.
     """
     first = at
     while first > 0 and tokens[first - 1].kind not in (Kind.STOP, Kind.RELATION):

@@ -1,4 +1,4 @@
-"""Words that decide whether a number next to them is the value of a formula."""
+"""Words that decide whether a number beside them has the value that a formula gives it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ CHANGE_BEFORE = _words(
     "quotient inverse opposite multiply divide subtract add to from step case part day week month "
     "year number chapter equation method option problem"
 )
-"""Words before a formula that change its value, so that the formula is only a part of an
-expression, or that number an item (`Step 2`)."""
+"""Words before a formula that change its value (`half of 6`), or that number an item (`Step 2`)."""
 CHANGE_BEHIND = _words(
     "times plus minus hundred thousand million billion trillion dozen dozens pair pairs half "
     "halves quarter quarters third thirds fourths fifths sixths eighths tenths hundredths "
@@ -38,12 +37,12 @@ END = _words(
     "there what how the one two if when in to through of r for yields yield yielding get gets got "
     "obtain gives give makes make becomes results shows leads implies so"
 )
-"""Words after a number that end the formula, since they are not units."""
+"""Words after a number that end the formula. Other words may be the number's unit."""
 CONVERSIONS = frozenset(
     (2, 3, 4, 5, 7, 8, 10, 12, 14, 16, 20, 24, 25, 28, 30, 31, 36, 48, 50, 52, 60, 64, 100, 128,
      144, 168, 180, 360, 365, 366, 400, 1000, 1440, 1760, 2000, 3600, 5280, 10_000, 1_000_000)
 )  # fmt: skip
-"""Factors between two units of the same quantity, such as 60 seconds in a minute."""
+"""Factors by which units are converted, such as 60 for seconds and minutes."""
 
 SOLVING = _words(
     "subtract subtracting add adding divide dividing multiply multiplying both sides side by from "
@@ -106,7 +105,7 @@ _IN_ONE_SENTENCE = [
 
 
 def redefines_notation(problem: str) -> bool:
-    """Return whether a problem text gives operators or digits another meaning than usual."""
+    """Return whether a problem text defines its own operators or digits, as in `a # b = 2a`."""
     if _OTHER_SIGNS.search(problem):
         return True
     return any(
@@ -125,7 +124,7 @@ class UnreadableFormula(Exception):
 
 
 def read_unit(tokens: Sequence[Token], start: int, goal: int) -> tuple[set[str], int]:
-    """Return the words of a unit, and the index after them.
+    """Return the words of the unit after a number, and the index of the token after the unit.
 
     Args:
         tokens: tokens of the step.

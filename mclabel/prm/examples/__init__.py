@@ -1,1 +1,1 @@
-"""Labelled solutions as training examples."""
+"""Turns labelled solutions into training examples: token ids, and a target for each step."""

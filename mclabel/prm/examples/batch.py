@@ -1,4 +1,4 @@
-"""Batches of encoded solutions as padded tensors or token trees, computed in parallel."""
+"""Batches of encoded solutions, as padded tensors or as trees of tokens, and their computation."""
 
 from __future__ import annotations
 
@@ -23,22 +23,26 @@ from mclabel.prm.examples.encode import EncodedSolution
 # once, with the same results as for separate solutions (tree attention, arXiv 2305.09781).
 
 MAX_NODES = 512
-"""Maximum number of nodes of a tree, because the cost of attention grows quadratically."""
+"""Maximum number of tokens in a token tree, because the cost of attention grows quadratically."""
 MIN_SAVING = 0.4
-"""Minimum fraction of the tokens that a tree must save. Otherwise its attention costs more than it
-saves."""
+"""Minimum fraction of a group's tokens that a token tree must save. If it saves fewer, its
+attention costs more than it saves."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenTree:
-    """A prefix tree of a batch of solutions. Each node is one token."""
+    """A prefix tree of a batch of solutions.
+
+    Each node is one token. Solutions share the nodes of their common prefix.
+    """
 
     ids: Tensor
     """Token id of each node [nodes]."""
     depth: Tensor
     """Position of each node's token in its solutions, from 0 [nodes]."""
     sees: Tensor
-    """Attention mask [nodes, nodes], bool: a node attends to itself and its ancestors."""
+    """Attention mask [nodes, nodes]: True if the row's node attends to the column's node, which is
+    the same node or an ancestor."""
     nodes: Tensor
     """Node index of every token of every solution [batch, seq]; 0 at padding."""
 
@@ -81,7 +85,7 @@ def make_tree(solutions: Sequence[EncodedSolution]) -> TokenTree:
 def split_into_tree_groups(
     solutions: Sequence[EncodedSolution],
 ) -> Iterator[tuple[list[EncodedSolution], bool]]:
-    """Yield groups of solutions, and whether a token tree saves enough for the group.
+    """Yield groups of solutions, each with True if it is worth computing as a token tree.
 
     Args:
         solutions: solutions sorted by their token ids.
@@ -102,7 +106,7 @@ def split_into_tree_groups(
 
 
 def _common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the length of the longest common prefix."""
+    """Return the number of ids in the longest common prefix of two sequences."""
     for place, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return place
@@ -110,7 +114,8 @@ def _common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 PADDING = -1
-"""Value that pads step positions of solutions with fewer steps than others of their batch."""
+"""Value that pads the step positions of a solution that has fewer steps than the longest in its
+batch."""
 BATCH_TOKENS = 16_384
 """Maximum number of tokens in a batch, including padding. A longer solution gets its own batch."""
 
@@ -128,10 +133,11 @@ class StepBatch:
     num_prompt: Tensor
     """Number of prompt tokens of each solution [batch]."""
     positions: Tensor
-    """Token index at which each step is scored [batch, steps]; `PADDING` if a solution has fewer
-    steps."""
+    """Token index at which each step is scored [batch, steps]; `PADDING` after a solution's last
+    step."""
     tree: TokenTree | None = None
-    """Token tree that the network computes instead of the padded rows; None to compute the rows."""
+    """Token tree that the network computes instead of the padded rows; None if the rows are
+    computed."""
 
     def to(self, device: torch.device) -> StepBatch:
         """Return a copy on another device."""
@@ -197,7 +203,7 @@ def map_solutions(
         compute: function that returns one result per solution of a batch.
         network: network that `compute` runs.
         threads: number of threads on a CPU; None uses one thread per core.
-        on_progress: called with the number of finished and of all distinct solutions.
+        on_progress: called with the number of finished and the number of all distinct solutions.
     """
     distinct = sorted(set(encoded), key=lambda e: e.ids)
     by_solution: dict[EncodedSolution, T] = {}
@@ -217,10 +223,10 @@ def map_solutions(
 
 @contextmanager
 def run_in_parallel(network: PreTrainedModel, threads: int | None) -> Iterator[Callable[..., Any]]:
-    """Yield a function like `map` that runs a network on several batches in parallel.
+    """Yield a function that maps another function over batches in parallel, like `map`.
 
-    Results are in the order of the batches. On a CPU, each batch runs in a thread with one core.
-    This shares cores with other programs better than several threads per batch.
+    Results are in the order of the batches. On a CPU, each batch is computed in a thread with one
+    core, which works better than several threads per batch if other programs use the cores, too.
     """
     before, workers = torch.get_num_threads(), num_workers(network, threads)
     if network.device.type == "cpu":
@@ -234,7 +240,7 @@ def run_in_parallel(network: PreTrainedModel, threads: int | None) -> Iterator[C
 
 
 def num_workers(network: PreTrainedModel, threads: int | None) -> int:
-    """Return the number of batches that run in parallel."""
+    """Return the number of batches that run in parallel: one per thread on a CPU, else one."""
     return 1 if network.device.type != "cpu" else threads or os.cpu_count() or 1
 
 
@@ -255,7 +261,7 @@ def accepts_attention_masks(network: PreTrainedModel) -> bool:
 def _batches(
     distinct: Sequence[EncodedSolution], *, trees: bool
 ) -> list[tuple[list[EncodedSolution], bool]]:
-    """Return batches of bounded size, and for each whether it is computed as a token tree."""
+    """Return batches of bounded size, each with True if it is computed as a token tree."""
     groups = list(split_into_tree_groups(distinct)) if trees else [(list(distinct), False)]
     rest = [solution for group, is_tree in groups if not is_tree for solution in group]
     rest.sort(key=lambda solution: len(solution.ids))

@@ -63,7 +63,8 @@ class Examples:
     num_unlabeled: int = 0
     """Number of solutions left out because no step has a target."""
     num_not_kept: int = 0
-    """Number of solutions left out because a consensus of judges does not keep them."""
+    """Number of solutions left out because `mclabel combine` marked them as not to be used, since
+    rollouts and judges disagree."""
     num_leaked: int = 0
     """Number of solutions left out because their problems are in an evaluation set."""
     num_too_long: int = 0

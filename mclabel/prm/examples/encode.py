@@ -2,8 +2,8 @@
 
 An encoded solution consists of token ids and, for each step, the position at which it is scored.
 Prompt and steps are joined as token ids, never as strings: tokenising a joined text may merge
-tokens across the boundary, and a PRM would give other scores. If the scorer has a step token, it
-follows every step. Otherwise a step is scored at its own last token.
+tokens across the boundary, and a PRM would give other scores. If the scorer has a step token, this
+token follows every step, which is scored at it. Otherwise a step is scored at its own last token.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TooLongError(DataError):
 
 
 class StepEncoder:
-    """Encodes solutions for one scorer."""
+    """Encodes solutions with the tokenizer and the prompt of one scorer."""
 
     def __init__(self, text: PolicyText, *, step_id: int | None, max_tokens: int) -> None:
         """Create the encoder of a scorer.
@@ -85,7 +85,7 @@ class StepEncoder:
         self._most_chars = max_tokens * text.max_token_chars
 
     def labeled(self, row: LabeledSolution, *, cut: bool = False) -> EncodedSolution:
-        """Encode a solution of a labels shard.
+        """Encode a labelled solution, whose token ids by the policy are known.
 
         The policy's token ids are used if this tokenizer decodes them to the same text, as it does
         if policy and scorer share a tokenizer. Otherwise the whole text is tokenised again.
@@ -182,7 +182,7 @@ class StepEncoder:
         Args:
             steps: token ids of each step.
             place: description of the solution for error messages.
-            before: number of tokens before the first of these steps, including the prompt.
+            before: number of tokens of the prompt and of all earlier steps.
             cut: true to drop the first step that ends beyond `max_tokens`, and all later steps.
 
         Returns:
@@ -228,7 +228,7 @@ class StepEncoder:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One solution to train on or to validate with."""
+    """One encoded solution with targets, to train on or to validate with."""
 
     problem_id: str
     encoded: EncodedSolution

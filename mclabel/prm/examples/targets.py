@@ -19,7 +19,8 @@ from mclabel.domains.registry import find_true_first_error, has_known_truth
 
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_SOUND = 0.5
-"""Threshold of sound steps with three classes, as a fraction of the value before the first step."""
+"""Value above which the target `neutral` calls a step sound, as a fraction of the value before the
+first step. The value is the probability of a right answer."""
 
 Targets = tuple[float | None, ...]
 """Target of each step, in [0, 1]; None for a step without a label."""
@@ -53,7 +54,7 @@ def find_target(name: str) -> Target:
 
 
 def compute_step_targets(row: LabeledSolution, target: str) -> Targets:
-    """Return the target of every step of a solution, in [0, 1].
+    """Return the target of every step of a solution, in [0, 1]; None for unlabelled steps.
 
     Raises:
         ComponentError: a user's own target function fails, or returns invalid targets.
@@ -139,9 +140,10 @@ HARD = Target(derive=lambda row: tuple(map(_hard_target, row.steps)))
 """Hard labels: 1 if the policy still recovers after the step, else 0 (Math-Shepherd, arXiv
 2312.08935)."""
 SOFT = Target(derive=_soft_labels)
-"""Soft labels: the estimated value of the step, or the posterior mean of a Bayesian estimator."""
+"""Soft labels: the estimated probability of a right answer after the step, which is a posterior
+mean with a Bayesian estimator."""
 POSTERIOR = Target(derive=_no_error_so_far)
-"""Probability that no step up to this one is wrong, from a Bayesian estimator."""
+"""Probability that neither the step nor an earlier one is wrong, from a Bayesian estimator."""
 STATES = Target(derive=_states)
 """Targets from the states of the estimator `trace`: 0 while an error is not repaired, else 1
 (arXiv 2505.14391). Steps after a repaired error therefore have the target 1."""
@@ -193,9 +195,10 @@ def weight_equally(row: LabeledSolution) -> tuple[float, ...]:
 def weight_by_num_rollouts(row: LabeledSolution) -> tuple[float, ...]:
     """Return each step's number of rollouts, divided by the largest number in the solution.
 
-    With several completers, only rollouts of the completer that gives the step's value count. A
-    label without rollouts of its own has weight 1. Such labels are the outcome at the last step,
-    implied labels, and labels given by people or judges.
+    If several models (completers) sampled rollouts, only those of the completer that gives the
+    step's value count. A label without rollouts of its own has weight 1. Such labels are the
+    outcome at the last step, labels that follow from those of other steps, and labels given by
+    people or judges.
     """
     counts = [row.value_counts(number).num_rollouts for number in range(len(row.steps))]
     most = max(1, max(counts, default=0))
@@ -208,7 +211,7 @@ def weight_by_num_rollouts(row: LabeledSolution) -> tuple[float, ...]:
 def weight_by_interval_width(row: LabeledSolution) -> tuple[float, ...]:
     """Return 1 minus the width of each label's confidence interval.
 
-    A label without rollouts of its own has weight 1, as in `weight_by_num_rollouts`.
+    A label without rollouts of its own, such as the outcome at the last step, has weight 1.
     """
     return tuple(
         1 - (step.high - step.low)

@@ -1,1 +1,1 @@
-"""The networks that score steps."""
+"""The networks that score steps: a language model's body with a head."""

@@ -1,7 +1,8 @@
-"""Forward passes over new tokens alone, with cached keys and values of the tokens before them.
+"""Forward passes over new tokens alone, with cached keys and values of the preceding tokens.
 
-`mclabel.prm.scoring.incremental` scores with these passes. A row of a batch consists of one prefix
-and all its continuations in this batch. The keys and values of the prefix are copied once. Each
+`mclabel.prm.scoring.incremental` scores prefixes of solutions by such passes. A prefix is extended
+by *continuations*, each a sequence of new tokens. A row of a batch consists of one prefix and all
+its continuations in this batch. The keys and values of the prefix are copied once. Each
 continuation attends to the prefix and to its own tokens (tree attention, arXiv 2305.09781).
 """
 
@@ -28,7 +29,8 @@ about as much as starting another batch."""
 MAX_PADDING_ELSEWHERE = 1024
 """Maximum number of padding tokens in a batch on device types that `MAX_PADDING` does not list."""
 MOVING_ROPES = ("dynamic", "longrope")
-"""Types of rotary embeddings whose frequencies depend on the length of the whole text."""
+"""Types of rotary embeddings whose frequencies depend on the length of the whole text, so that
+cached keys would become wrong."""
 NUM_PROBED = 8
 """Number of tokens in the probe that compares hidden states with and without a cache."""
 PROBED_ERROR = 1e-3
@@ -38,12 +40,13 @@ low precision are allowed a larger error."""
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NewTokens:
-    """Tokens to compute, and the cached tokens before them."""
+    """One continuation of a prefix: tokens to compute, with the cache of the preceding tokens."""
 
     ids: Sequence[int]
     """Ids of the tokens to compute."""
     past: Sequence[Tensor] = ()
-    """Keys and values of the tokens before, as returned by `CachedBody.run`, in text order."""
+    """Keys and values of the preceding tokens, in text order, in pieces as `CachedBody.run` returns
+    them."""
     num_past: int = 0
     """Number of tokens before the new ones."""
     beginning: Hashable
@@ -114,7 +117,7 @@ class CachedBody:
         """Group requests into batches whose rows have similar lengths.
 
         Args:
-            asked: the tokens to compute, in any order.
+            asked: continuations to compute, in any order.
             num_workers: number of batches that run in parallel.
         """
         rows = sorted(_group_into_rows(asked), key=_new_and_past)
@@ -141,8 +144,8 @@ class CachedBody:
         """Compute the hidden states of one batch of rows.
 
         Returns:
-            One pair per continuation, in the order of `rows`: its last hidden states
-            [tokens, width], and its keys and values in the format of `NewTokens.past`.
+            One pair per continuation, in the order of `rows`: the last layer's hidden states of its
+            tokens [tokens, width], and its keys and values for use in `NewTokens.past`.
         """
         shape, device = self._shape, self._network.device
         num_new = max(_new_and_past(row)[0] for row in rows)
@@ -205,10 +208,11 @@ class _Shape:
     def grid(
         self, pasts: Sequence[tuple[Sequence[Tensor], int]], num_past: int, num_new: int
     ) -> Tensor:
-        """Return keys and values [2 * layers, rows * tokens, heads * head_dim] of a batch.
+        """Join the cached keys and values of a batch into one tensor with room for new tokens.
 
-        Each row has `num_new` free places on the right for new tokens. Rows are padded on the left
-        with zeros, because masked values must be finite.
+        Its shape is [2 * layers, rows * tokens, heads * head_dim]. Each row has space for `num_new`
+        new tokens on the right. Rows are padded on the left with zeros, because masked values must
+        be finite.
 
         Args:
             pasts: cached keys and values, and number of cached tokens, one pair per row.
@@ -226,7 +230,7 @@ class _Shape:
         return torch.cat([*pieces, nothing[:, :gap]], dim=1)
 
     def cache(self, kept: Tensor, num_rows: int, num_past: int) -> Cache:
-        """Return a transformers cache that reads `kept` and writes the new tokens into it."""
+        """Return a transformers cache that reads and extends `kept`, the result of `grid`."""
         views = kept.view(len(kept), num_rows, -1, self.num_heads, self.head_dim).transpose(2, 3)
         pairs = zip(views[0::2], views[1::2], strict=True)
         return Cache(layers=[_GridLayer(keys, values, num_past) for keys, values in pairs])
@@ -268,14 +272,15 @@ def _group_into_rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
 
 
 def _new_and_past(row: Row) -> tuple[int, int]:
-    """Return the numbers of new and of cached tokens of a row."""
+    """Return a row's number of new tokens, and the number of cached tokens before them."""
     return sum(len(request.ids) for request in row), row[0].num_past
 
 
 def _layout(rows: Sequence[Row], num_past: int, num_new: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the ids [rows, new], positions [rows, new] and attention mask [rows, new, tokens].
 
-    All three are those of the new tokens; the mask is true where a token is attended to.
+    All three describe the new tokens of the rows. The mask is True where a new token attends to a
+    token.
     """
     ids, depth = torch.zeros(2, len(rows), num_new, dtype=torch.long)
     owner = torch.full((len(rows), num_new), -1)

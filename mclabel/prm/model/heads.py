@@ -1,7 +1,7 @@
 """The two heads of step models: `likelihood` and `token`.
 
-A small model can rarely be trained to recompute a step. But its likelihood of the step shows
-whether it would have written the step itself, and head=likelihood uses this.
+A small model can rarely be trained to check a step by calculation. But its likelihood of the step
+shows whether it would have written the step itself, and head=likelihood uses this.
 
 The head `token` has the two classes of Math-Shepherd (arXiv 2312.08935). Its checkpoints have the
 format that TRL and vLLM use.
@@ -27,9 +27,10 @@ from mclabel.prm.model.settings import HEAD_FILE, ModelSettings
 class LikelihoodHead(StepModel):
     """A causal language model whose likelihood of a step enters the step's score.
 
-    At each step's last token, logit = w · hidden + a · features + b. The term w · hidden is left
-    out if the head reads likelihoods alone, which is better on a frozen body. The language model is
-    saved as such, with the head in a separate file.
+    The logit of a step is w · hidden + a · features + b, with the hidden state at its last token
+    and four likelihood features (`compute_likelihood_features`). If the body is frozen, the term w
+    · hidden is better left out (`sees_states=False`). The language model is saved unchanged in
+    form, with the head in a separate file.
     """
 
     def __init__(self, network: PreTrainedModel, *, sees_states: bool = True) -> None:
@@ -56,7 +57,7 @@ class LikelihoodHead(StepModel):
         has_neutral: bool = False,
         trains_body: bool = True,
     ) -> Self:
-        """Load a language model and add a head with zero weights; see `start_step_model`."""
+        """Load a language model and add a head with zero weights (called by `start_step_model`)."""
         assert not has_neutral, "three classes need a token classifier"
         network = load_network(
             AutoModelForCausalLM,
@@ -70,7 +71,7 @@ class LikelihoodHead(StepModel):
 
     @classmethod
     def load(cls, folder: Path, *, dtype: str, trust_remote_code: bool) -> Self:
-        """Load a saved language model and its head; see `load_step_model`."""
+        """Load a saved language model and its head (called by `load_step_model`)."""
         weights = load_tensors(folder / HEAD_FILE)
         network = load_network(
             AutoModelForCausalLM,
@@ -97,7 +98,8 @@ class LikelihoodHead(StepModel):
     def observe(self, batch: StepBatch) -> Tensor:
         """Return the input of the head for each step.
 
-        It is the step's likelihood features, preceded by its hidden state if the head reads that.
+        Its shape is [batch, steps, width]: the hidden state, if the head reads it, then the
+        features.
         """
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         language_head = cast(nn.Module, self.network.get_output_embeddings())
@@ -106,7 +108,7 @@ class LikelihoodHead(StepModel):
         return self.join_head_inputs(select_step_states(states, batch), features)
 
     def join_head_inputs(self, ends: Tensor, features: Tensor) -> Tensor:
-        """Return the result of `observe`, from hidden states at the steps and their features.
+        """Join hidden states and features of steps in the form that `observe` returns.
 
         Args:
             ends: hidden states at the steps' positions [..., steps, width].
@@ -127,7 +129,7 @@ class LikelihoodHead(StepModel):
         return list(self.network.parameters()), head
 
     def head_modules(self) -> list[nn.Module]:
-        """Return the linear layer of the features, after that of the states if they are read."""
+        """Return the linear layers of the states, if they are read, and of the features."""
         return [self.features] if self.hidden is None else [self.hidden, self.features]
 
     def save(self, folder: Path) -> None:
@@ -137,7 +139,7 @@ class LikelihoodHead(StepModel):
         save_file(self.head_state(), folder / HEAD_FILE, metadata={"format": "pt"})
 
     def feature_weights(self, weights: Tensor, bias: Tensor) -> dict[str, Tensor]:
-        """Return the head's weights by name for a linear function of the features alone.
+        """Return weights by name with which the head is a given function of the features alone.
 
         Args:
             weights: weight of each likelihood feature [4].
@@ -159,7 +161,8 @@ class LikelihoodHead(StepModel):
 # single wrong token. The sum ranks solutions by their probability.
 
 NUM_FEATURES = 4
-"""Number of likelihood features of a step; see `compute_likelihood_features`."""
+"""Number of likelihood features of a step: minimum and sum of log-probabilities in the step, then
+in the solution up to the step's end."""
 MIN_LOGPROB = -10.0
 """Lower bound of a token's log-probability in nats. Lower values are clamped, so that a single
 unusual token does not dominate the features.
@@ -178,7 +181,7 @@ def compute_token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) ->
         batch: the solutions whose hidden states are given.
 
     Returns:
-        [batch, seq], zero at prompts and padding.
+        Log-probabilities [batch, seq], zero at prompts and padding.
     """
     place = torch.arange(batch.ids.shape[1], device=batch.ids.device)[None]
     wanted = (place >= batch.num_prompt[:, None]) & (batch.mask == 1)
@@ -216,13 +219,16 @@ def compute_likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
         batch: the solutions of the log-probabilities.
 
     Returns:
-        [batch, steps, 4], zero at the padding of solutions with fewer steps.
+        Features [batch, steps, 4], zero after a solution's last step.
     """
     return compute_features_at(logprobs, batch.positions)
 
 
 def compute_features_at(logprobs: Tensor, positions: Tensor) -> Tensor:
-    """Return `compute_likelihood_features` of steps that end at `positions` [batch, steps]."""
+    """Return the likelihood features of steps that end at given token indices.
+
+    The result is that of `compute_likelihood_features`.
+    """
     logprobs = logprobs.clamp(min=MIN_LOGPROB)
     there = positions != PADDING
     ends = torch.where(there, positions, logprobs.shape[1] - 1)
@@ -246,7 +252,7 @@ def compute_features_at(logprobs: Tensor, positions: Tensor) -> Tensor:
 
 
 class TokenHead(StepModel):
-    """A token classification model.
+    """A token classification model, which classifies steps at their last tokens or step tokens.
 
     With two classes, 0 is wrong and 1 is sound. With three, 0 is wrong, 1 is neutral, 2 is sound.
     """
@@ -277,7 +283,7 @@ class TokenHead(StepModel):
         has_neutral: bool = False,
         trains_body: bool = True,
     ) -> Self:
-        """Load a base model as a classifier with a new head; see `start_step_model`."""
+        """Load a base model as a classifier with a new head (called by `start_step_model`)."""
         names = ["wrong", "neutral", "sound"] if has_neutral else ["wrong", "sound"]
         network = load_network(
             AutoModelForTokenClassification,
@@ -298,7 +304,7 @@ class TokenHead(StepModel):
 
     @classmethod
     def load(cls, folder: Path, *, dtype: str, trust_remote_code: bool) -> Self:
-        """Load a saved classifier; see `load_step_model`."""
+        """Load a saved classifier (called by `load_step_model`)."""
         return cls(
             load_network(
                 AutoModelForTokenClassification,
@@ -315,12 +321,12 @@ class TokenHead(StepModel):
         return self.head[0].in_features
 
     def observe(self, batch: StepBatch) -> Tensor:
-        """Return the hidden state at each step's position, in float32."""
+        """Return the hidden state at each step's position, in float32 [batch, steps, width]."""
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         return select_step_states(states, batch).float()
 
     def apply_head(self, observed: Tensor) -> Tensor:
-        """Return the log-odds of two classes, or the logits of three."""
+        """Return log-odds [batch, steps] for two classes, logits [batch, steps, 3] for three."""
         with torch.autocast(observed.device.type, enabled=False):
             logits: Tensor = self.head[0](observed)
         return logits if logits.shape[-1] == 3 else logits[..., 1] - logits[..., 0]

@@ -39,12 +39,12 @@ class StepModel(nn.Module, ABC):
         has_neutral: bool = False,
         trains_body: bool = True,
     ) -> Self:
-        """Return a model with a new head on a pretrained base; see `start_step_model`."""
+        """Return a model with a new head on a pretrained base (called by `start_step_model`)."""
 
     @classmethod
     @abstractmethod
     def load(cls, folder: Path, *, dtype: str, trust_remote_code: bool) -> Self:
-        """Load a saved model; see `load_step_model`."""
+        """Load a saved model (called by `load_step_model`)."""
 
     def forward(self, batch: StepBatch | Tensor, *, with_head: bool = True) -> Tensor:
         """Return the log-odds that each step is sound [batch, steps].
@@ -53,8 +53,8 @@ class StepModel(nn.Module, ABC):
 
         Args:
             batch: encoded solutions, or the result of `observe` for them.
-            with_head: false to return the result of `observe`. A sharded model can be run only by
-                a call of the model itself, which gathers its layers.
+            with_head: false to return the result of `observe` instead. This is needed for a sharded
+                model, whose layers are gathered only by a call of the model itself.
         """
         observed = batch if isinstance(batch, Tensor) else self.observe(batch)
         return self.apply_head(observed) if with_head else observed
@@ -75,11 +75,11 @@ class StepModel(nn.Module, ABC):
 
     @abstractmethod
     def observe(self, batch: StepBatch) -> Tensor:
-        """Run the body and return the head's inputs for each step [batch, steps, width]."""
+        """Run the body and return the inputs of the head for each step [batch, steps, width]."""
 
     @abstractmethod
     def apply_head(self, observed: Tensor) -> Tensor:
-        """Return the result of `forward` from the result of `observe`."""
+        """Compute the result of `forward` from the result of `observe`."""
 
     @abstractmethod
     def body_and_head_parameters(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -122,7 +122,7 @@ def compute_three_class_log_odds(logits: Tensor) -> Tensor:
     Neutral steps count as sound, as in Let's Verify Step by Step (arXiv 2305.20050, appendix F).
 
     Args:
-        logits: [..., 3], of the classes wrong, neutral and sound.
+        logits: logits [..., 3] of the classes wrong, neutral and sound, in this order.
     """
     return torch.logsumexp(logits[..., 1:], dim=-1) - logits[..., 0]
 
@@ -204,8 +204,8 @@ def start_step_model(
     Args:
         settings: settings of the network; `base` is a folder or a Hugging Face name.
         has_neutral: true for the classes wrong, neutral and sound; only for a token classifier.
-        trains_body: true if the body will be trained. By default, only then does head=likelihood
-            receive hidden states.
+        trains_body: true if the body will be trained. If `settings.states` is None, head=likelihood
+            receives hidden states only in this case.
         device: torch device on which the model will be trained.
         key: key of the setting that names the base, for error messages.
 

@@ -17,7 +17,7 @@ class Head:
     """Properties of a head that are needed before its network is loaded."""
 
     model: str
-    """Path `module:Class` of the head's step model."""
+    """Class of the head's step model, as `module:Class`."""
     is_token_classifier: bool
     """True if the head is a token classifier. Only a token classifier can score steps at a step
     token or have three classes."""

@@ -1,4 +1,4 @@
-"""Adapters for published PRMs: they encode solutions as each format's authors do.
+"""Adapters for published PRMs of other formats. They encode solutions as the formats' authors do.
 
 | format | network | a step's score |
 |---|---|---|
@@ -66,7 +66,7 @@ class AdaptedPRM(ABC):
     form: ClassVar[str]
     """Name of the format, in `FORMATS`."""
     _mark: int
-    """Token id of the mark after each step, in formats that have a mark."""
+    """Token id of the mark (separator) after each step, in formats that have one."""
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class AdaptedPRM(ABC):
         Args:
             network: network of the PRM, on its device.
             tokenizer: tokenizer of the same checkpoint.
-            layout: settings that depart from the layout of the format's authors; None for none.
+            layout: settings in which the checkpoint departs from the layout of the format's
+                authors; None if it does not.
 
         Raises:
             DataError: the tokenizer or the network lacks what the layout needs.
@@ -104,7 +105,8 @@ class AdaptedPRM(ABC):
 
         Args:
             path: folder or Hugging Face name of the checkpoint.
-            layout: settings that depart from the layout of the format's authors; None for none.
+            layout: settings in which the checkpoint departs from the layout of the format's
+                authors; None if it does not.
             device: torch device; `auto` takes cuda if there is a GPU.
             trust_remote_code: true if Python code that comes with the checkpoint may run.
 
@@ -185,7 +187,7 @@ class AdaptedPRM(ABC):
         """Encode a problem and the steps of a solution, and locate where each score is read."""
 
     def read(self, logits: Tensor) -> Tensor:
-        """Return the scores [batch, steps]: the probability of the good against the bad class.
+        """Return scores [batch, steps]: P(good) / (P(good) + P(bad)) at each step.
 
         Args:
             logits: logits at the scored positions [batch, steps, classes or tokens].
@@ -221,7 +223,7 @@ class AdaptedPRM(ABC):
 
         Args:
             text: text of the token.
-            after: text before the token, on which the tokenisation may depend.
+            after: preceding text, on which the tokenisation may depend.
         """
         ids = self._ids(after + text)[len(self._ids(after)) :]
         if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id:
@@ -251,7 +253,7 @@ class AdaptedPRM(ABC):
 
 
 class _HeadPRM(AdaptedPRM):
-    """A PRM whose network has a classification head."""
+    """Base class of PRMs whose network has a classification head."""
 
     def _class_indices(self, good: str, bad: str) -> tuple[int, int]:
         names = self.network.config.id2label
@@ -278,8 +280,8 @@ def _classes_by_name(names: Mapping[int, str]) -> tuple[int, int]:
     """Return the indices of the good and the bad class, according to their names.
 
     Args:
-        names: names of two classes by index. If the names are not known, class 1 is the good class,
-            as usual in these formats.
+        names: names of two classes by index. If no name says which class is good, class 1 is the
+            good class, as in the formats' checkpoints.
     """
     kinds = {index: str(name).strip().casefold() for index, name in names.items()}
     for good, bad in ((0, 1), (1, 0)):
@@ -294,7 +296,7 @@ def _classes_by_name(names: Mapping[int, str]) -> tuple[int, int]:
 
 
 class _TokenPRM(AdaptedPRM):
-    """A PRM that is a language model. A score is the probability of one token against another."""
+    """Base class of PRMs that are language models and score by the probabilities of two tokens."""
 
     network_class = AutoModelForCausalLM
 
@@ -329,7 +331,7 @@ class ShepherdPRM(_TokenPRM):
     form = "math-shepherd"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """Encode one text; each score is read at the tag after its step."""
+        """Encode the whole text. The score of a step is read at the tag `ки` after it."""
         fence, tag = self._control.fence_control_tokens, cast(str, self.layout.separator)
         lines = "\n".join(f"{fence(step)} {tag}" for step in steps)
         ids = self._control.encode_prompt(f"{fence(problem)} {lines}")
@@ -408,7 +410,7 @@ class QwenPRM(_HeadPRM):
     form = "qwen"
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        """Encode a chat with one reply; each score is read at the mark after its step."""
+        """Encode a chat with one reply. The score of a step is read at the mark after it."""
         fence, mark = self._control.fence_control_tokens, cast(str, self.layout.separator)
         turns = [
             {"role": "system", "content": QWEN_SYSTEM},

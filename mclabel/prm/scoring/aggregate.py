@@ -1,4 +1,4 @@
-"""Step scores of a solution, and their aggregation to one score of the solution."""
+"""Aggregation of the step scores of a solution to one score of the solution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST = 1e-9
 
 
 def sum_log_odds(scores: Sequence[float]) -> float:
-    """Return the sum of log(p / (1 - p)) over the scores p of the steps. Higher is better."""
+    """Return the sum of log(p / (1 - p)) over the scores p of the steps; higher is better."""
     bounded = [min(max(score, _LEAST), 1 - _LEAST) for score in scores]
     return sum(math.log(score / (1 - score)) for score in bounded)
 
@@ -51,7 +51,7 @@ def aggregate(scores: Sequence[float], how: Aggregation) -> float:
 
 
 class UnscoredError(DataError):
-    """The error for a solution for which a sampling scorer got no verdict.
+    """The error for a solution without scores, since a generative PRM gave no verdict on it.
 
     `score_encoded` returns this error in place of the solution's scores. A caller that needs the
     scores raises it.

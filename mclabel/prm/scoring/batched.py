@@ -1,4 +1,4 @@
-"""Asynchronous scoring in batches: requests of several blocks share the batches of one model."""
+"""Asynchronous scoring in batches: solutions that wait at the same time are scored together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
 
 
 def choose_batch_tokens(num_cores: int, *, on_gpu: bool) -> int:
-    """Return the maximum number of tokens in a batch, for a GPU or for some CPU cores."""
+    """Return the maximum number of tokens in a batch, on a GPU or on `num_cores` CPU cores."""
     return _GPU_TOKENS if on_gpu else _CORE_TOKENS * num_cores
 
 
@@ -54,12 +54,12 @@ class BatchedScorer:
         """Score one solution, in a batch with other waiting solutions.
 
         Returns:
-            Scores of the steps, and a number of tokens: those that were sampled or, if nothing was
-            sampled, those that were read.
+            Scores of the steps, and the number of sampled tokens or, if the scorer does not sample,
+            of read tokens.
 
         Raises:
             TooLongError: the solution is longer than the scorer accepts.
-            UnscoredError: no sampled chain gave a verdict.
+            UnscoredError: the generative PRM gave no verdict.
             DataError: the solution cannot be encoded.
             EngineDied: the device ran out of memory.
         """
@@ -135,7 +135,7 @@ WAIT_S = 0.005
 
 
 class ScoreBatches:
-    """Collects encoded solutions on one event loop, and scores them in a thread."""
+    """Queue of encoded solutions, which are scored in batches in a thread."""
 
     def __init__(self, score: Score, *, max_tokens: int) -> None:
         """Create an empty queue of solutions.
@@ -206,7 +206,10 @@ class ScoreBatches:
             self.num_live, self._running = 0, None
 
     async def _next(self) -> list[tuple[EncodedSolution, asyncio.Future[ScoreResult]]]:
-        """Return the solutions of the next batch; empty if none is waiting or being encoded."""
+        """Return the next batch: solutions with the futures of their scores.
+
+        It is empty if no solution is waiting or being encoded.
+        """
         if self._alone:
             return [self._alone.popleft()]
         while self.num_coming and not self._is_full():

@@ -45,7 +45,7 @@ class _Computed:
     cache: Tensor
     """Keys and values of the tokens, in the format of `CachedBody.run`."""
     state: Tensor
-    """Last hidden state of the last token [width], which predicts the next token."""
+    """Last layer's hidden state of the last token [width], which predicts the next token."""
     logprobs: Tensor
     """Log-probability of each token [tokens], on the CPU; empty if the head does not need it."""
 
@@ -76,12 +76,13 @@ class ScoredPrefix:
         scores: tuple[float, ...] = (),
         computed: _Computed | None = None,
     ) -> None:
-        """Create a prefix. Only `IncrementalPRM` calls this, because the tensors are its model's.
+        """Create a prefix. Only `IncrementalPRM` calls this.
 
         Args:
             ids: token ids that the parent does not contain.
             parent: prefix that this one continues; None for a problem without steps.
-            positions: positions of all steps, as in `EncodedSolution`.
+            positions: for each step, the token index at which it is scored, counted from the start
+                of the prompt.
             scores: scores of all steps, in [0, 1].
             computed: state of the tokens in `ids`; None if it is not computed yet.
         """
@@ -116,7 +117,7 @@ class ScoredPrefix:
         return self._computed
 
     def _path(self) -> list[ScoredPrefix]:
-        """Return the prefixes from the problem's root to this prefix."""
+        """Return all ancestors of this prefix, the oldest first, and then the prefix itself."""
         path = [self]
         while (parent := path[-1].parent) is not None:
             path.append(parent)
@@ -187,7 +188,7 @@ class IncrementalPRM:
     def shares_tokens(self, ids: Sequence[int], text: str) -> bool:
         """Return whether the PRM's tokenizer decodes a policy's token ids to the same text.
 
-        Only then may the ids be passed to `extend`.
+        If it returns False, the ids must not be passed to `extend`.
         """
         return self._encoder.decodes(ids, text)
 
@@ -228,12 +229,12 @@ class IncrementalPRM:
         return [results[place] for place in range(len(requests))]
 
     def _restore(self, prefixes: Sequence[ScoredPrefix]) -> dict[ScoredPrefix, int]:
-        """Compute the missing states of prefixes and of their ancestors.
+        """Compute the missing tensors of prefixes and of their ancestors.
 
-        States are missing for new prompts, and for prefixes that were dropped to save memory.
+        Tensors are missing for new prompts, and if they were dropped to save memory.
 
         Returns:
-            Number of tokens computed for each prefix with missing states.
+            Number of tokens computed for each prefix with missing tensors.
         """
         missing: dict[int, dict[ScoredPrefix, None]] = defaultdict(dict)
         num_restored: Counter[ScoredPrefix] = Counter()
@@ -252,7 +253,7 @@ class IncrementalPRM:
         return num_restored
 
     def _keep_recent_states(self, prefixes: Sequence[ScoredPrefix]) -> None:
-        """Mark prefixes and their ancestors as just used, and drop states beyond `max_bytes`."""
+        """Mark prefixes and their ancestors as just used, and drop tensors beyond `max_bytes`."""
         if self._max_bytes == inf:
             return
         for prefix in prefixes:
@@ -268,7 +269,7 @@ class IncrementalPRM:
             total -= size
 
     def _compute(self, jobs: Sequence[_Job]) -> list[ScoredPrefix]:
-        """Compute the prefixes that the jobs describe, and return them in the order of `jobs`."""
+        """Compute the tokens of jobs, and return the scored prefix of each job in order."""
         network = self._model.network
         job_of = {job.new_tokens: job for job in jobs}
         batches = self._body.batches(list(job_of), num_workers=num_workers(network, self._threads))
@@ -342,7 +343,8 @@ class IncrementalPRM:
 
 
 _Key = tuple[ScoredPrefix, tuple[int, ...], tuple[int, ...]]
-"""A prefix, its new ids, and the positions of its new steps."""
+"""Identifies a continuation: the prefix, its new token ids, and the token indices of its new
+steps."""
 
 
 class _Job:
@@ -370,7 +372,7 @@ def _new_token_starts(jobs: Sequence[_Job]) -> list[int]:
 
 
 def _new_features(jobs: Sequence[_Job], logprobs: Sequence[Tensor]) -> Tensor:
-    """Return the likelihood features of the new steps of all jobs, [steps, features]."""
+    """Return the likelihood features of the new steps of all jobs, [steps, NUM_FEATURES]."""
     whole = [
         torch.cat([*(prefix._kept_states.logprobs for prefix in job.path), new])
         for job, new in zip(jobs, logprobs, strict=True)

@@ -1,4 +1,4 @@
-"""Solutions as work items of a scoring job, from the rows of a file or from a labelling run."""
+"""Solutions as work items of a job, from the rows of a file or from a labelling run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FILES = (".jsonl", ".json", ".parquet", ".csv")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolutionItem:
-    """A solution to be scored."""
+    """A solution to be scored or judged."""
 
     id: str
     """Number of the row in a file, or id of the solution in a run."""
     number: int
-    """Position in the input, from 1."""
+    """Position of the solution in the input, from 1."""
     place: str
     """Description of the item for error messages."""
     row: str
@@ -36,7 +36,7 @@ class SolutionItem:
     steps: str | tuple[str, ...]
     """Text of the solution with a step per line, or the texts of its steps."""
     is_separated: bool = False
-    """True if the steps are given one by one, as in `GivenSolution`."""
+    """True if line breaks were inserted between steps that no white space separated."""
 
     @property
     def num_chars(self) -> int:
@@ -44,18 +44,18 @@ class SolutionItem:
         return len(self.problem) + sum(map(len, self.steps))
 
     def content(self) -> Sequence[str]:
-        """Return the whole row as content, because it is written again with the scores."""
+        """Return the texts that identify the item: its whole row."""
         return (self.row,)
 
     def extras(self) -> Sequence[str]:
-        """Return nothing, because the whole row is content."""
+        """Return no further texts of the row, since `content` holds the whole row."""
         return ()
 
 
 class Solutions:
     """The solutions of an input. Each iteration reads the input again.
 
-    Rows that cannot be used are left out. Only a row's own content decides whether it is usable.
+    Rows that cannot be used are left out. Whether a row can be used depends on this row alone.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Solutions:
 
     @property
     def items(self) -> Solutions:
-        """Return the solutions themselves, as a sized iterable."""
+        """Return this object, which iterates over the solutions and has their number as length."""
         return self
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ def no_solutions_message(source: str, rejects: Sequence[Reject]) -> str:
 
 
 def read_file_items(source: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
-    """Yield for each row of a file its solution or, if the row is rejected, number and reason."""
+    """Yield for each row of a file its solution, or its number and the reason for its rejection."""
     for number, row in scan_rows(source):
         item = (
             row
@@ -168,7 +168,7 @@ def convert_row_to_item(number: int, place: str, row: Any) -> SolutionItem | Rej
 
 
 def convert_solution_to_item(number: int, labeled: LabeledSolution) -> SolutionItem:
-    """Return the item of a labelled solution of a run.
+    """Return a labelled solution of a run as an item of a job.
 
     Args:
         number: position of the solution in the run, from 1.

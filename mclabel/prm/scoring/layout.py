@@ -1,4 +1,4 @@
-"""Layouts of solutions for published PRMs, and settings for checkpoints that depart from them."""
+"""Layouts of published PRMs, which say how a solution is written for them, and their settings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ Split = Literal["line", "paragraph"]
 a paragraph.
 """
 OUR_SPLIT = f"line, rules {SPLITTER_VERSION}"
-"""Name of mclabel's own split rule, which runs record: by line, with the rules of
-`mclabel.data.boundaries`.
-"""
+"""Name of mclabel's own rule that splits a solution into steps: by line, with the rules of
+`mclabel.data.boundaries`. Runs record it with the version of the rules."""
 MAX_CHARS = 100
 """Maximum number of characters of a separator."""
 QWEN_STEP = "<extra_0>"
@@ -58,7 +57,7 @@ LAYOUTS: Mapping[str, LayoutSettings] = {
 
 
 def complete_layout(form: str, own: LayoutSettings) -> LayoutSettings:
-    """Return the layout of a PRM of another format.
+    """Return the layout of a PRM of a published format.
 
     Args:
         form: name of the format, a key of `LAYOUTS`.

@@ -1,4 +1,4 @@
-"""The manifest of a PRM, fingerprints of its weights, and thresholds of its scores.
+"""The manifest of a PRM, hashes of its weights, and thresholds of its scores.
 
 The manifest is a file beside the weights. It records how solutions were encoded in training, so
 that they are encoded in the same way for scoring.
@@ -207,7 +207,7 @@ def _step_token_error(
 
 
 def write_provenance(path: Path, **about: Any) -> None:
-    """Write a record of how results were made, with the versions of packages.
+    """Write a JSON file that says how results were made, with the versions of packages.
 
     Args:
         path: path of the JSON file to write.

@@ -1,8 +1,9 @@
 """Likelihoods of solutions under a language model, computed once for several scorers.
 
-A `LikelihoodHead` without hidden states and a model's own likelihood are functions of the same few
-numbers per step. A PRM, an ORM and their frozen base share one body, and almost all the time goes
-into the forward pass through the body. So the pass is made only once for all of them.
+The likelihoods of a solution are called its *reading*: a few numbers per step. The scores of a
+`LikelihoodHead` without hidden states, and the model's own likelihood of the solution, are
+functions of its reading. A PRM, an ORM and their frozen base share one body, and almost all the
+time goes into the forward pass through the body. So the pass is made only once for all of them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from mclabel.prm.model.network import StepModel, load_network
 from mclabel.prm.scoring.score import compute_step_scores
 
 SAMPLE = 1 << 18
-"""Number of elements at each end of a tensor that enter its fingerprint."""
+"""Number of elements at each end of a tensor that enter the hash of a model."""
 LEAST = 2
-"""Index of the feature that holds the lowest log-probability up to the step's end, from 0."""
+"""0-based index of the likelihood feature with the lowest log-probability up to the step's end."""
 UNRELATED = ("_name_or_path", "architectures", "transformers_version", "use_cache")
 """Keys of a model's configuration that do not change its likelihoods."""
 
@@ -77,14 +78,14 @@ def read_solutions(
 
 
 def find_readable_body(model: StepModel) -> PreTrainedModel | None:
-    """Return a scorer's language model if the head uses only its likelihoods, else None."""
+    """Return the language model of a scorer that uses only its likelihoods; None for others."""
     if isinstance(model, LikelihoodHead) and model.hidden is None:
         return model.network
     return None
 
 
 def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[float]]:
-    """Score readings as `PRM.score_encoded` does.
+    """Return the scores of the steps of solutions, computed from their readings.
 
     Args:
         model: step model for which `find_readable_body` returns a language model.

@@ -1,4 +1,4 @@
-"""Score solutions with a trained PRM."""
+"""Score solutions with a PRM that `mclabel train` has trained."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class PRM:
     def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> EncodedSolution:
-        """Encode a solution for the model; see `StepEncoder.text`."""
+        """Encode a solution for the model."""
         return self.encoder.text(problem, solution, place)
 
     def score(
@@ -168,7 +168,7 @@ def compute_step_scores(model: StepModel, logits: Tensor) -> list[float]:
 def estimate_steps(
     scorer: Scorer, encoded: Sequence[EncodedSolution]
 ) -> Sequence[StepEstimates | UnscoredError]:
-    """Score encoded solutions with any scorer.
+    """Score encoded solutions with a scorer of any kind, generative or not.
 
     Returns:
         For each solution its step scores and the number of sampled tokens, or an error that says

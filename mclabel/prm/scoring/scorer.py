@@ -1,8 +1,8 @@
 """Settings of scorers, the interface `Scorer`, and loading of PRMs in any format.
 
-A generative PRM is a language model that writes a verification chain and then a verdict. Its scores
-are computed by `mclabel.judge.generative`, which reads chains in the same way as the answers of
-critics.
+A generative PRM is a language model that writes a verification of the steps (a chain) and then a
+verdict. Its scores are computed by `mclabel.judge.generative`, which reads chains in the same way
+as the answers of critics.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class GenerativeSettings(Settings):
         )
 
     def policy_of(self, prm: str, *, trust_remote_code: bool) -> PolicySettings:
-        """Return the sampling settings with the model `prm`."""
+        """Return the settings of a policy that runs the model `prm`."""
         return self.policy.with_changes(model=prm, trust_remote_code=trust_remote_code)
 
     def engine_of(self, prm: str, *, trust_remote_code: bool) -> Engine:
@@ -268,7 +268,7 @@ class Scorer(Protocol):
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> Sequence[list[float] | UnscoredError]:
-        """Return for each solution one score in [0, 1] per step, or an error if it has none."""
+        """Return for each solution one score in [0, 1] per step, or an error that says why not."""
         ...
 
     def score_encoded(
@@ -315,7 +315,7 @@ def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -
 
 
 def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scorer:
-    """Load the PRM of a scorer's settings; see `load_prm`."""
+    """Load the PRM that settings describe."""
     path, form, url = settings.prm, settings.format, settings.url
     trusted = settings.trust_remote_code
     if url is not None:

@@ -34,7 +34,7 @@ from mclabel.prm.model.settings import HEAD_FILE, HEADS
 from mclabel.prm.scoring.manifest import PrmManifest, find_model_folder, make_step_encoder
 
 NUM_CONNECTIONS = 32
-"""Maximum number of concurrent requests."""
+"""Maximum number of concurrent requests to the server."""
 TIMEOUT_S = 600.0
 """Maximum seconds per request."""
 BAD_TRIES = 3
@@ -44,7 +44,7 @@ MAX_BAD = 16
 
 
 class ServedPRM:
-    """A PRM whose network runs in a server. It computes the same scores as `PRM`."""
+    """A PRM whose network runs in a server. Its scores are those of `PRM`."""
 
     def __init__(self, url: str, folder: Path, *, trust_remote_code: bool = False) -> None:
         """Score through a server.
@@ -118,7 +118,7 @@ class ServedPRM:
         return [by_solution[solution] for solution in encoded]
 
     def _score_with_retries(self, solution: EncodedSolution) -> list[float]:
-        """Return the scores of a solution. Repeat the request if the answer is unusable."""
+        """Return the scores of a solution. Send the request again if the answer is unusable."""
         compute = {"pooling": self._by_classes, "generate": self._by_likelihood}[self._runner]
         for tries_left in reversed(range(BAD_TRIES)):
             try:

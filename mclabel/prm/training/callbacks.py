@@ -29,7 +29,7 @@ class ProgressReporter(TrainerCallback):
     """Reports progress to the caller and writes figures to the log file."""
 
     def __init__(self, path: Path, on_progress: Callable[[int, int, str], None]) -> None:
-        """Report the progress of one training run.
+        """Create the reporter of one training run.
 
         Args:
             path: path of the log file, to which JSON lines are appended.
@@ -79,7 +79,7 @@ class ValidationCallback(TrainerCallback):
         every: int | None,
         patience: int | None,
     ) -> None:
-        """Validate the model of a trainer during training.
+        """Create the callback for a trainer.
 
         Args:
             trainer: the trainer that calls this callback.
@@ -128,7 +128,7 @@ NUM_BINS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """Figures over held-out problems. A figure is None if no data defines it."""
+    """Figures over held-out problems. A figure is None if it is undefined for them."""
 
     num_solutions: int
     """Number of validation solutions."""
@@ -141,8 +141,8 @@ class Validation:
     f1_wrong: float | None
     """F1 of predicting wrong steps: a step is predicted wrong if its score is at most 0.5."""
     auc: float | None
-    """Area under the ROC curve: chance that a random sound step scores higher than a random wrong
-    step. The two steps may belong to different problems."""
+    """Area under the ROC curve: probability that a random sound step scores higher than a random
+    wrong step. The two steps may belong to different problems."""
     calibration_error: float | None
     """Expected calibration error (ECE): mean absolute difference between mean score and mean
     target, over ten bins with equal numbers of steps."""

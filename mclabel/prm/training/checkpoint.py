@@ -107,7 +107,7 @@ def check_trainer_files(folder: Path) -> None:
 
 @contextmanager
 def explain_write_errors(place: Path) -> Iterator[None]:
-    """Turn a write error into a message with the path, the free disk space and the remedy.
+    """Turn a write error in this context into an error with path, free disk space and remedy.
 
     Args:
         place: file or folder that is written.
@@ -131,7 +131,7 @@ def explain_write_errors(place: Path) -> Iterator[None]:
 
 @contextmanager
 def explain_resume_errors(folder: Path, *names: str) -> Iterator[None]:
-    """Turn an error while a checkpoint is loaded into a message with the files and the remedy.
+    """Turn an error of loading a checkpoint into one that names the files and the remedy.
 
     Args:
         folder: folder of the checkpoint.
@@ -189,7 +189,7 @@ def _checkpoints(folder: Path) -> list[Path]:
 def _remedy(folder: Path) -> str:
     """Return the advice for a damaged checkpoint.
 
-    The program does not remove the checkpoint: only the user may discard its progress.
+    mclabel does not remove the checkpoint itself, because this would discard progress.
     """
     earlier = [
         path

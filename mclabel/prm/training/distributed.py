@@ -35,8 +35,8 @@ def run_workers(
     """Run a function in every worker of a process group, and wait until all have finished.
 
     Args:
-        work: function that each worker calls. It must be importable there. The environment of each
-            worker holds the worker's rank.
+        work: function that each worker calls. The workers must be able to import it. The worker's
+            rank is in its environment variables.
         address: address of the Ray cluster; `local` starts a new cluster.
         num_workers: number of workers in the process group.
         num_cpus: number of CPUs reserved for each worker.

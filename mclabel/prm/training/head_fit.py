@@ -21,10 +21,10 @@ from mclabel.prm.training.items import TrainingItems, collate, precompute_body_o
 from mclabel.prm.training.losses import NOT_FINITE, compute_step_loss
 
 NUM_FITTED = 256
-"""Maximum number of examples that the head is fitted to. It has five weights."""
+"""Maximum number of examples that the head is fitted to. They suffice for its five weights."""
 RIDGE = 1e-3
-"""Penalty on the squared weights of standardised features and on the squared bias. It bounds them
-if the classes can be separated, or if there is only one class."""
+"""Penalty on the squared weights of standardised features and on the squared bias. It keeps them
+finite if the classes can be separated perfectly, or if there is only one class."""
 
 
 def fit_head(
@@ -36,7 +36,7 @@ def fit_head(
     factors: tuple[float, float] | None,
     on_progress: Callable[[int, int, str], None] = lambda step, total, detail: None,
 ) -> None:
-    """Set the weights of the likelihood features to those with the lowest loss on a sample.
+    """Fit the weights of the likelihood features on a sample of the examples.
 
     In a process group, every rank must call this function with the same arguments.
 
@@ -46,8 +46,10 @@ def fit_head(
         observed: result of `precompute_body_outputs` for all examples, or None to compute it for
             the sample.
         loss: name of the loss of a step.
-        factors: factors for the weights of wrong and of sound steps; None for equal weights.
-        on_progress: called with 0, 0 and a text that says how many solutions are done.
+        factors: factors for the weights of wrong steps and of sound steps, in this order; None for
+            equal weights.
+        on_progress: called with 0, 0 (no optimizer step is done) and a text that says how many
+            solutions are done.
 
     Raises:
         TrainingError: the loss is not finite.

@@ -33,7 +33,8 @@ def precompute_body_outputs(
     Args:
         model: step model whose body is frozen.
         examples: training examples.
-        on_progress: called with 0, 0 and a text that says how many solutions are done.
+        on_progress: called with 0, 0 (no optimizer step is done) and a text that says how many
+            solutions are done.
 
     Returns:
         One tensor [steps, width] per example, or None if all outputs would take more than
@@ -59,8 +60,9 @@ def precompute_body_outputs(
 
 
 def compute_class_balance_factors(examples: PackedExamples) -> tuple[float, float]:
-    """Return factors for the weights of wrong and of sound steps that give both classes half the
-    total weight.
+    """Return factors for the weights of wrong steps and of sound steps, in this order.
+
+    With these factors, each of the two classes has half of the total weight.
     """
     sound = wrong = 0.0
     for example in examples:
@@ -80,8 +82,8 @@ class TrainingItem:
     """Cached outputs of a frozen body for the example's steps [steps, width]; None if the outputs
     are not cached."""
     factors: tuple[float, float] | None
-    """Factors for the weights of wrong and of sound steps, from `compute_class_balance_factors`;
-    None leaves the weights unchanged."""
+    """Factors for the weights of wrong steps and of sound steps, from
+    `compute_class_balance_factors`; None leaves the weights unchanged."""
 
 
 class TrainingItems(Dataset[TrainingItem]):
@@ -101,7 +103,7 @@ class TrainingItems(Dataset[TrainingItem]):
         return len(self.examples)
 
     def __getitem__(self, index: int) -> TrainingItem:
-        """Return the example at an index. The index `len(self)` returns a filler for a batch.
+        """Return the example at an index; the index `len(self)` returns a filler for a batch.
 
         The filler is the shortest example without its labels.
         """
@@ -206,7 +208,7 @@ def _padded(rows: Sequence[Sequence[float]], padding: float) -> Tensor:
 
 
 MEGABATCH = 50
-"""Number of batches whose solutions are sorted by length together."""
+"""Number of batches whose solutions are sorted by length as one list."""
 
 
 class LengthGroupedSampler(Sampler[int]):

@@ -64,7 +64,7 @@ def compute_step_loss(
 
 
 def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of each labelled step.
+    """Return the loss of each labelled step, computed by the loss of a given name.
 
     Raises:
         ComponentError: a user's own loss function fails, or does not return one loss per step.

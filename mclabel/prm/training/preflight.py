@@ -1,4 +1,6 @@
-"""Checks of the training data before training, for errors that would otherwise stay unnoticed."""
+"""Checks of the training data before training, for faults that would not stop training but spoil
+it.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,13 @@ class Preflight:
     """Number of training steps with a target above 0.5."""
     mean_target: float
     most_frequent: float
-    """The most frequent target."""
+    """Value of the most frequent target, in [0, 1]."""
     num_others: int
-    """Number of training steps whose target is not `most_frequent`."""
+    """Number of labelled training steps whose target differs from `most_frequent`."""
     target: str
     """Name of the target, as in `TARGETS`."""
     token_lengths: tuple[int, int, int]
-    """Tokens of a training example: median, 95th percentile and maximum."""
+    """Number of tokens of a training example: median, 95th percentile and maximum."""
     left_out: dict[str, int]
     """Number of solutions that are not trained on, by reason."""
     first_refused: str | None

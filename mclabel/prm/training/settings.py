@@ -25,12 +25,12 @@ Tracker = Literal["tensorboard", "trackio", "wandb", "mlflow"]
 
 
 def _to_list(given: Any) -> Any:
-    """Convert a single name to a list, and `none` to an empty list, as Hugging Face does."""
+    """Convert a name to a list of one name, and `none` to an empty list, as Hugging Face does."""
     return ([] if given == "none" else [given]) if isinstance(given, str) else given
 
 
 ReportTo = Annotated[list[Tracker], OPERATIONAL, BeforeValidator(_to_list)]
-"""Type of the setting `report_to`."""
+"""Type of the setting `report_to`: a list of tracking services."""
 
 
 def check_trackers(report_to: Iterable[str]) -> None:

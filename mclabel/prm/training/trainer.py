@@ -179,7 +179,10 @@ class _StepTrainer(CheckpointMarking, Trainer):
         super().__init__(model=model, optimizers=(optimizer, None), **arguments)
 
     def create_accelerator_and_postprocess(self) -> None:
-        """Prepare the model. A sharded model gets no wrapper that averages gradients again."""
+        """Prepare the model for training.
+
+        A sharded model gets no wrapper that averages gradients, since sharding already does this.
+        """
         super().create_accelerator_and_postprocess()
         if self._sharded:
             self.accelerator.prepare_model = partial(
@@ -249,8 +252,9 @@ class _StepTrainer(CheckpointMarking, Trainer):
         return total
 
     def _pieces(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
-        """Cut a batch into pieces. All workers use the same number of pieces, because they must
-        gather sharded layers together.
+        """Cut a batch into pieces that fit into memory.
+
+        All workers use the same number of pieces, because they must gather sharded layers together.
         """
         if "observed" in inputs:
             return [inputs]
@@ -300,7 +304,7 @@ class _StepTrainer(CheckpointMarking, Trainer):
 def make_trainer_arguments(
     model: StepModel, checkpoints: Path, settings: TrainerSettings, num_steps: int
 ) -> TrainingArguments:
-    """Return the arguments of the Hugging Face `Trainer` for our settings.
+    """Return the arguments of the Hugging Face `Trainer` that correspond to our settings.
 
     Args:
         model: the model to train, on its training device.

@@ -24,7 +24,7 @@ def make_reward_func(
     problem_of: Callable[[str], str] = str.strip,
     end_tokens: Sequence[str] = END_TOKENS,
 ) -> RewardFunc:
-    """Return a function `reward_func(queries, prompts, labels)`.
+    """Return a reward function for OpenRLHF, called as `reward_func(queries, prompts, labels)`.
 
     Args:
         client: client of the reward server; None reads the environment variables

@@ -1,6 +1,7 @@
-"""Functions that all adapters use: texts of messages, checked rewards, and credits of tokens.
+"""Functions that all adapters use, for texts of messages, checked rewards and rewards of tokens.
 
-They have no dependencies.
+They have no dependencies. The *credit* of a step is its advantage, as the reward server computes
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mclabel.rl.client import (
 def make_client_from_environment() -> RewardClient:
     """Return a client for the environment variables MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN.
 
-    It serves trainers that are configured by text only.
+    It is for trainers whose configuration can name a function but not pass a client to it.
 
     Raises:
         RewardError: MCLABEL_REWARDS_URL is not set.
@@ -76,11 +77,12 @@ def extract_text(content: Any) -> str:
     """Return the text of a completion.
 
     Args:
-        content: a string, a message, or a conversation. In a conversation, the last message with
-            text counts.
+        content: a string, a message (a mapping with `content`), or a conversation (a list of
+            messages), of which the last message with text is taken.
 
     Returns:
-        The text. It is empty if there is no text; the server then refuses it as `empty`.
+        The text. It is empty if there is no text; the server then refuses the completion as
+        `empty`.
     """
     if isinstance(content, str):
         return content
@@ -114,10 +116,10 @@ def extract_problem(prompt: Any) -> str:
 def spread_credits_over_tokens(
     rewards: StepRewards, ids: Sequence[int], tokenizer: Any
 ) -> list[float]:
-    """Return one advantage per token: the credit of the token's step.
+    """Return one advantage per token: the credit (advantage) of the token's step.
 
-    The end token has the credit of the last step. A refused or masked completion without credits
-    from the server has 0 at all tokens.
+    The end token has the credit of the last step. If the server returned no credits because it
+    refused or masked the completion, all tokens have 0.
 
     Args:
         rewards: rewards of the text that `decode_completion` returns for `ids`.
@@ -133,10 +135,10 @@ def spread_credits_over_tokens(
 def place_rewards_at_step_ends(
     rewards: StepRewards, ids: Sequence[int], tokenizer: Any
 ) -> list[float]:
-    """Return one reward per token: the credit of a segment at the segment's last token, else 0.
+    """Return one reward per token: a segment's credit at its last token, 0 at all other tokens.
 
-    Such rewards are for trainers that sum rewards. Arguments and errors are as in
-    `spread_credits_over_tokens`.
+    A segment is one or more consecutive steps with the same credit. Such rewards are for trainers
+    that sum rewards. Arguments and errors are those of `spread_credits_over_tokens`.
     """
     return _place_credits(place_credits_at_ends, rewards, rewards.step_rewards, ids, tokenizer)
 

@@ -2,8 +2,9 @@
 reward per token.
 
 The environment's name (`env_class`) is `mclabel`. The generator replaces the environment's rewards
-by rewards of tokens from step credits. The advantage estimator `step_credit` uses these rewards
-unchanged (docs/rl-trainers.md). MCLABEL_REWARDS_URL is the address of the reward server.
+by one reward per token, taken from the credits (advantages) that the server computes for steps. The
+advantage estimator `step_credit` uses these rewards unchanged (docs/rl-trainers.md).
+MCLABEL_REWARDS_URL is the address of the reward server.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
         )
 
     def get_metrics(self) -> dict[str, float]:
-        """Return 1 or 0 for whether the server refused and masked the completion, by name."""
+        """Return `refused` and `masked`, each 1 if it is true of the completion, else 0."""
         return self._metrics
 
 
@@ -63,9 +64,9 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
     """A generator that rewards each token by the server's step credits.
 
     It sends one request per training batch. `credit="spread"` gives each token the credit of its
-    step, for the estimator `step_credit`. `credit="ends"` puts the credit of a segment at its last
-    token, for estimators that sum rewards, such as `reinforce++` and `gae`. Evaluations keep the
-    environment's rewards.
+    step, for the estimator `step_credit`. `credit="ends"` puts the credit of a segment (consecutive
+    steps with the same credit) at its last token, for estimators that sum rewards, such as
+    `reinforce++` and `gae`. Evaluations keep the environment's rewards.
     """
 
     def __init__(self, *args: Any, credit: str = "spread", **kwargs: Any) -> None:
@@ -131,7 +132,7 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
 def step_credit(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rewards of tokens unchanged as advantages.
+    """Return the rewards of tokens unchanged, as advantages and as returns.
 
     SkyRL's own estimators would sum or whiten them.
     """

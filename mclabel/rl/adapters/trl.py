@@ -36,9 +36,9 @@ Reduce = Literal["reward", "outcome", "min_score", "mean_score", "last_score"]
 
 
 class _BatchClient:
-    """A client that sends the batches of all processes in one request.
+    """A client that sends the batches of all training processes in one request.
 
-    The request therefore contains complete groups.
+    So each request contains complete groups, whose completions are compared with each other.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class _BatchClient:
 
 
 class ProcessReward(_BatchClient):
-    """A reward function with one number per completion."""
+    """A reward function of TRL that returns one number per completion from the reward server."""
 
     __name__ = "process_reward"
 
@@ -117,8 +117,8 @@ class ProcessReward(_BatchClient):
             url: URL that `mclabel serve-rewards` printed.
             reduce: number to return: the server's `reward`; the `outcome` as 1 if right, else 0; or
                 the `min_score`, `mean_score` or `last_score` of the PRM's step scores.
-            **options: `token`, `answer_column`, `problem_column` and `timeout_s`, as in
-                `ServerCredit`.
+            **options: `token`, `answer_column`, `problem_column` and `timeout_s`: the token that
+                the server requires, two columns of the data set, and maximum seconds per request.
         """
         if reduce not in get_args(Reduce):
             raise ValueError(f"reduce={reduce!r}: must be one of {get_args(Reduce)}")
@@ -130,7 +130,8 @@ class ProcessReward(_BatchClient):
     ) -> list[float | None]:
         """Return one reward per completion in TRL's format.
 
-        A masked completion has None. TRL leaves it out of baselines and advantages.
+        A masked completion (its reward is unknown) has None. TRL leaves it out of baselines and
+        advantages.
         """
         texts = [extract_text(completion) for completion in completions]
         return [
@@ -167,9 +168,10 @@ class ProcessReward(_BatchClient):
 
 
 class ServerCredit(_BatchClient):
-    """A `step_credit` function with advantages from the reward server's credit.
+    """A `step_credit` function that returns the advantages computed by the reward server.
 
-    Use its method `process_reward` as the reward function. Both then share one request per batch.
+    Use its method `process_reward` as the reward function. Then only one request per batch is sent
+    for rewards and advantages.
     """
 
     def __init__(self, url: str, tokenizer: Any, **options: Any) -> None:
@@ -188,7 +190,7 @@ class ServerCredit(_BatchClient):
     def __call__(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
     ) -> list[list[float] | None]:
-        """Return for each completion one advantage per token id, or None if it is masked."""
+        """Return for each completion one advantage per token id; None if its reward is unknown."""
         key, scored = self._kept
         self._kept = ([], [])  # used only once: a later policy may sample the same ids
         if not key or key != [tuple(ids) for ids in completion_ids]:
@@ -225,7 +227,7 @@ class StepGRPOTrainer(GRPOTrainer):
     """TRL's GRPO trainer with a separate advantage for every token.
 
     Only `advantages` differ from TRL. Rewards are logged as usual. If all tokens of a completion
-    have the same advantage, losses are those of TRL. Set `scale_rewards="none"` and
+    have the same advantage, the losses are the same as TRL's. Set `scale_rewards="none"` and
     `loss_type="dr_grpo"`, because the standard deviation of a group's rewards has no meaning for
     step advantages.
     """
@@ -327,7 +329,8 @@ def _score_in_first_process(
 ) -> list[StepRewards]:
     """Score the items of all processes in one request, which the first process sends.
 
-    This is necessary because the completions of a group may be on different processes.
+    This is necessary because completions of one group, which the server compares, may be on
+    different processes.
 
     Args:
         items: items of this process.

@@ -51,7 +51,9 @@ def compute_score(
 
 
 class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
-    """A reward manager that puts the credit of each segment at the segment's last token.
+    """A reward manager that puts each segment's credit (advantage) at its last token.
+
+    A segment is one or more consecutive steps with the same credit.
 
     It is for estimators that sum rewards, such as `reinforce_plus_plus` or `gae`. Completions that
     verl scores at the same time are sent in one request. With `reward.num_workers=1`, each request
@@ -75,7 +77,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         self._sending: set[asyncio.Task[None]] = set()
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Score the last completion of a trajectory."""
+        """Score the last completion of a trajectory. Return its reward and figures for the log."""
         row = data[-1]
         fields = row.non_tensor_batch
         length = int(row.batch["attention_mask"][-row.batch["responses"].shape[-1] :].sum())
@@ -127,7 +129,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
 
 
 class StepCreditManager(StepRewardManager):
-    """A reward manager that gives every token the credit of its step.
+    """A reward manager that gives every token the credit (advantage) of its step.
 
     It is for `algorithm.adv_estimator=step_credit`.
     """
@@ -140,7 +142,7 @@ class StepCreditManager(StepRewardManager):
 def step_credit(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rewards of tokens unchanged as advantages.
+    """Return the rewards of tokens unchanged, as advantages and as returns.
 
     verl's own estimators would sum or whiten them.
     """
