@@ -19,7 +19,7 @@ from mclabel.data.exchange.formats import (
 from mclabel.data.readers.judged import parse_answer_right, parse_first_error
 
 SHEPHERD_TAG = "ки"
-"""Mark after each step of `input`. In `label`, a `+` or `-` replaces the mark."""
+"""Mark after each step in the field `input`. In the field `label`, `+` or `-` replaces it."""
 _TAGGED = re.compile(rf" ?{SHEPHERD_TAG}[ \t]*(?:\r?\n|$)")
 
 
@@ -82,8 +82,9 @@ class Prm800k:
     def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
         """Return the row of a solution; None if the format cannot represent it.
 
-        An imported row is written unchanged with all of its fields, unless its labels have changed.
-        The row contains its alternative steps, so solutions that end in them get no rows.
+        A row that was imported is written unchanged with all of its fields, unless its labels have
+        changed. Such a row contains the alternatives to its steps, so a solution that was imported
+        from an alternative step gets no row of its own.
         """
         kept = dict(texts.extra).get(SOURCE)
         if kept == ALTERNATIVE and _only_last(texts):
