@@ -19,7 +19,9 @@ from mclabel.run.settings import RayConfig
 
 
 class BestOfNConfig(Settings):
-    """Settings of an evaluation of how well PRMs, ORMs and likelihoods choose one of N samples."""
+    """Configuration of an evaluation of how well PRMs, ORMs and likelihoods choose one of N
+    samples.
+    """
 
     out: Annotated[str, OPERATIONAL]
     """Output folder."""
