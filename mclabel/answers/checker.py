@@ -248,7 +248,8 @@ class Checker:
     def _begin_grading(self, answer: str, gold: str, units_optional: bool) -> Grade | Future[Proof]:
         """Return the grade of a pair if the cache or a cheap layer decides it.
 
-        Otherwise send the pair to a worker, and return the future of its reply.
+        Otherwise send the pair to a worker, and return the future of its reply. If
+        `units_optional` is true, 5 cm equals 5.
         """
         remembered = self._memo.get((answer, gold, units_optional))
         if remembered is not None:

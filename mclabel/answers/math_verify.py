@@ -85,8 +85,9 @@ def parse(
     parsing_timeout: int | None = 5,
     raise_on_error: bool = False,
 ) -> list[Answer]:
-    """Return a list with the answer of a completion or a gold; an empty list if it has no answer.
+    """Return a list with the answer in the text `pred`; an empty list if it has no answer.
 
+    The text is a completion or a gold.
     If every configuration is a `StringExtractionConfig`, the answer must be one of its strings.
     Math-Verify's own configuration classes are accepted, too. The arguments from `fallback_mode` to
     `parsing_timeout` have no effect.

@@ -109,7 +109,10 @@ def merge_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 def _code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
-    """Yield the spans of fenced code. A closing fence must be alone on its line."""
+    """Yield the spans of fenced code. A closing fence must be alone on its line.
+
+    If `ended` is false, the text is incomplete, and code without a closing fence counts.
+    """
     opened: tuple[int, str] | None = None
     for start, end in lines:
         if opened is not None and end - opened[0] > MAX_CODE:
@@ -129,7 +132,8 @@ def _code_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]
 def _marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span]:
     """Yield the spans of blocks with opening and closing marks, outside code.
 
-    These are displayed and multi-line formulas, environments, drawings and tool calls.
+    These are displayed and multi-line formulas, environments, drawings and tool calls. If `ended`
+    is false, the text is incomplete, and a block without a closing mark counts.
     """
     opened: dict[str, list[int]] = {}
     for match in _MARK.finditer(text):
@@ -160,7 +164,10 @@ def _marked_spans(text: str, code: Sequence[Span], ended: bool) -> Iterator[Span
 
 
 def _table_spans(text: str, lines: Sequence[Span], ended: bool) -> Iterator[Span]:
-    """Yield the spans of Markdown tables: a header line, a line of dashes, and rows."""
+    """Yield the spans of Markdown tables: a header line, a line of dashes, and rows.
+
+    If `ended` is false, the text is incomplete, and its last line may become a part of a table.
+    """
     at = 1
     while at < len(lines):
         (start, end), below = lines[at - 1], text[slice(*lines[at])]

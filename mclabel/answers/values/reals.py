@@ -198,7 +198,10 @@ def _join_pieces(first: Piece, second: Piece) -> Piece:
 def _tighter_end(
     a: Value | None, a_closed: bool, b: Value | None, b_closed: bool, *, sign: int
 ) -> tuple[Value | None, bool]:
-    """Return the larger of two lower ends, or the smaller of two upper ends if `sign` is -1."""
+    """Return the larger of two lower ends, or the smaller of two upper ends if `sign` is -1.
+
+    An end is a value, None if infinite, and a flag that is True if it belongs to the interval.
+    """
     if a is None:
         return b, b_closed
     if b is None:

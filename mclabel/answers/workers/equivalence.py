@@ -62,7 +62,10 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
 
 
 def decide_equivalence(answer: str, gold: str, *, units_optional: bool) -> bool | None:
-    """Return whether a normalised answer and gold are equivalent; None if undecided."""
+    """Return whether a normalised answer and gold are equivalent; None if undecided.
+
+    If `units_optional` is true, 5 cm equals 5.
+    """
     return Comparison(units_optional, prove_equality).compare(read_form(answer), read_form(gold))
 
 

@@ -248,7 +248,16 @@ def _outcome_of_texts(texts: LabeledTexts) -> Outcome:
 
 
 def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
-    """Upload files of a folder to a data set of the Hub, and return the URL of the commit."""
+    """Upload files to a data set of the Hugging Face Hub, and return the URL of the commit.
+
+    Args:
+        folder: folder with the files.
+        name: name of the data set, made if it does not exist.
+        files: names of the files in the folder.
+
+    Raises:
+        ConfigError: the upload was rejected or failed.
+    """
     from huggingface_hub import HfApi
 
     api = HfApi()

@@ -126,7 +126,10 @@ def stream_problems(
 
 
 def _draw(rng: random.Random, family: str, num_steps: int, small: bool) -> Story | None:
-    """Try once to draw a story whose answer needs exactly `num_steps` nodes; None if it fails."""
+    """Try once to draw a story whose answer needs exactly `num_steps` nodes; None if it fails.
+
+    If `small` is true, the answer is a quotient from 1 to 5.
+    """
     story = Story(rng)
     try:
         FAMILIES[family](story, num_steps - small)

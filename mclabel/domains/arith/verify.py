@@ -286,6 +286,11 @@ class _Reader:
 
         If the quantity holds now and did not hold before, void all wrong statements that were
         computed from it.
+
+        Args:
+            index: 0-based index of the quantity.
+            value: stated value.
+            is_true: True if the statement agrees with the program.
         """
         held = self._holds[index]
         self._stated[index] = _Quantity(value=value, is_true=is_true)

@@ -130,7 +130,12 @@ class Details:
         }
 
     def steps(self, run: int, solution_id: str, offset: int) -> dict[str, Any]:
-        """Return at most `MAX_STEPS` steps of a solution, from the 0-based `offset` on.
+        """Return at most `MAX_STEPS` steps of a solution.
+
+        Args:
+            run: 0-based index of the run.
+            solution_id: id of the solution in the run.
+            offset: 0-based index of the first step.
 
         Raises:
             DataError: there is no such solution.

@@ -317,7 +317,13 @@ COLUMNS = (
 
 
 def index_columns(table: pa.Table, run: int, block: str) -> pa.Table:
-    """Return the columns of a shard for the index, with the true first errors if they are known."""
+    """Return the columns of a shard for the index, with the true first errors if they are known.
+
+    Args:
+        table: rows of the labels shard, one per solution.
+        run: 0-based index of the run.
+        block: name of the shard's block.
+    """
     meta = [json.loads(text) for text in table.column("meta").to_pylist()]
     answers, steps = (table.column(name).to_pylist() for name in ("answer", "steps"))
     have_truth = [has_known_truth(fields) for fields in meta]
