@@ -34,7 +34,8 @@ _CIRCLE = re.compile(r"\^(?:\{\\circ\}|\\circ(?![a-z]))")
 _MAX_PLEASANTRIES = 3
 _BOLD_VALUE = re.compile(r"\*\*([-−]?[$€£]?\d[\d,.]*+%?+(?: [A-Za-z]{1,15})?)[.!]?\*\*")
 _RECKONED = re.compile(r"[+*/^<>_\\{}=×÷·≈\x00]|\s[-−]\s")
-"""Signs of a formula. Only the number after its last `=` may be an asserted value."""
+"""Pattern of signs that a formula has. In a sentence with such a sign, only the number after the
+last `=` may be an asserted value."""
 _PLEASANTRIES = ("i hope", "hope ", "let me know", "if you need", "if you have", "please ")
 _CONCLUDING = frozenset(
     "so therefore thus hence leaving meaning giving making leading resulting yielding".split()

@@ -302,7 +302,7 @@ def remove_unrelated_numbers(text: str, words: frozenset[str]) -> str:
 
 
 def _without_numbers_of(names: frozenset[str], text: str) -> str:
-    """Remove the numbers directly after any of `names`, as in `by Theorem 5.2`."""
+    """Return a text without the numbers directly after any of `names`, as in `by Theorem 5.2`."""
     for name in names:
         number_behind = _CONFIDENCE if name == "confidence" else _NUMBER_OF_NAME
         lower = text.lower()

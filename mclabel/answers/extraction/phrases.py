@@ -320,7 +320,7 @@ def _answer_in_first_sentence(rest: str) -> str | None:
 
 
 def _cut_after_first_sentence(rest: str) -> str:
-    """Return the text up to the end of its first sentence, which is never inside a formula."""
+    """Return the text up to the end of its first sentence. A formula never contains this end."""
     spans = [match.span() for match in _MATH.finditer(rest)]
     for match in _SENTENCE_END.finditer(rest):
         if not any(start < match.start() < end for start, end in spans):

@@ -114,7 +114,7 @@ _ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-zπ])")
 
 
 def _to_ascii(text: str) -> str:
-    """Replace Unicode digits, signs, fractions, roots and scripts by the canonical alphabet."""
+    """Replace Unicode digits, signs, fractions, roots and scripts by their normalised spellings."""
     text = _VULGAR.sub(_latex_fraction, text)
     text = _SCRIPT_RUN.sub(_latex_script, text)
     text = _OVERLINE.sub(lambda m: f"\\overline{{{re.sub('[^0-9]', '', m[1])}}}", text)

@@ -170,7 +170,10 @@ def _parse_module(source: str) -> ast.Module | None:
 
 
 def _has_top_level_return(node: ast.AST) -> bool:
-    """Return whether a module has a `return` outside functions, which the parser accepts."""
+    """Return whether a module has a `return` outside functions.
+
+    The parser accepts it, but such a module cannot run.
+    """
     return any(
         isinstance(child, ast.Return)
         or (

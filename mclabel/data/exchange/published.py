@@ -24,7 +24,11 @@ _TAGGED = re.compile(rf" ?{SHEPHERD_TAG}[ \t]*(?:\r?\n|$)")
 
 
 class MathShepherd:
-    """The format of Math-Shepherd (arXiv 2312.08935)."""
+    """The format of Math-Shepherd (arXiv 2312.08935), one solution per row.
+
+    `input` is the problem and its numbered steps, each followed by a mark. `label` is the same text
+    with `+` or `-` in place of each mark.
+    """
 
     losses: ClassVar[str] = (
         "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
@@ -71,7 +75,11 @@ ALTERNATIVE = "alternative"
 
 
 class Prm800k:
-    """The format of PRM800K (arXiv 2305.20050)."""
+    """The format of PRM800K (arXiv 2305.20050), one solution per row.
+
+    People rated each step 1, 0 or -1, up to the first step rated -1. A step may have alternatives,
+    which are rated, too.
+    """
 
     losses: ClassVar[str] = (
         "ratings are -1, 0 or 1 up to the first error: values, counts, intervals and ids "
@@ -195,7 +203,10 @@ def _rating(completion: Mapping[str, Any]) -> float | None:
 
 
 class ProcessBench:
-    """The format of ProcessBench (arXiv 2412.06559)."""
+    """The format of ProcessBench (arXiv 2412.06559), one solution per row.
+
+    Its label is the 0-based index of the first wrong step, or -1 if no step is wrong.
+    """
 
     losses: ClassVar[str] = (
         "labels are the first error of each solution: values, counts, intervals and the gold "
@@ -233,7 +244,11 @@ class ProcessBench:
 
 
 class Rlhflow:
-    """The format of RLHFlow: a conversation whose answers are `+` and `-`."""
+    """The format of RLHFlow, one solution per row.
+
+    It is a conversation in which the user states the steps, and the assistant answers each with `+`
+    or `-`. The first message begins with the problem.
+    """
 
     losses: ClassVar[str] = (
         "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
@@ -266,7 +281,10 @@ class Rlhflow:
 
 
 class Trl:
-    """The format of TRL's stepwise supervision."""
+    """The format of TRL's stepwise supervision, one solution per row.
+
+    `completions` are the texts of the steps, and `labels` are true for sound steps.
+    """
 
     losses: ClassVar[str] = (
         "labels are booleans: values, counts, intervals, the gold answer, the outcome and "

@@ -46,7 +46,8 @@ class Difference:
     high: float
     """Upper end of the 95% interval."""
     p_value: float
-    """Two-sided p-value of no difference, by the same bootstrap; at least 1 / (resamples + 1)."""
+    """Two-sided p-value for no difference, from the bootstrap that gives the interval. It is at
+    least 1 / (number of resamples + 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -198,7 +198,8 @@ def _estimate_shares(
 def _surest_first(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
     """Return the solutions that have a posterior, the surest posterior first.
 
-    Solutions with equally sure posteriors are sorted by id.
+    The surest posterior has the highest probability of a single first error, or of no error. Ties
+    are sorted by id.
     """
     ranked = [(-max(row.posterior), row.solution.id, row) for row in rows if row.posterior]
     return [row for *_, row in sorted(ranked, key=lambda entry: entry[:2])]

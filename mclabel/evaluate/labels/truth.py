@@ -82,7 +82,7 @@ def match_judged_truth(
     labelled first error if it is among them.
 
     Args:
-        kind: kind of the truth.
+        kind: source of the truth, which the result and error messages name.
         rows: labelled solutions.
         judged: judged solutions.
 
